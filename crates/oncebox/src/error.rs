@@ -1,0 +1,160 @@
+//! The one error type of the library: a kind to match on, a sentence for people, and the cause.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Anything that can be a cause.
+pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
+
+/// A result with the library's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, in the terms a caller can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The message has no usable dedupe key: its id is missing or empty.
+    MissingKey,
+    /// The message cannot be taken as it is: a field is too long, or holds what it may not.
+    InvalidMessage,
+    /// The payload is larger than the inbox takes.
+    TooLarge,
+    /// No handler is registered for the message's type and the inbox is told to refuse such messages.
+    Unrouted,
+    /// A setting is out of range, or two settings contradict one another.
+    InvalidConfig,
+    /// A handler registration is wrong: an empty, over-long or repeated handler key.
+    InvalidHandler,
+    /// The store cannot give what was asked of it.
+    Unsupported,
+    /// The store did not answer, is locked by another process, or has been stopped. Trying again may help.
+    Unavailable,
+    /// The store or its disk is full. Trying again helps once there is room.
+    Full,
+    /// The store refuses writes.
+    ReadOnly,
+    /// A commit was sent and its answer never came: it may have happened, or not.
+    CommitUnknown,
+    /// The store's schema is newer than this build understands.
+    SchemaTooNew,
+    /// The store has no schema, or an older one that has to be migrated first.
+    SchemaOutdated,
+    /// The store holds what it should never hold.
+    Corrupt,
+    /// The thing to act on does not exist.
+    NotFound,
+    /// The thing to act on is not in a state that allows the action.
+    Refused,
+    /// A handler failed; the cause is the handler's own error.
+    Handler,
+    /// The claim under which the work was done belongs to somebody else by now.
+    LeaseLost,
+}
+
+impl ErrorKind {
+    /// Whether the same call may succeed later with nothing changed by the caller.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Full | Self::CommitUnknown | Self::LeaseLost | Self::Handler)
+    }
+
+    /// What is known to be stored after this error.
+    pub const fn kept(self) -> &'static str {
+        match self {
+            Self::CommitUnknown => "it is not known whether the change was stored",
+            Self::Handler | Self::LeaseLost => "the handler's transaction was rolled back",
+            _ => "nothing was stored by this call",
+        }
+    }
+
+    /// What the reader of the error can do about it.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::MissingKey => "give the message an id, or choose another key strategy",
+            Self::InvalidMessage => "correct the message at its producer",
+            Self::TooLarge => "raise `limits.payload`, or send a reference to the data",
+            Self::Unrouted => "register a handler for the type, or set `unrouted` to `Keep`",
+            Self::InvalidConfig | Self::InvalidHandler => "correct the set-up and start again",
+            Self::Unsupported => "use a store with this capability, or ask for less",
+            Self::Unavailable => "try again; do not acknowledge the delivery",
+            Self::Full => "make room, then try again; do not acknowledge the delivery",
+            Self::ReadOnly => "check the file's permissions, or connect to the primary",
+            Self::CommitUnknown => "do the same call again: what was stored is recognised; do not acknowledge before it answers",
+            Self::SchemaTooNew => "use the newer build that made this schema",
+            Self::SchemaOutdated => "run the migrations first",
+            Self::Corrupt => "stop, keep a copy, and check the store",
+            Self::NotFound => "check the key or number",
+            Self::Refused => "look at the current state first",
+            Self::Handler => "let the transport redeliver, and mend the handler",
+            Self::LeaseLost => "nothing: the new owner of the claim does the work",
+        }
+    }
+}
+
+/// An error of the inbox. Its text says what happened, what was kept, and what to do.
+pub struct Error {
+    kind: ErrorKind,
+    what: Box<str>,
+    source: Option<BoxError>,
+}
+
+impl Error {
+    /// A new error; `what` says what happened, without a full stop.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into().into_boxed_str(), source: None }
+    }
+
+    /// The same error with its cause.
+    pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What to match on.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// What happened, without what was kept and what to do.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Whether the same call may succeed later with nothing changed by the caller.
+    pub fn is_retryable(&self) -> bool {
+        self.kind.is_retryable()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.what, self.kind.kept(), self.kind.advice())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.kind)
+            .field("what", &self.what)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Errors that tell the same story to several callers, as when they shared one transaction.
+impl Error {
+    /// A copy for another caller; the cause becomes its text, because causes cannot be copied.
+    pub fn duplicate(&self) -> Self {
+        let copy = Self::new(self.kind, self.what.to_string());
+        match &self.source {
+            Some(source) => copy.caused_by(source.to_string()),
+            None => copy,
+        }
+    }
+}

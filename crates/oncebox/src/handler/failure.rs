@@ -1,0 +1,111 @@
+//! What a handler can say besides "done".
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::state::{ErrorText, Outcome};
+
+/// An error a handler returned. Any error is a failed attempt, unless it is, or is caused by, one of [`Reject`],
+/// [`RetryAfter`], [`Snooze`] and [`Discard`].
+#[derive(Debug)]
+pub struct Failure(BoxError);
+
+impl Failure {
+    /// Takes any error.
+    pub fn new(error: impl Into<BoxError>) -> Self {
+        Self(error.into())
+    }
+
+    /// What it means for the entry.
+    pub fn outcome(&self) -> Outcome {
+        let mut link: Option<&(dyn StdError + 'static)> = Some(&*self.0);
+        while let Some(error) = link {
+            if let Some(Reject(why)) = error.downcast_ref() {
+                return Outcome::Reject { error: ErrorText::new(why) };
+            } else if let Some(Discard(why)) = error.downcast_ref() {
+                return Outcome::Discard { reason: ErrorText::new(why) };
+            } else if let Some(Snooze(delay)) = error.downcast_ref() {
+                return Outcome::Snooze { delay: *delay };
+            } else if let Some(RetryAfter(after, why)) = error.downcast_ref() {
+                return Outcome::Retry { error: ErrorText::new(why), after: Some(*after) };
+            }
+            link = error.source();
+        }
+        Outcome::Retry { error: ErrorText::of(&*self.0), after: None }
+    }
+
+    /// The kind of the inbox's own error, if that is what the handler passed on.
+    pub(crate) fn store_error(&self) -> Option<ErrorKind> {
+        let mut link: Option<&(dyn StdError + 'static)> = Some(&*self.0);
+        while let Some(error) = link {
+            if let Some(error) = error.downcast_ref::<Error>() {
+                return Some(error.kind());
+            }
+            link = error.source();
+        }
+        None
+    }
+
+    /// The handler's own error.
+    pub fn into_inner(self) -> BoxError {
+        self.0
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// No retry will help: poison the entry now, with this reason.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("rejected: {0}")]
+pub struct Reject(pub String);
+
+/// Not worth handling: give the entry up, with this reason.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("discarded: {0}")]
+pub struct Discard(pub String);
+
+/// Not now: come back after this long; no attempt is counted.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("snoozed for {0:?}")]
+pub struct Snooze(pub Duration);
+
+/// A failed attempt whose next one comes after this long, with this reason.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("failed, to be retried after {0:?}: {1}")]
+pub struct RetryAfter(pub Duration, pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] Reject);
+
+    #[test]
+    fn control_words_are_found_directly_and_as_causes() {
+        let reject = Outcome::Reject { error: ErrorText::new("bad") };
+        assert_eq!(Failure::new(Reject("bad".into())).outcome(), reject);
+        assert_eq!(Failure::new(Outer(Reject("bad".into()))).outcome(), reject);
+        let second = Duration::from_secs(1);
+        assert_eq!(Failure::new(Snooze(second)).outcome(), Outcome::Snooze { delay: second });
+        assert_eq!(
+            Failure::new(RetryAfter(second, "busy".into())).outcome(),
+            Outcome::Retry { error: ErrorText::new("busy"), after: Some(second) }
+        );
+        assert_eq!(
+            Failure::new(Discard("old".into())).outcome(),
+            Outcome::Discard { reason: ErrorText::new("old") }
+        );
+        assert_eq!(
+            Failure::new("plain text").outcome(),
+            Outcome::Retry { error: ErrorText::new("plain text"), after: None }
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! Handlers: plain async functions, registered under a stable key.
+
+mod context;
+mod failure;
+mod registry;
+
+pub use context::Context;
+pub(crate) use context::FinishTx;
+pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
+pub(crate) use registry::{Registered, Registry};
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::message::{DecodeError, FromMessage, Message};
+use crate::name::HandlerKey;
+use crate::state::{Policy, Retry};
+use crate::store::{MarkIn, SettleIn, Store, Transactional};
+
+/// What can be registered: `async fn(M, &mut Context<S>) -> Result<(), E>`, where `M` is any type that deserializes
+/// from JSON or a [`Message`], and `E` any error.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler for the store `{S}`",
+    label = "expected `async fn(M, &mut Context<{S}>) -> Result<(), E>`",
+    note = "M is your message type (serde's `Deserialize`) or `oncebox::Message`; E is any error; the future must be `Send`"
+)]
+pub trait HandlerFn<'a, M, S: Store>: Send + Sync + 'static {
+    /// The future of one run.
+    type Run: Future<Output = Result<(), Failure>> + Send + 'a;
+
+    /// Runs the handler once.
+    fn run(&self, message: M, cx: &'a mut Context<S>) -> Self::Run;
+}
+
+impl<'a, F, Fut, M, S, E> HandlerFn<'a, M, S> for F
+where
+    F: Fn(M, &'a mut Context<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'a,
+    E: Into<crate::BoxError> + 'static,
+    S: Store,
+{
+    type Run = futures_util::future::MapErr<Fut, fn(E) -> Failure>;
+
+    fn run(&self, message: M, cx: &'a mut Context<S>) -> Self::Run {
+        futures_util::TryFutureExt::map_err(self(message, cx), |error| Failure::new(error))
+    }
+}
+
+/// The future of one run, decoded and erased.
+pub(crate) type Run<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
+/// A handler with its message type erased.
+pub(crate) trait Erased<S: Store>: Send + Sync {
+    fn run<'a>(&self, message: &Message, cx: &'a mut Context<S>) -> Result<Run<'a>, DecodeError>;
+}
+
+struct Typed<F, M>(F, std::marker::PhantomData<fn(M)>);
+
+impl<F, M, S> Erased<S> for Typed<F, M>
+where
+    F: for<'a> HandlerFn<'a, M, S>,
+    M: FromMessage + Send + 'static,
+    S: Store,
+{
+    fn run<'a>(&self, message: &Message, cx: &'a mut Context<S>) -> Result<Run<'a>, DecodeError> {
+        let message = M::from_message(message)?;
+        Ok(Box::pin(self.0.run(message, cx)))
+    }
+}
+
+/// Registers `function` under `key`. Hand the result to [`Builder::on`](crate::Builder::on).
+///
+/// ```
+/// # use oncebox::{Context, Memory, handler};
+/// # #[derive(serde::Deserialize)] struct OrderPlaced { order: u64 }
+/// async fn ship(placed: OrderPlaced, _cx: &mut Context<Memory>) -> Result<(), std::io::Error> {
+///     println!("shipping {}", placed.order);
+///     Ok(())
+/// }
+/// let registration = handler("ship-order", ship).legacy("order-handler").concurrency(8);
+/// ```
+pub fn handler<M, S, F>(key: impl Into<String>, function: F) -> Registration<S>
+where
+    F: for<'a> HandlerFn<'a, M, S>,
+    M: FromMessage + Send + 'static,
+    S: Store,
+{
+    Registration {
+        key: key.into(),
+        legacy: Vec::new(),
+        policy: Policy::default(),
+        timeout: None,
+        concurrency: 64,
+        inline: false,
+        open: None,
+        function: Arc::new(Typed(function, std::marker::PhantomData)),
+    }
+}
+
+/// A handler and its settings, on the way to an inbox.
+pub struct Registration<S: Store> {
+    pub(crate) key: String,
+    pub(crate) legacy: Vec<String>,
+    pub(crate) policy: Policy,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) concurrency: usize,
+    pub(crate) inline: bool,
+    /// Opens the transaction of an inline handler; set together with `inline`.
+    pub(crate) open: Option<context::OpenMarked<S>>,
+    pub(crate) function: Arc<dyn Erased<S>>,
+}
+
+impl<S: Store> Registration<S> {
+    /// A key this handler had before: entries stored under it are still handled; new ones never get it.
+    pub fn legacy(mut self, key: impl Into<String>) -> Self {
+        self.legacy.push(key.into());
+        self
+    }
+
+    /// When failed attempts are tried again.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.policy.retry = retry;
+        self
+    }
+
+    /// All rules at once.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How long one run may take; running out of it is a failed attempt. Default: no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How many runs at once in this process. Default 64.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency;
+        self
+    }
+
+    /// Runs the handler while the delivery is held, in one transaction with its mark, instead of storing the
+    /// message first. Retrying is the transport's business then.
+    pub fn inline(mut self) -> Self
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx> + SettleIn<<S as Transactional>::Tx>,
+    {
+        self.inline = true;
+        self.open = Some(context::open_marked::<S>);
+        self
+    }
+
+    /// The key, checked.
+    pub(crate) fn checked_key(&self) -> Result<HandlerKey> {
+        HandlerKey::new(&self.key)
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Registration<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("key", &self.key).field("legacy", &self.legacy).finish_non_exhaustive()
+    }
+}

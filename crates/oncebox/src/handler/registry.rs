@@ -1,0 +1,114 @@
+//! Which handlers there are, under which keys, for which types.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Registration;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::HandlerKey;
+use crate::store::{Route, Store};
+
+/// A registered handler.
+pub(crate) struct Registered<S: Store> {
+    pub(crate) route: Route,
+    pub(crate) registration: Registration<S>,
+}
+
+/// All handlers of an inbox.
+pub(crate) struct Registry<S: Store> {
+    handlers: Vec<Arc<Registered<S>>>,
+    /// By current and legacy key.
+    by_key: HashMap<HandlerKey, usize>,
+    /// Durable routes and inline handlers by message type.
+    by_type: HashMap<Box<str>, TypeRoutes>,
+    none: Arc<[Route]>,
+}
+
+struct TypeRoutes {
+    durable: Arc<[Route]>,
+    inline: Vec<usize>,
+}
+
+impl<S: Store> Registry<S> {
+    /// Checks all registrations together.
+    pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>) -> Result<Self> {
+        let mut by_key = HashMap::new();
+        let mut handlers = Vec::new();
+        let mut types: HashMap<Box<str>, (Vec<Route>, Vec<usize>)> = HashMap::new();
+        for (kinds, registration) in registrations {
+            let index = handlers.len();
+            let route = Route {
+                key: registration.checked_key()?,
+                legacy: registration.legacy.iter().map(HandlerKey::new).collect::<Result<_>>()?,
+            };
+            check(&registration, &kinds, &route)?;
+            for key in std::iter::once(&route.key).chain(route.legacy.iter()) {
+                if by_key.insert(key.clone(), index).is_some() {
+                    let what = format!("the handler key {key:?} is used twice, as a key or a legacy key");
+                    return Err(Error::new(ErrorKind::InvalidHandler, what));
+                }
+            }
+            for kind in kinds {
+                let (durable, inline) = types.entry(kind).or_default();
+                if registration.inline {
+                    inline.push(index);
+                } else {
+                    durable.push(route.clone());
+                }
+            }
+            handlers.push(Arc::new(Registered { route, registration }));
+        }
+        let by_type = types
+            .into_iter()
+            .map(|(kind, (durable, inline))| (kind, TypeRoutes { durable: durable.into(), inline }))
+            .collect();
+        Ok(Self { handlers, by_key, by_type, none: Arc::new([]) })
+    }
+
+    /// The handler an entry under `key` belongs to; `key` may be a legacy key.
+    pub(crate) fn by_key(&self, key: &HandlerKey) -> Option<&Arc<Registered<S>>> {
+        self.by_key.get(key).map(|index| &self.handlers[*index])
+    }
+
+    /// The handlers that work from the store.
+    pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        self.handlers.iter().filter(|handler| !handler.registration.inline)
+    }
+
+    /// The durable handlers for a type.
+    pub(crate) fn routes(&self, kind: &str) -> Arc<[Route]> {
+        self.by_type.get(kind).map_or_else(|| Arc::clone(&self.none), |routes| Arc::clone(&routes.durable))
+    }
+
+    /// The inline handlers for a type.
+    pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        self.by_type.get(kind).into_iter().flat_map(|routes| &routes.inline).map(|index| &self.handlers[*index])
+    }
+
+    /// Whether an inline handler takes the type.
+    pub(crate) fn has_inline(&self, kind: &str) -> bool {
+        self.inline(kind).next().is_some()
+    }
+
+    /// Whether any handler takes the type.
+    pub(crate) fn knows(&self, kind: &str) -> bool {
+        self.by_type.contains_key(kind)
+    }
+}
+
+fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &Route) -> Result<()> {
+    let refuse = |what: String| Err(Error::new(ErrorKind::InvalidHandler, what));
+    let key = &route.key;
+    if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
+        return refuse(format!("the handler {key:?} is registered for no type, or for an empty one"));
+    }
+    if registration.concurrency == 0 {
+        return refuse(format!("the handler {key:?} has a concurrency of 0 and could never run"));
+    }
+    if registration.timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return refuse(format!("the handler {key:?} has a timeout of 0 and could never finish"));
+    }
+    registration.policy.validate().map_err(|error| {
+        Error::new(ErrorKind::InvalidHandler, format!("the policy of the handler {key:?} cannot work: {}", error.what()))
+    })
+}

@@ -1,0 +1,347 @@
+//! The inbox: the three ways in, and the way to start it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::{Config, Guarantee, Unrouted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::handler::{Registration, Registry};
+use crate::message::Message;
+use crate::name::{HandlerKey, InboxName};
+use crate::observe::{Observed, names};
+use crate::runtime::{self, Nudge, Running};
+use crate::state::{Outcome, Policy};
+use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store};
+use crate::time::{SharedClock, SystemClock};
+
+/// What everything that belongs to one inbox shares.
+pub(crate) struct Shared<S: Store> {
+    pub(crate) name: InboxName,
+    pub(crate) config: Config,
+    pub(crate) store: Arc<Observed<S>>,
+    pub(crate) registry: Registry<S>,
+    pub(crate) clock: SharedClock,
+    pub(crate) nudge: Nudge,
+}
+
+impl<S: Store> Shared<S> {
+    /// Checks a message and finds its key and handlers; the store is not asked.
+    pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<NewMessage> {
+        let prepared = self.try_prepare(message, delay);
+        if let Err(error) = &prepared {
+            metrics::counter!(names::REFUSED, "reason" => format!("{:?}", error.kind())).increment(1);
+        }
+        prepared
+    }
+
+    fn try_prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<NewMessage> {
+        message.validate(&self.config.limits)?;
+        let key = self.config.key.key(&self.name, message)?;
+        if self.config.unrouted == Unrouted::Refuse && !self.registry.knows(message.kind()) {
+            let what = format!("no handler is registered for messages of type {:?}", message.kind());
+            return Err(Error::new(ErrorKind::Unrouted, what));
+        }
+        let routes = self.registry.routes(message.kind());
+        let mut new = NewMessage::new(self.name.clone(), key, Arc::clone(message), routes);
+        new.on_conflict = self.config.on_conflict;
+        new.delay = delay;
+        Ok(new)
+    }
+
+    pub(crate) async fn accept(&self, message: &NewMessage) -> Result<Accepted> {
+        let accepted = self.store.accept(std::slice::from_ref(message)).await?;
+        let [accepted] = accepted[..] else { return Err(short_answer()) };
+        self.announce(&accepted, message);
+        Ok(accepted)
+    }
+
+    /// Tells the dispatcher of this process what it can soon claim.
+    fn announce(&self, accepted: &Accepted, message: &NewMessage) {
+        if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty() {
+            if message.delay.is_zero() {
+                self.nudge.now();
+            } else {
+                self.nudge.at(self.clock.monotonic() + message.delay);
+            }
+        }
+    }
+}
+
+fn short_answer() -> Error {
+    Error::new(ErrorKind::Corrupt, "the store answered for another number of messages than it was given")
+}
+
+/// A durable inbox over a store. Cheap to clone; clones are the same inbox.
+pub struct Inbox<S: Store> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S: Store> Clone for Inbox<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: Store> Inbox<S> {
+    /// Begins an inbox named `name` over `store`.
+    pub fn builder(name: impl Into<String>, store: S) -> Builder<S> {
+        Builder { name: name.into(), store, config: Config::default(), clock: None, registrations: Vec::new() }
+    }
+
+    /// The inbox's name.
+    pub fn name(&self) -> &InboxName {
+        &self.shared.name
+    }
+
+    /// The store inside.
+    pub fn store(&self) -> &S {
+        self.shared.store.inner()
+    }
+
+    /// Stores a message for its durable handlers. Once this returns `Ok`, the broker may forget the message.
+    pub async fn accept(&self, message: Message) -> Result<Accepted> {
+        self.accept_after(message, Duration::ZERO).await
+    }
+
+    /// Stores a message whose handlers start no sooner than `delay` from now.
+    pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
+        let prepared = self.shared.prepare(&Arc::new(message), delay)?;
+        self.shared.accept(&prepared).await
+    }
+
+    /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
+    /// the store concerns all of them.
+    pub async fn accept_batch(&self, messages: impl IntoIterator<Item = Message>) -> Result<Vec<Result<Accepted>>> {
+        let prepared: Vec<Result<NewMessage>> =
+            messages.into_iter().map(|message| self.shared.prepare(&Arc::new(message), Duration::ZERO)).collect();
+        let batch: Vec<NewMessage> = prepared.iter().flatten().cloned().collect();
+        let accepted = if batch.is_empty() { Vec::new() } else { self.shared.store.accept(&batch).await? };
+        if accepted.len() != batch.len() {
+            return Err(short_answer());
+        }
+        let mut accepted = accepted.into_iter();
+        Ok(prepared
+            .into_iter()
+            .map(|prepared| {
+                let message = prepared?;
+                let accepted = accepted.next().ok_or_else(short_answer)?;
+                self.shared.announce(&accepted, &message);
+                Ok(accepted)
+            })
+            .collect())
+    }
+
+    /// Runs the inline handlers of a message now: each once, in one transaction with its mark. Retrying is the
+    /// caller's business; nothing but the marks is stored.
+    pub async fn process(&self, message: Message) -> Result<Processed> {
+        let message = Arc::new(message);
+        let prepared = self.shared.prepare(&message, Duration::ZERO)?;
+        let mut handlers = self.shared.registry.inline(message.kind()).peekable();
+        if handlers.peek().is_none() {
+            let what = format!("no inline handler is registered for messages of type {:?}", message.kind());
+            return Err(Error::new(ErrorKind::Unrouted, what));
+        }
+        let mut all = Processed::Duplicate;
+        for handler in handlers {
+            match runtime::run_inline(&self.shared, handler, prepared.key, &message).await? {
+                Processed::Done => all = Processed::Done,
+                Processed::Duplicate => {}
+                stopped => return Ok(stopped),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
+    /// receipt says what to tell the broker.
+    pub async fn receive(&self, message: Message) -> Result<Receipt> {
+        self.shared.receive(&Arc::new(message)).await
+    }
+
+    /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
+    /// same transaction, then commit.
+    pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
+    where
+        S: MarkIn<Tx>,
+    {
+        message.validate(&self.shared.config.limits)?;
+        let key = self.shared.config.key.key(&self.shared.name, message)?;
+        let handler = HandlerKey::new(handler)?;
+        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
+    }
+
+    /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping.
+    pub fn start(&self) -> Running<S> {
+        Running::start(Arc::clone(&self.shared))
+    }
+
+    /// Runs at most `limit` due entries here and now, without background work; returns how many ran.
+    pub async fn process_pending(&self, limit: usize) -> Result<usize> {
+        runtime::process_pending(&self.shared, limit).await
+    }
+
+    /// Runs everything that is due, here and now; returns how many entries ran.
+    pub async fn drain(&self) -> Result<usize> {
+        runtime::drain(&self.shared).await
+    }
+
+    /// Removes what is finished and past the retention, here and now; returns how many messages left.
+    pub async fn sweep(&self) -> Result<usize> {
+        match self.shared.config.retention {
+            Some(retention) => runtime::sweep(&self.shared, retention).await,
+            None => Ok(0),
+        }
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Inbox<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+/// What became of a message's inline handlers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Processed {
+    /// At least one handler did its work, and all have.
+    Done,
+    /// All had done their work before.
+    Duplicate,
+    /// Somebody else is working on it right now: neither done nor free. Hold the delivery back.
+    Busy,
+    /// A handler did not do its work; its transaction was rolled back.
+    Failed(Outcome),
+}
+
+/// What to tell the broker about a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Receipt {
+    /// It is safe, or was before: acknowledge it.
+    Done,
+    /// Somebody else is working on it: hold it back.
+    Busy,
+    /// An inline handler failed: bring it again.
+    Failed {
+        /// Not before this long.
+        after: Duration,
+    },
+    /// An inline handler said that no retry will help.
+    Rejected {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Receipt {
+    pub(crate) fn of(processed: Processed, policy: &Policy) -> Self {
+        match processed {
+            Processed::Done | Processed::Duplicate => Self::Done,
+            Processed::Busy => Self::Busy,
+            Processed::Failed(Outcome::Reject { error } | Outcome::Undecodable { error }) => {
+                Self::Rejected { reason: error.to_string() }
+            }
+            Processed::Failed(Outcome::Discard { .. }) => Self::Done,
+            Processed::Failed(Outcome::Snooze { delay }) => Self::Failed { after: delay },
+            Processed::Failed(Outcome::Retry { after: Some(after), .. }) => Self::Failed { after },
+            Processed::Failed(_) => Self::Failed { after: policy.retry.first },
+        }
+    }
+
+    /// The receipt for two handlers: a delivery is done only when both are. While one of them may still succeed, the
+    /// delivery must come again, so that counts more than the other's rejection.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let rank = |receipt: &Self| match receipt {
+            Self::Done => 0,
+            Self::Rejected { .. } => 1,
+            Self::Failed { .. } => 2,
+            Self::Busy => 3,
+        };
+        if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+/// An inbox in the making.
+pub struct Builder<S: Store> {
+    name: String,
+    store: S,
+    config: Config,
+    clock: Option<SharedClock>,
+    registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
+}
+
+impl<S: Store> Builder<S> {
+    /// Registers a handler for one or several message types.
+    pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
+        self.registrations.push((types.into_types(), registration));
+        self
+    }
+
+    /// Replaces the settings.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Takes time from another clock than the system's.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Checks everything together and makes the inbox. Nothing runs before [`Inbox::start`].
+    pub fn build(self) -> Result<Inbox<S>> {
+        self.config.validate()?;
+        let capabilities = self.store.capabilities();
+        let kept = match self.config.guarantee {
+            Guarantee::BestOfStore => true,
+            Guarantee::Durable => capabilities.durable,
+            Guarantee::ExactlyOnceEffects => capabilities.durable && capabilities.transactions,
+        };
+        if !kept {
+            let what = format!("the {} store cannot promise {:?}", capabilities.name, self.config.guarantee);
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        Ok(Inbox {
+            shared: Arc::new(Shared {
+                name: InboxName::new(&self.name)?,
+                config: self.config,
+                store: Arc::new(Observed::new(self.store)),
+                registry: Registry::new(self.registrations)?,
+                clock: self.clock.unwrap_or_else(SystemClock::shared),
+                nudge: Nudge::default(),
+            }),
+        })
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Builder<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("name", &self.name).field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// One message type, or several.
+pub trait IntoTypes {
+    /// As a list.
+    fn into_types(self) -> Vec<Box<str>>;
+}
+
+impl IntoTypes for &str {
+    fn into_types(self) -> Vec<Box<str>> {
+        vec![self.into()]
+    }
+}
+
+impl<const N: usize> IntoTypes for [&str; N] {
+    fn into_types(self) -> Vec<Box<str>> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl IntoTypes for Vec<String> {
+    fn into_types(self) -> Vec<Box<str>> {
+        self.into_iter().map(Into::into).collect()
+    }
+}

@@ -1,0 +1,94 @@
+//! Transport headers: ordered, repeatable, with values that are any bytes.
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The headers of a message, in the order they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(Box<str>, Bytes)>);
+
+impl Headers {
+    /// Appends a header.
+    pub fn push(&mut self, name: impl Into<Box<str>>, value: impl Into<Bytes>) {
+        self.0.push((name.into(), value.into()));
+    }
+
+    /// The first value under `name`; case does not matter in names.
+    pub fn get(&self, name: &str) -> Option<&Bytes> {
+        self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// All headers, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Bytes)> {
+        self.0.iter().map(|(name, value)| (&**name, value))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes of all names and values together.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// One byte string that stores can keep: each name and value behind its length. Empty for no headers.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.size() + 8 * self.0.len());
+        for (name, value) in &self.0 {
+            for part in [name.as_bytes(), value] {
+                let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
+                out.extend_from_slice(&len.to_le_bytes());
+                out.extend_from_slice(part);
+            }
+        }
+        out
+    }
+
+    /// What [`encode`](Self::encode) wrote.
+    pub fn decode(mut bytes: &[u8]) -> Result<Self> {
+        let mut headers = Self::default();
+        while !bytes.is_empty() {
+            let (name, rest) = take(bytes)?;
+            let (value, rest) = take(rest)?;
+            let name = std::str::from_utf8(name).map_err(|_| corrupt())?;
+            headers.push(name, Bytes::copy_from_slice(value));
+            bytes = rest;
+        }
+        Ok(headers)
+    }
+}
+
+fn take(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk::<4>().ok_or_else(corrupt)?;
+    let len = u32::from_le_bytes(*len) as usize;
+    rest.split_at_checked(len).ok_or_else(corrupt)
+}
+
+fn corrupt() -> Error {
+    Error::new(ErrorKind::Corrupt, "stored headers do not decode")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn survive_storage(pairs in proptest::collection::vec((".{0,12}", proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {
+            let mut headers = Headers::default();
+            for (name, value) in pairs {
+                headers.push(name, value);
+            }
+            prop_assert_eq!(Headers::decode(&headers.encode()).unwrap(), headers);
+        }
+
+        #[test]
+        fn damage_is_an_error_not_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = Headers::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the producer meant: source, id, type, payload bytes, headers, ordering key, time.
+
+mod decode;
+mod headers;
+
+pub use decode::{DecodeError, FromMessage};
+pub use headers::Headers;
+
+use bytes::Bytes;
+
+use crate::config::Limits;
+use crate::error::{Error, ErrorKind, Result};
+use crate::time::Timestamp;
+
+/// A message as it was received. Id and payload are opaque bytes; nothing looks inside them on the way to the store.
+///
+/// ```
+/// use oncebox::Message;
+///
+/// let message = Message::new("evt_1", "order.placed", r#"{"order":7}"#)
+///     .with_source("shop")
+///     .with_ordering_key("customer-42")
+///     .with_header("correlation-id", "abc");
+/// assert_eq!(message.id(), b"evt_1");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    source: Box<str>,
+    id: Bytes,
+    kind: Box<str>,
+    payload: Bytes,
+    headers: Headers,
+    ordering_key: Option<Bytes>,
+    time: Option<Timestamp>,
+}
+
+impl Message {
+    /// A message with the id its producer gave it, its type, and its payload.
+    pub fn new(id: impl Into<Bytes>, kind: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            source: "".into(),
+            id: id.into(),
+            kind: kind.into(),
+            payload: payload.into(),
+            headers: Headers::default(),
+            ordering_key: None,
+            time: None,
+        }
+    }
+
+    /// Who produced it. Ids are unique within a source, so the source is part of the key.
+    pub fn with_source(mut self, source: impl Into<Box<str>>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Adds a header.
+    pub fn with_header(mut self, name: impl Into<Box<str>>, value: impl Into<Bytes>) -> Self {
+        self.headers.push(name, value);
+        self
+    }
+
+    /// Replaces all headers.
+    pub fn with_headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// Messages with the same ordering key are handled one after the other, in the order they were accepted.
+    pub fn with_ordering_key(mut self, key: impl Into<Bytes>) -> Self {
+        self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// When the producer says it happened.
+    pub fn with_time(mut self, time: Timestamp) -> Self {
+        self.time = Some(time);
+        self
+    }
+
+    /// Who produced it; empty if the transport does not say.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The id the producer gave it: any bytes.
+    pub fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    /// Its type, by which handlers are chosen.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The payload, byte for byte as received.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// The headers, in order.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// The key whose order must be kept, if any.
+    pub fn ordering_key(&self) -> Option<&[u8]> {
+        self.ordering_key.as_deref()
+    }
+
+    /// When the producer says it happened.
+    pub fn time(&self) -> Option<Timestamp> {
+        self.time
+    }
+
+    /// Checks every field against the limits, before any database is asked.
+    pub fn validate(&self, limits: &Limits) -> Result<()> {
+        let field = |what: &str, len: usize, limit: usize, kind: ErrorKind| {
+            if len > limit {
+                return Err(Error::new(kind, format!("the {what} has {len} bytes, the limit is {limit}")));
+            }
+            Ok(())
+        };
+        field("message id", self.id.len(), limits.id, ErrorKind::InvalidMessage)?;
+        field("message source", self.source.len(), limits.text, ErrorKind::InvalidMessage)?;
+        field("message type", self.kind.len(), limits.text, ErrorKind::InvalidMessage)?;
+        field("set of headers", self.headers.size(), limits.headers, ErrorKind::InvalidMessage)?;
+        field("ordering key", self.ordering_key.as_ref().map_or(0, Bytes::len), limits.id, ErrorKind::InvalidMessage)?;
+        field("payload", self.payload.len(), limits.payload, ErrorKind::TooLarge)?;
+        if self.kind.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
+        }
+        if self.ordering_key.as_ref().is_some_and(Bytes::is_empty) {
+            return Err(Error::new(ErrorKind::InvalidMessage, "the ordering key is empty; leave it out instead"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_its_own_error() {
+        let limits = Limits { id: 4, text: 4, payload: 4, headers: 4, ..Limits::default() };
+        let kind = |m: Message| m.validate(&limits).unwrap_err().kind();
+        assert!(Message::new("1234", "abcd", "1234").validate(&limits).is_ok());
+        assert_eq!(kind(Message::new("12345", "a", "")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "abcde", "")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "", "")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "a", "12345")), ErrorKind::TooLarge);
+        assert_eq!(kind(Message::new("1", "a", "").with_source("abcde")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "a", "").with_header("abc", "de")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "a", "").with_ordering_key("")), ErrorKind::InvalidMessage);
+    }
+}

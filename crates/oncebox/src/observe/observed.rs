@@ -1,0 +1,149 @@
+//! A store that tells what it does. Every call of the library goes through it, so no store counts or traces itself.
+
+use std::future::Future;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use tracing::Instrument as _;
+
+use super::names;
+use crate::error::Result;
+use crate::key::Key;
+use crate::name::{HandlerKey, InboxName};
+use crate::state::Settlement;
+use crate::store::{
+    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeups,
+};
+
+/// A store with metrics and spans around each verb.
+#[derive(Clone, Debug)]
+pub struct Observed<S>(S);
+
+impl<S> Observed<S> {
+    /// Wraps a store.
+    pub fn new(store: S) -> Self {
+        Self(store)
+    }
+
+    /// The store inside.
+    pub fn inner(&self) -> &S {
+        &self.0
+    }
+}
+
+async fn observe<T>(verb: &'static str, items: usize, call: impl Future<Output = Result<T>>) -> Result<T> {
+    let start = Instant::now();
+    let result = call.instrument(tracing::debug_span!("oncebox.store", verb, items)).await;
+    let outcome = match &result {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => {
+            tracing::debug!(verb, error = %error.what(), kind = ?error.kind(), "store call failed");
+            format!("{:?}", error.kind())
+        }
+    };
+    metrics::counter!(names::STORE_CALLS, "verb" => verb, "result" => outcome).increment(1);
+    metrics::histogram!(names::STORE_SECONDS, "verb" => verb).record(start.elapsed().as_secs_f64());
+    #[expect(clippy::cast_precision_loss, reason = "batch sizes are far below 2^52")]
+    metrics::histogram!(names::STORE_BATCH, "verb" => verb).record(items as f64);
+    result
+}
+
+fn lost(verb: &'static str, count: usize) {
+    if count > 0 {
+        metrics::counter!(names::LEASE_LOST, "verb" => verb).increment(count as u64);
+    }
+}
+
+#[async_trait]
+impl<S: Store> Store for Observed<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        let accepted = observe("accept", batch.len(), self.0.accept(batch)).await?;
+        for answer in &accepted {
+            metrics::counter!(names::ACCEPTED, "outcome" => answer.as_str()).increment(1);
+        }
+        Ok(accepted)
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        let wanted = params.wants.iter().map(|want| want.limit).sum();
+        observe("claim", wanted, self.0.claim(params)).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        let settled = observe("settle", batch.len(), self.0.settle(batch)).await?;
+        for (settlement, answer) in batch.iter().zip(&settled) {
+            if *answer == Settled::Applied {
+                metrics::counter!(names::SETTLED, "event" => settlement.event.as_str()).increment(1);
+            }
+        }
+        lost("settle", settled.iter().filter(|answer| **answer == Settled::LeaseLost).count());
+        Ok(settled)
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        let renewed = observe("renew", params.claims.len(), self.0.renew(params)).await?;
+        lost("renew", renewed.iter().filter(|answer| **answer == Renewed::LeaseLost).count());
+        Ok(renewed)
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        observe("rescue", params.limit, self.0.rescue(params)).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        let swept = observe("sweep", params.limit, self.0.sweep(params)).await?;
+        metrics::counter!(names::SWEPT).increment(swept.messages as u64);
+        Ok(swept)
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        self.0.wakeups()
+    }
+}
+
+impl<S: Transactional> Transactional for Observed<S> {
+    type Tx = S::Tx;
+
+    async fn begin(&self) -> Result<Self::Tx> {
+        observe("begin", 1, self.0.begin()).await
+    }
+
+    async fn commit(&self, tx: Self::Tx) -> Result<()> {
+        observe("commit", 1, self.0.commit(tx)).await
+    }
+}
+
+// These two take the caller's transaction, which need not be `Send`: nothing of the call may be held across an
+// await that outlives the inner future, so they count without `observe`.
+impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
+    fn mark(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Mark>> + Send {
+        let call = self.0.mark(tx, inbox, key, handler);
+        async move {
+            let mark = observe("mark", 1, call).await?;
+            metrics::counter!(names::MARKED, "outcome" => mark.as_str()).increment(1);
+            Ok(mark)
+        }
+    }
+}
+
+impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for Observed<S> {
+    fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        let call = self.0.complete(tx, claim);
+        async move {
+            let settled = observe("complete", 1, call).await?;
+            lost("complete", usize::from(settled == Settled::LeaseLost));
+            Ok(settled)
+        }
+    }
+}

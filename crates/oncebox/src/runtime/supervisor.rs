@@ -1,0 +1,90 @@
+//! Starts components, and starts them again when they fail.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::Core;
+use crate::error::Result;
+use crate::observe::names;
+use crate::store::Store;
+
+/// A request to stop that any number of tasks can wait for. Waiting costs nothing until it has to wait, because
+/// every run of a handler does it.
+#[derive(Default)]
+pub(crate) struct Stop {
+    requested: AtomicBool,
+    changed: Notify,
+}
+
+impl Stop {
+    pub(super) fn request(&self) {
+        self.requested.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn requested(&self) -> bool {
+        self.requested.load(Ordering::SeqCst)
+    }
+
+    /// Completes when the stop is requested, at once if it was before.
+    pub(super) async fn wait(&self) {
+        // Made before the check: a request between the two wakes it.
+        let changed = self.changed.notified();
+        if !self.requested() {
+            changed.await;
+        }
+    }
+}
+
+/// Runs a component until it returns `Ok`. An error or a panic is reported, and after a pause it starts again.
+/// `ends_on_stop` says whether a request to stop ends its pauses for good.
+pub(super) fn supervise<S, F, Fut>(
+    core: &Arc<Core<S>>,
+    component: &'static str,
+    ends_on_stop: bool,
+    start: F,
+) -> JoinHandle<()>
+where
+    S: Store,
+    F: Fn(Arc<Core<S>>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<()>> + Send + 'static,
+{
+    let core = Arc::clone(core);
+    tokio::spawn(async move {
+        loop {
+            // A task of its own, so that a panic ends the component and not its supervisor.
+            let task = AbortOnDrop(tokio::spawn(start(Arc::clone(&core))));
+            let why = match task.join().await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(join) => join.to_string(),
+            };
+            let inbox = &core.inbox;
+            tracing::error!(inbox = %inbox.name, component, error = %why, "component failed; starting it again");
+            metrics::counter!(names::RESTARTS, "component" => component).increment(1);
+            tokio::select! {
+                () = inbox.clock.sleep(inbox.config.restart) => {}
+                () = core.stop.wait(), if ends_on_stop => return,
+            }
+        }
+    })
+}
+
+/// A task that does not outlive whoever waits for it.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> AbortOnDrop<T> {
+    async fn join(mut self) -> std::result::Result<T, tokio::task::JoinError> {
+        (&mut self.0).await
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,59 @@
+//! A source inside the process: for tests, and for programs that receive messages on their own.
+
+use async_trait::async_trait;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Ack, Delivery, Settle, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::Message;
+
+/// A connected sender and source; at most `capacity` messages wait between them.
+pub fn channel(name: impl Into<String>, capacity: usize) -> (ChannelSender, ChannelSource) {
+    let (sender, receiver) = mpsc::channel(capacity.max(1));
+    (ChannelSender { sender }, ChannelSource { name: name.into(), receiver })
+}
+
+/// Delivers messages to a [`ChannelSource`].
+#[derive(Clone, Debug)]
+pub struct ChannelSender {
+    sender: mpsc::Sender<(Message, oneshot::Sender<Ack>)>,
+}
+
+impl ChannelSender {
+    /// Delivers a message and waits for what becomes of it. An error means that it was dropped unsettled, as when
+    /// the inbox stopped: deliver it again.
+    pub async fn deliver(&self, message: Message) -> Result<Ack> {
+        let gone = || Error::new(ErrorKind::Unavailable, "the delivery was dropped before it was settled");
+        let (sender, receiver) = oneshot::channel();
+        self.sender.send((message, sender)).await.map_err(|_| gone())?;
+        receiver.await.map_err(|_| gone())
+    }
+}
+
+/// The receiving end of a channel.
+#[derive(Debug)]
+pub struct ChannelSource {
+    name: String,
+    receiver: mpsc::Receiver<(Message, oneshot::Sender<Ack>)>,
+}
+
+#[async_trait]
+impl Source for ChannelSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn recv(&mut self) -> Option<Delivery> {
+        let (message, answer) = self.receiver.recv().await?;
+        Some(Delivery::new(message, Answer(answer)))
+    }
+}
+
+struct Answer(oneshot::Sender<Ack>);
+
+#[async_trait]
+impl Settle for Answer {
+    async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
+        self.0.send(ack).map_err(|_| Error::new(ErrorKind::Unavailable, "the sender no longer waits for an answer"))
+    }
+}

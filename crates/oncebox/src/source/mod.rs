@@ -1,0 +1,86 @@
+//! The seam to the broker: deliveries come out, and each is settled exactly once.
+
+mod channel;
+
+pub use channel::{ChannelSender, ChannelSource, channel};
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::message::Message;
+
+/// What the broker is told about a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ack {
+    /// It is safe with us, or was before: the broker may forget it.
+    Done,
+    /// It is neither stored nor refused: bring it again, not before `after`.
+    Redeliver {
+        /// The wait.
+        after: Duration,
+    },
+    /// It can never be taken: put it where such messages go.
+    Reject {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// How a source settles a delivery with its broker. Dropping it unused leaves the delivery to the broker, which
+/// brings it again.
+#[async_trait]
+pub trait Settle: Send {
+    /// Tells the broker. An error here is not an error of the inbox: the broker will bring the message again and it
+    /// will be recognised.
+    async fn settle(self: Box<Self>, ack: Ack) -> Result<()>;
+}
+
+/// One attempt of a broker to hand a message over.
+pub struct Delivery {
+    message: Message,
+    settle: Box<dyn Settle>,
+}
+
+impl Delivery {
+    /// A delivery of `message` that is settled through `settle`.
+    pub fn new(message: Message, settle: impl Settle + 'static) -> Self {
+        Self { message, settle: Box::new(settle) }
+    }
+
+    /// The message.
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// Settles it. By value: a delivery cannot be settled twice.
+    pub async fn settle(self, ack: Ack) -> Result<()> {
+        self.settle.settle(ack).await
+    }
+
+    /// The message and what settles it, apart.
+    pub fn into_parts(self) -> (Message, Box<dyn Settle>) {
+        (self.message, self.settle)
+    }
+}
+
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivery").field("message", &self.message).finish_non_exhaustive()
+    }
+}
+
+/// Where deliveries come from.
+///
+/// A source that fails reconnects by itself with a back-off; it returns `None` only when it is over for good.
+/// `recv` is cancel-safe: a delivery that was not returned is brought again.
+#[async_trait]
+pub trait Source: Send + 'static {
+    /// Its name, for logs and metrics.
+    fn name(&self) -> &str;
+
+    /// The next delivery.
+    async fn recv(&mut self) -> Option<Delivery>;
+}

@@ -1,0 +1,267 @@
+//! What follows from what a handler said.
+
+use std::time::Duration;
+
+use super::policy::Policy;
+use super::text::ErrorText;
+use super::{Event, Status};
+use crate::store::Claim;
+
+/// What became of a claimed entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The handler did its work.
+    Done,
+    /// The handler failed: an error, a panic or a timeout. `after` is the wait it asked for, if it did.
+    Retry {
+        /// What it said.
+        error: ErrorText,
+        /// The wait it asked for.
+        after: Option<Duration>,
+    },
+    /// The handler wants to be asked again later; no attempt is counted.
+    Snooze {
+        /// How much later.
+        delay: Duration,
+    },
+    /// The handler says that no retry will ever help.
+    Reject {
+        /// Why.
+        error: ErrorText,
+    },
+    /// The handler says that the message is not worth handling.
+    Discard {
+        /// Why.
+        reason: ErrorText,
+    },
+    /// The payload did not decode into what the handler takes.
+    Undecodable {
+        /// Why.
+        error: ErrorText,
+    },
+    /// The worker gave the claim back without having started, or stopped before it was done.
+    Released,
+    /// The lease ran out under the worker.
+    Crashed,
+}
+
+/// Why an entry was poisoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PoisonReason {
+    /// All attempts failed.
+    Exhausted,
+    /// The handler said that no retry will help.
+    Rejected,
+    /// The payload did not decode within the grace.
+    Undecodable,
+    /// Its worker died under it too often.
+    Crashed,
+}
+
+impl PoisonReason {
+    /// Every reason.
+    pub const ALL: [Self; 4] = [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Crashed];
+
+    /// The word for it in the database and in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Rejected => "rejected",
+            Self::Undecodable => "undecodable",
+            Self::Crashed => "crashed",
+        }
+    }
+}
+
+/// The next state of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Next {
+    /// Done.
+    Completed,
+    /// To be claimed again. The wait counts from the moment the store writes it, on the store's own clock.
+    Pending {
+        /// The wait.
+        delay: Duration,
+    },
+    /// Failed for good.
+    Poisoned {
+        /// Why.
+        reason: PoisonReason,
+    },
+    /// Given up on purpose.
+    Discarded,
+}
+
+impl Next {
+    /// The status this leads to.
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Completed => Status::Completed,
+            Self::Pending { .. } => Status::Pending,
+            Self::Poisoned { .. } => Status::Poisoned,
+            Self::Discarded => Status::Discarded,
+        }
+    }
+}
+
+/// A claim and what follows it: what the store writes, if the claim still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settlement {
+    /// The claim under which it was decided; the fence.
+    pub claim: Claim,
+    /// What happened, for metrics and the diagram.
+    pub event: Event,
+    /// Where the entry goes.
+    pub next: Next,
+    /// Failed attempts so far, this one included.
+    pub attempts: u32,
+    /// Leases that ran out so far, this one included.
+    pub crashes: u32,
+    /// What the handler said last; `None` keeps what was known.
+    pub error: Option<ErrorText>,
+}
+
+/// The next state of a claimed entry. Pure, and the only place where it is chosen.
+///
+/// The time that matters for the decode grace is the time of the claim, which the store's clock gave.
+pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
+    let mut settlement = Settlement {
+        claim: claim.clone(),
+        event: Event::Done,
+        next: Next::Completed,
+        attempts: claim.attempts,
+        crashes: claim.crashes,
+        error: None,
+    };
+    let retry_now = Next::Pending { delay: Duration::ZERO };
+    (settlement.event, settlement.next, settlement.error) = match outcome {
+        Outcome::Done => (Event::Done, Next::Completed, None),
+        Outcome::Snooze { delay } => (Event::Snooze, Next::Pending { delay }, None),
+        Outcome::Released => (Event::Release, retry_now, None),
+        Outcome::Discard { reason } => (Event::Dismiss, Next::Discarded, Some(reason)),
+        Outcome::Reject { error } => {
+            (Event::Reject, Next::Poisoned { reason: PoisonReason::Rejected }, Some(error))
+        }
+        Outcome::Retry { error, after } => {
+            settlement.attempts = claim.attempts.saturating_add(1);
+            if settlement.attempts >= policy.retry.attempts {
+                (Event::Exhaust, Next::Poisoned { reason: PoisonReason::Exhausted }, Some(error))
+            } else {
+                let delay = after.unwrap_or_else(|| policy.retry.delay(settlement.attempts, spread(claim)));
+                (Event::Fail, Next::Pending { delay }, Some(error))
+            }
+        }
+        Outcome::Undecodable { error } => {
+            if claim.claimed_at.since(claim.received_at) < policy.decode_grace {
+                (Event::Defer, Next::Pending { delay: policy.decode_retry }, Some(error))
+            } else {
+                (Event::Reject, Next::Poisoned { reason: PoisonReason::Undecodable }, Some(error))
+            }
+        }
+        Outcome::Crashed => {
+            settlement.crashes = claim.crashes.saturating_add(1);
+            let error = Some(ErrorText::new("the worker's lease ran out before it settled"));
+            if settlement.crashes >= policy.crashes {
+                (Event::CrashOut, Next::Poisoned { reason: PoisonReason::Crashed }, error)
+            } else {
+                (Event::Crash, retry_now, error)
+            }
+        }
+    };
+    settlement
+}
+
+/// Spreads entries that failed together, without a random number: a decision must be repeatable.
+fn spread(claim: &Claim) -> u32 {
+    let key = claim.key.as_bytes();
+    let seed = u32::from_le_bytes([key[0], key[1], key[2], key[3]]);
+    // Odd multiplier: another attempt of the same entry lands elsewhere.
+    seed.wrapping_add(claim.attempts.wrapping_mul(0x9E37_79B9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy::Retry;
+    use super::*;
+    use crate::time::Timestamp;
+
+    fn claim() -> Claim {
+        Claim::for_tests()
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Retry { error: ErrorText::new("no"), after: None }
+    }
+
+    #[test]
+    fn only_a_handlers_no_counts_as_an_attempt() {
+        let policy = Policy::default();
+        let text = ErrorText::new("x");
+        assert_eq!(decide(&policy, &claim(), failed()).attempts, 1);
+        for outcome in [
+            Outcome::Done,
+            Outcome::Released,
+            Outcome::Crashed,
+            Outcome::Snooze { delay: Duration::ZERO },
+            Outcome::Undecodable { error: text.clone() },
+            Outcome::Reject { error: text.clone() },
+        ] {
+            assert_eq!(decide(&policy, &claim(), outcome).attempts, 0);
+        }
+    }
+
+    #[test]
+    fn the_last_attempt_poisons() {
+        let policy = Policy { retry: Retry::new(3, Duration::from_secs(1), Duration::from_secs(1)), ..Policy::default() };
+        let mut claim = claim();
+        for expected in [Status::Pending, Status::Pending, Status::Poisoned] {
+            let settlement = decide(&policy, &claim, failed());
+            assert_eq!(settlement.next.status(), expected);
+            claim.attempts = settlement.attempts;
+        }
+        for attempts in [0, 1] {
+            let policy = Policy { retry: Retry { attempts, ..Retry::default() }, ..Policy::default() };
+            assert_eq!(
+                decide(&policy, &Claim::for_tests(), failed()).next,
+                Next::Poisoned { reason: PoisonReason::Exhausted }
+            );
+        }
+    }
+
+    // FAULTS C3: a message that kills its process is poisoned, though no handler ever said no.
+    #[test]
+    fn the_third_crash_poisons() {
+        let mut claim = claim();
+        for expected in [Status::Pending, Status::Pending, Status::Poisoned] {
+            let settlement = decide(&Policy::default(), &claim, Outcome::Crashed);
+            assert_eq!(settlement.next.status(), expected);
+            claim.crashes = settlement.crashes;
+        }
+    }
+
+    // FAULTS C13: a newer build may know the format.
+    #[test]
+    fn undecodable_waits_out_the_grace() {
+        let policy = Policy::default();
+        let mut claim = claim();
+        let outcome = || Outcome::Undecodable { error: ErrorText::new("bad") };
+        assert_eq!(decide(&policy, &claim, outcome()).next, Next::Pending { delay: policy.decode_retry });
+        claim.received_at = Timestamp::ZERO;
+        claim.claimed_at = Timestamp::ZERO.after(policy.decode_grace);
+        assert_eq!(decide(&policy, &claim, outcome()).next, Next::Poisoned { reason: PoisonReason::Undecodable });
+    }
+
+    #[test]
+    fn the_wait_the_handler_asked_for_is_kept() {
+        let after = Some(Duration::from_secs(77));
+        let outcome = Outcome::Retry { error: ErrorText::new("no"), after };
+        assert_eq!(
+            decide(&Policy::default(), &claim(), outcome).next,
+            Next::Pending { delay: Duration::from_secs(77) }
+        );
+    }
+}

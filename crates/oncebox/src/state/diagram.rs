@@ -1,0 +1,178 @@
+//! The state diagram, drawn from the same table the tests check the rules against.
+
+use std::fmt::Write as _;
+
+use super::Status;
+
+/// What moves an entry from one status to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Event {
+    /// The message was stored for a handler.
+    Accept,
+    /// A worker took it.
+    Claim,
+    /// The handler did its work.
+    Done,
+    /// The handler failed and may try again.
+    Fail,
+    /// The handler failed for the last time.
+    Exhaust,
+    /// The handler said that no retry will help, or the payload never decoded.
+    Reject,
+    /// The payload does not decode yet.
+    Defer,
+    /// The handler wants to be asked later.
+    Snooze,
+    /// The worker gave it back.
+    Release,
+    /// The handler said that it is not worth handling.
+    Dismiss,
+    /// The lease ran out.
+    Crash,
+    /// The lease ran out once too often.
+    CrashOut,
+    /// An operator retried it.
+    Retry,
+    /// An operator discarded it.
+    Discard,
+    /// An operator replayed it.
+    Replay,
+}
+
+impl Event {
+    /// The word for it in metrics and in the diagram.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Claim => "claim",
+            Self::Done => "done",
+            Self::Fail => "fail",
+            Self::Exhaust => "exhaust",
+            Self::Reject => "reject",
+            Self::Defer => "defer",
+            Self::Snooze => "snooze",
+            Self::Release => "release",
+            Self::Dismiss => "dismiss",
+            Self::Crash => "crash",
+            Self::CrashOut => "crash_out",
+            Self::Retry => "retry",
+            Self::Discard => "discard",
+            Self::Replay => "replay",
+        }
+    }
+
+    /// What it does to the counters, for the label of its arrow.
+    const fn note(self) -> &'static str {
+        match self {
+            Self::Fail | Self::Exhaust => " (attempts + 1)",
+            Self::Crash | Self::CrashOut => " (crashes + 1)",
+            Self::Retry => " (by an operator, counters = 0)",
+            Self::Discard => " (by an operator)",
+            Self::Replay => " (by an operator, generation + 1)",
+            _ => "",
+        }
+    }
+}
+
+/// One arrow of the diagram; `from` is `None` for the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Edge {
+    /// Where it starts.
+    pub from: Option<Status>,
+    /// What it is.
+    pub event: Event,
+    /// Where it leads.
+    pub to: Status,
+}
+
+const fn edge(from: Option<Status>, event: Event, to: Status) -> Edge {
+    Edge { from, event, to }
+}
+
+/// Every arrow there is.
+pub const EDGES: &[Edge] = {
+    use Status::{Completed, Discarded, Pending, Poisoned, Running};
+    &[
+        edge(None, Event::Accept, Pending),
+        edge(Some(Pending), Event::Claim, Running),
+        edge(Some(Running), Event::Done, Completed),
+        edge(Some(Running), Event::Fail, Pending),
+        edge(Some(Running), Event::Snooze, Pending),
+        edge(Some(Running), Event::Release, Pending),
+        edge(Some(Running), Event::Defer, Pending),
+        edge(Some(Running), Event::Crash, Pending),
+        edge(Some(Running), Event::Exhaust, Poisoned),
+        edge(Some(Running), Event::Reject, Poisoned),
+        edge(Some(Running), Event::CrashOut, Poisoned),
+        edge(Some(Running), Event::Dismiss, Discarded),
+        edge(Some(Poisoned), Event::Retry, Pending),
+        edge(Some(Poisoned), Event::Discard, Discarded),
+        edge(Some(Pending), Event::Discard, Discarded),
+        edge(Some(Completed), Event::Replay, Pending),
+        edge(Some(Discarded), Event::Replay, Pending),
+    ]
+};
+
+/// The diagram as Mermaid text.
+pub fn diagram() -> String {
+    let mut out = String::from("stateDiagram-v2\n");
+    for edge in EDGES {
+        let from = edge.from.map_or("[*]", Status::as_str);
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "    {from} --> {}: {}{}", edge.to, edge.event.as_str(), edge.event.note());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::state::{ErrorText, Operation, Outcome, Policy, Retry, decide, operate};
+    use crate::store::Claim;
+    use crate::time::Timestamp;
+
+    /// Every arrow that the two pure functions can produce, found by asking them everything.
+    fn produced() -> BTreeSet<Edge> {
+        let text = || ErrorText::new("x");
+        let mut edges = BTreeSet::new();
+        for (attempts, crashes, age) in [(0, 0, 0), (9, 0, 0), (0, 9, 0), (0, 0, i64::MAX)] {
+            let claim =
+                Claim { attempts, crashes, claimed_at: Timestamp::from_millis(age), ..Claim::for_tests() };
+            let policy = Policy { retry: Retry { attempts: 5, ..Retry::default() }, ..Policy::default() };
+            for outcome in [
+                Outcome::Done,
+                Outcome::Retry { error: text(), after: None },
+                Outcome::Snooze { delay: Duration::ZERO },
+                Outcome::Reject { error: text() },
+                Outcome::Discard { reason: text() },
+                Outcome::Undecodable { error: text() },
+                Outcome::Released,
+                Outcome::Crashed,
+            ] {
+                let settlement = decide(&policy, &claim, outcome);
+                edges.insert(edge(Some(Status::Running), settlement.event, settlement.next.status()));
+            }
+        }
+        for status in Status::ALL {
+            for operation in Operation::ALL {
+                if let Ok(to) = operate(status, operation) {
+                    edges.insert(edge(Some(status), operation.event(), to));
+                }
+            }
+        }
+        edges
+    }
+
+    // The two first arrows are the verbs accept and claim themselves; the conformance suite walks every arrow on
+    // every store.
+    #[test]
+    fn the_table_holds_exactly_what_the_rules_produce() {
+        let table: BTreeSet<Edge> = EDGES[2..].iter().copied().collect();
+        assert_eq!(produced(), table);
+        assert_eq!(table.len() + 2, EDGES.len(), "an arrow is listed twice");
+    }
+}

@@ -1,0 +1,61 @@
+//! The rules: what happens to an entry, decided in pure functions and nowhere else.
+//!
+//! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person. Stores
+//! persist the answer under the fence; they never choose a state themselves.
+
+mod decide;
+mod diagram;
+mod operate;
+mod policy;
+mod text;
+
+pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
+pub use diagram::{EDGES, Edge, Event, diagram};
+pub use operate::{Operation, operate};
+pub use policy::{Policy, Retry};
+pub use text::ErrorText;
+
+use std::fmt;
+
+/// Where an entry stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// Waiting to be claimed, now or at its due time.
+    Pending,
+    /// Leased to a worker.
+    Running,
+    /// Done; only an operator's replay leads out of it.
+    Completed,
+    /// Failed for good; a person has to look at it.
+    Poisoned,
+    /// Given up on purpose, by a person or by the handler.
+    Discarded,
+}
+
+impl Status {
+    /// Every status, in the order an entry meets them.
+    pub const ALL: [Self; 5] =
+        [Self::Pending, Self::Running, Self::Completed, Self::Poisoned, Self::Discarded];
+
+    /// The word for it in the database, in metrics and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Poisoned => "poisoned",
+            Self::Discarded => "discarded",
+        }
+    }
+
+    /// Whether nothing happens to the entry any more unless an operator asks for it.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Poisoned | Self::Discarded)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

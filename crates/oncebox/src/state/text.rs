@@ -1,0 +1,59 @@
+//! Error text that any store can keep.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// The text of a handler's error: bounded, and without the NUL that text columns refuse. Writing a failure down
+/// must never fail itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorText(Box<str>);
+
+impl ErrorText {
+    /// The most characters that are kept.
+    pub const MAX_CHARS: usize = 2_000;
+
+    /// Makes any text storable.
+    pub fn new(text: impl AsRef<str>) -> Self {
+        let text = text.as_ref();
+        Self(text.chars().take(Self::MAX_CHARS).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect())
+    }
+
+    /// The error and its causes, on one line.
+    pub fn of(error: &(dyn StdError + 'static)) -> Self {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let line = error.to_string();
+            // Many errors print their cause as part of their own text.
+            if !text.contains(&line) {
+                text.push_str(": ");
+                text.push_str(&line);
+            }
+            cause = error.source();
+        }
+        Self::new(text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ErrorText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // FAULTS C11
+    #[test]
+    fn is_bounded_and_holds_no_nul() {
+        assert_eq!(ErrorText::new("a\0b").as_str(), "a\u{fffd}b");
+        assert_eq!(ErrorText::new("é".repeat(10_000)).as_str().chars().count(), ErrorText::MAX_CHARS);
+    }
+}

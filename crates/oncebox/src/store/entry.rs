@@ -1,0 +1,372 @@
+//! What goes in and out of the verbs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::config::OnConflict;
+use crate::key::{Fingerprint, Key, OrderKey};
+use crate::message::Message;
+use crate::name::{HandlerKey, InboxName};
+use crate::state::{Next, Outcome, Policy, Settlement, decide};
+use crate::time::Timestamp;
+
+/// The number a store gives a message when it accepts it; later messages have greater ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub i64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The fence: grows with every claim of a store, so that an older claim can be told from a newer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub i64);
+
+/// The identity of one call of claim, made by the caller: a claim whose answer was lost is found by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId(Uuid);
+
+impl ClaimId {
+    /// A new one, never seen before.
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// From the bytes a store kept.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The bytes a store keeps.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+/// A handler a message goes to, with the names it had before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The handler's key; new entries are stored under it.
+    pub key: HandlerKey,
+    /// Keys under which older entries of this handler are stored; never used for new ones.
+    pub legacy: Arc<[HandlerKey]>,
+}
+
+impl Route {
+    /// A handler without legacy keys.
+    pub fn new(key: HandlerKey) -> Self {
+        Self { key, legacy: Arc::new([]) }
+    }
+
+    /// Whether `key` is this handler's, now or formerly.
+    pub fn answers_to(&self, key: &HandlerKey) -> bool {
+        self.key == *key || self.legacy.contains(key)
+    }
+}
+
+/// A message on its way in. Cheap to clone.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NewMessage {
+    /// The inbox it goes to.
+    pub inbox: InboxName,
+    /// Its dedupe key.
+    pub key: Key,
+    /// What tells it from another message under the same key.
+    pub fingerprint: Fingerprint,
+    /// The ordering key's identity, if it asks for order.
+    pub order: Option<OrderKey>,
+    /// The handlers it goes to; none if its type has no handler.
+    pub routes: Arc<[Route]>,
+    /// The message.
+    pub message: Arc<Message>,
+    /// What happens if the key is known with another payload.
+    pub on_conflict: OnConflict,
+    /// How long to wait before the first attempt.
+    pub delay: Duration,
+}
+
+impl NewMessage {
+    /// A message for `routes`, with its fingerprint and order derived.
+    pub fn new(inbox: InboxName, key: Key, message: Arc<Message>, routes: Arc<[Route]>) -> Self {
+        Self {
+            fingerprint: Fingerprint::of(&message),
+            order: OrderKey::of(&inbox, &message),
+            inbox,
+            key,
+            routes,
+            message,
+            on_conflict: OnConflict::default(),
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+/// What became of a message that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Accepted {
+    /// It is new and stored.
+    First(Seq),
+    /// It was stored before; nothing changed.
+    Duplicate(Seq),
+    /// It was stored before; entries were added for handlers that it had not been stored for.
+    HandlersAdded(Seq, usize),
+    /// Its key was stored before with another payload. It is kept aside and does not run.
+    Conflict(Seq),
+    /// It is older than what the store remembers, so it may have run before. It is kept aside and does not run.
+    Stale,
+}
+
+impl Accepted {
+    /// The word for it in metrics and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::First(_) => "first",
+            Self::Duplicate(_) => "duplicate",
+            Self::HandlersAdded(..) => "handlers_added",
+            Self::Conflict(_) => "conflict",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+/// An entry leased to a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The message.
+    pub seq: Seq,
+    /// The handler key the entry is stored under; may be a legacy key.
+    pub handler: HandlerKey,
+    /// The message's dedupe key.
+    pub key: Key,
+    /// The fence.
+    pub token: Token,
+    /// The call that made the claim.
+    pub claim_id: ClaimId,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// Leases that ran out so far.
+    pub crashes: u32,
+    /// How often an operator replayed the entry.
+    pub generation: u32,
+    /// Whether the message has an ordering key, so that another entry may wait for this one.
+    pub ordered: bool,
+    /// When the message was accepted.
+    pub received_at: Timestamp,
+    /// When it was claimed, on the store's clock.
+    pub claimed_at: Timestamp,
+}
+
+impl Claim {
+    /// The settlement of `outcome` under `policy`; short for [`decide`].
+    pub fn settle(&self, policy: &Policy, outcome: Outcome) -> Settlement {
+        decide(policy, self, outcome)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            inbox: InboxName::new("i").unwrap(),
+            seq: Seq(1),
+            handler: HandlerKey::new("h").unwrap(),
+            key: Key::from_bytes([7; 32]),
+            token: Token(1),
+            claim_id: ClaimId::from_bytes([1; 16]),
+            attempts: 0,
+            crashes: 0,
+            generation: 0,
+            ordered: false,
+            received_at: Timestamp::ZERO,
+            claimed_at: Timestamp::ZERO,
+        }
+    }
+}
+
+/// A claim together with its message.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The claim.
+    pub claim: Claim,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+/// How many entries of a handler are wanted.
+#[derive(Clone, Debug)]
+pub struct Want {
+    /// The handler's key and its legacy keys.
+    pub route: Route,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// Which entries a claim is after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimMode {
+    /// Entries that have not crashed a worker.
+    #[default]
+    Healthy,
+    /// One entry that has: it is claimed alone, so that nothing else is blamed if it does it again.
+    Suspect,
+}
+
+/// What is asked of claim.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClaimParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The identity of this call.
+    pub claim_id: ClaimId,
+    /// What is wanted, by handler. Only these handlers' entries are claimed.
+    pub wants: Vec<Want>,
+    /// Healthy entries or a suspect.
+    pub mode: ClaimMode,
+    /// How long the claim holds.
+    pub lease: Duration,
+}
+
+impl ClaimParams {
+    /// A claim of healthy entries.
+    pub fn new(inbox: InboxName, wants: Vec<Want>, lease: Duration) -> Self {
+        Self { inbox, claim_id: ClaimId::fresh(), wants, mode: ClaimMode::Healthy, lease }
+    }
+
+    /// The same claim, for a suspect.
+    pub fn suspect(mut self) -> Self {
+        self.mode = ClaimMode::Suspect;
+        self
+    }
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It is written.
+    Applied,
+    /// The claim no longer holds; nothing was changed.
+    LeaseLost,
+}
+
+/// What is asked of renew.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RenewParams {
+    /// The claims.
+    pub claims: Vec<Claim>,
+    /// How long they hold from now.
+    pub lease: Duration,
+}
+
+impl RenewParams {
+    /// Renews `claims` for `lease` from now.
+    pub fn new(claims: Vec<Claim>, lease: Duration) -> Self {
+        Self { claims, lease }
+    }
+}
+
+/// What became of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The lease is extended.
+    Extended,
+    /// The claim no longer holds.
+    LeaseLost,
+}
+
+/// What is asked of rescue.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RescueParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The identity of this call.
+    pub claim_id: ClaimId,
+    /// Handlers whose entries may be taken over: those whose policy the caller knows.
+    pub routes: Vec<Route>,
+    /// How long the caller has to settle them.
+    pub lease: Duration,
+    /// At most this many.
+    pub limit: usize,
+}
+
+impl RescueParams {
+    /// A rescue for `routes`.
+    pub fn new(inbox: InboxName, routes: Vec<Route>, lease: Duration, limit: usize) -> Self {
+        Self { inbox, claim_id: ClaimId::fresh(), routes, lease, limit }
+    }
+}
+
+/// What is asked of sweep.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SweepParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// How long finished messages are remembered, from completion.
+    pub retention: Duration,
+    /// Look at no more messages than this.
+    pub limit: usize,
+    /// Where the previous page ended; `None` for the first.
+    pub after: Option<Seq>,
+}
+
+impl SweepParams {
+    /// The first page of a sweep.
+    pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
+        Self { inbox, retention, limit, after: None }
+    }
+}
+
+/// What a sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Swept {
+    /// Messages with their keys and outcomes.
+    pub messages: usize,
+    /// Marks of `once` and inline handlers.
+    pub marks: usize,
+    /// Where to go on; `None` when everything old enough was looked at.
+    pub next: Option<Seq>,
+}
+
+impl Swept {
+    /// Nothing removed, nothing left.
+    pub const NOTHING: Self = Self { messages: 0, marks: 0, next: None };
+
+    /// A page of a sweep.
+    pub const fn new(messages: usize, marks: usize, next: Option<Seq>) -> Self {
+        Self { messages, marks, next }
+    }
+}
+
+/// How many entries of a handler have a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandlerCount {
+    /// The handler key the entries are stored under.
+    pub handler: HandlerKey,
+    /// Their status.
+    pub status: crate::state::Status,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Settlement {
+    /// The completion of `claim`.
+    pub fn done(claim: &Claim) -> Self {
+        decide(&Policy::default(), claim, Outcome::Done)
+    }
+
+    /// Whether this completes the entry.
+    pub fn is_completion(&self) -> bool {
+        self.next == Next::Completed
+    }
+}

@@ -1,0 +1,125 @@
+//! The seam to the database: one trait with the verbs of an inbox, and small ones for what a store can do beyond.
+//!
+//! A store author implements [`Store`], then whichever of [`Transactional`] with [`MarkIn`] and [`SettleIn`],
+//! [`Admin`], [`Migrate`] and [`Wakeups`] the database allows, and runs the conformance suite of `oncebox-testkit`.
+//!
+//! Every verb works on batches and takes one parameter struct, so fields can be added without breaking stores.
+//! The store's clock dates everything; callers send durations, never times.
+
+mod admin;
+mod entry;
+mod migrate;
+mod transaction;
+mod wakeups;
+
+pub use admin::{Admin, AsideReason, Counts, EntryView, Filter, KeptAside, MessageView, Page};
+pub use entry::{
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, NewMessage, RenewParams, Renewed,
+    RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
+};
+pub use migrate::{Migrate, Migration};
+pub use transaction::{Mark, MarkIn, SettleIn, Transactional};
+pub use wakeups::{Wakeup, Wakeups};
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::state::Settlement;
+
+/// What a store can do. Wrappers report what is true of the whole, not of themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The name of the store, for messages and labels.
+    pub name: &'static str,
+    /// What was accepted survives the end of the process.
+    pub durable: bool,
+    /// A handler's own writes and its completion can share one commit.
+    pub transactions: bool,
+    /// Several processes can work on the same data.
+    pub shared: bool,
+}
+
+impl Capabilities {
+    /// A store that can do nothing beyond the verbs.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, durable: false, transactions: false, shared: false }
+    }
+}
+
+/// The verbs of an inbox. Each call is one atomic change: all of it happened, or none of it.
+///
+/// An error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) says that the change may have happened; the
+/// caller repeats the call with the same arguments, and the store recognises what it already did.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Stores each message with one pending entry per handler, once per key. Answers in the order of the batch.
+    ///
+    /// A batch is one transaction; a key that stands in it twice is a duplicate of itself.
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>>;
+
+    /// Leases due entries of the wanted handlers, at most one worker to an entry. Each claim gets a token greater
+    /// than every token before it. Repeating a call with the same claim id returns what it already holds.
+    ///
+    /// Entries with an ordering key are handed out one at a time per handler and key, in the order of acceptance.
+    /// Handlers that are paused get nothing.
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>>;
+
+    /// Writes each settlement whose claim still holds; one that does not changes nothing. Repeating a settlement
+    /// that was applied answers [`Settled::Applied`] again.
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>>;
+
+    /// Extends the leases of claims that still hold.
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>>;
+
+    /// Takes over entries whose lease ran out, under a new token, for the caller to settle as crashed. What the
+    /// previous owner still writes is refused from here on.
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>>;
+
+    /// Removes finished messages past their retention, a bounded number at a time, oldest first. Never removes
+    /// anything pending, running, poisoned or kept aside.
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept>;
+
+    /// The store's source of wake-ups, if it has one.
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        None
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        (**self).accept(batch).await
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        (**self).claim(params).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        (**self).settle(batch).await
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        (**self).renew(params).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        (**self).rescue(params).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        (**self).sweep(params).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        (**self).wakeups()
+    }
+}
