@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::{Config, Guarantee, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Registration, Registry};
+use crate::handler::{Data, Registration, Registry};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, names};
@@ -19,12 +19,18 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) name: InboxName,
     pub(crate) config: Config,
     pub(crate) store: Arc<Observed<S>>,
+    pub(crate) data: Arc<Data>,
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
 }
 
 impl<S: Store> Shared<S> {
+    /// What every run of a handler is given.
+    pub(crate) fn surroundings(&self) -> (Arc<Observed<S>>, Arc<Data>) {
+        (Arc::clone(&self.store), Arc::clone(&self.data))
+    }
+
     /// Checks a message and finds its key and handlers; the store is not asked.
     pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<NewMessage> {
         let prepared = self.try_prepare(message, delay);
@@ -85,7 +91,7 @@ impl<S: Store> Clone for Inbox<S> {
 impl<S: Store> Inbox<S> {
     /// Begins an inbox named `name` over `store`.
     pub fn builder(name: impl Into<String>, store: S) -> Builder<S> {
-        Builder { name: name.into(), store, config: Config::default(), clock: None, registrations: Vec::new() }
+        Builder { name: name.into(), store, config: Config::default(), clock: None, data: Data::default(), registrations: Vec::new() }
     }
 
     /// The inbox's name.
@@ -268,6 +274,7 @@ pub struct Builder<S: Store> {
     store: S,
     config: Config,
     clock: Option<SharedClock>,
+    data: Data,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
 }
 
@@ -275,6 +282,12 @@ impl<S: Store> Builder<S> {
     /// Registers a handler for one or several message types.
     pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
         self.registrations.push((types.into_types(), registration));
+        self
+    }
+
+    /// Gives handlers a value, one of each type: they get it with [`Context::data`](crate::Context::data).
+    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.data.insert(value);
         self
     }
 
@@ -308,6 +321,7 @@ impl<S: Store> Builder<S> {
                 name: InboxName::new(&self.name)?,
                 config: self.config,
                 store: Arc::new(Observed::new(self.store)),
+                data: Arc::new(self.data),
                 registry: Registry::new(self.registrations)?,
                 clock: self.clock.unwrap_or_else(SystemClock::shared),
                 nudge: Nudge::default(),

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::Data;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
@@ -15,6 +16,7 @@ use crate::store::{Claim, Mark, MarkIn, Settled, SettleIn, Store, Transactional}
 /// The surroundings of one run of a handler.
 pub struct Context<S: Store> {
     store: Arc<Observed<S>>,
+    data: Arc<Data>,
     message: Arc<Message>,
     key: Key,
     handler: HandlerKey,
@@ -26,14 +28,14 @@ pub struct Context<S: Store> {
 impl<S: Store> Context<S> {
     /// `handler` is the registered key, so that idempotency keys survive a rename of the stored one.
     pub(crate) fn new(
-        store: Arc<Observed<S>>,
+        (store, data): (Arc<Observed<S>>, Arc<Data>),
         message: Arc<Message>,
         key: Key,
         handler: HandlerKey,
         attempt: u32,
         generation: u32,
     ) -> Self {
-        Self { store, message, key, handler, attempt, generation, tx: None }
+        Self { store, data, message, key, handler, attempt, generation, tx: None }
     }
 
     /// The message being handled, with its headers.
@@ -49,6 +51,11 @@ impl<S: Store> Context<S> {
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// The value of type `T` that [`Builder::data`](crate::Builder::data) was given: a client, a setting.
+    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T> {
+        self.data.get()
     }
 
     /// A stable key for an effect outside the database (a charge, a mail): the same at every attempt, so that the

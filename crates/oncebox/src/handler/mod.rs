@@ -1,11 +1,13 @@
 //! Handlers: plain async functions, registered under a stable key.
 
 mod context;
+mod data;
 mod failure;
 mod registry;
 
 pub use context::Context;
 pub(crate) use context::FinishTx;
+pub(crate) use data::Data;
 pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
 pub(crate) use registry::{Registered, Registry};
 

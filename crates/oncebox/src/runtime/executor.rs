@@ -46,7 +46,7 @@ pub(super) async fn execute<S: Store>(
     let key = handler.route.key.clone();
     let attempt = claim.attempts.saturating_add(1);
     let context =
-        Context::new(Arc::clone(&inbox.store), Arc::clone(&message), claim.key, key, attempt, claim.generation);
+        Context::new(inbox.surroundings(), Arc::clone(&message), claim.key, key, attempt, claim.generation);
     let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq = claim.seq.0, attempt);
     let run = run(handler, &message, context, inbox).instrument(span);
     let ended = tokio::select! {
@@ -158,7 +158,7 @@ pub(crate) async fn run_inline<S: Store>(
         Mark::Busy => return Ok(Processed::Busy),
         Mark::First => {}
     }
-    let mut context = Context::new(Arc::clone(&inbox.store), Arc::clone(message), key, handler_key, 1, 0);
+    let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
     context.set_tx(tx);
     match run(handler, message, context, inbox).await {
         Ended::Ok(Some(tx)) => {

@@ -1,0 +1,134 @@
+//! Accept: each message once per key, with one pending entry per handler.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::tables::{Aside, Entry, Scope, Stored, Tables};
+use crate::config::OnConflict;
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::Fingerprint;
+use crate::store::{Accepted, AsideReason, NewMessage, Seq};
+use crate::time::Timestamp;
+
+/// What a message is to an inbox.
+enum Verdict {
+    New,
+    Known,
+    KeptAside(AsideReason),
+}
+
+/// The verdict on a message whose key is known with `known`, if it is.
+fn verdict(new: &NewMessage, known: Option<Fingerprint>, watermark: Option<Timestamp>) -> Verdict {
+    match known {
+        Some(known) if known == new.fingerprint || new.on_conflict == OnConflict::FirstWins => Verdict::Known,
+        Some(_) => Verdict::KeptAside(AsideReason::Conflict),
+        // A message as old as the watermark may be the very one that was swept.
+        None if new.message.time().zip(watermark).is_some_and(|(time, mark)| time <= mark) => {
+            Verdict::KeptAside(AsideReason::Stale)
+        }
+        None => Verdict::New,
+    }
+}
+
+impl Tables {
+    pub(super) fn accept(&mut self, batch: &[NewMessage], now: Timestamp) -> Result<Vec<Accepted>> {
+        self.check_room(batch)?;
+        Ok(batch.iter().map(|new| self.accept_one(new, now)).collect())
+    }
+
+    fn accept_one(&mut self, new: &NewMessage, now: Timestamp) -> Accepted {
+        let scope = self.scope(&new.inbox);
+        let known = scope.keys.get(&new.key).copied();
+        match (verdict(new, scope.fingerprint(new), scope.watermark), known) {
+            (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
+                0 => Accepted::Duplicate(seq),
+                added => Accepted::HandlersAdded(seq, added),
+            },
+            (Verdict::KeptAside(reason), seq) => {
+                scope.keep_aside(new, reason, now);
+                seq.map_or(Accepted::Stale, Accepted::Conflict)
+            }
+            (Verdict::New | Verdict::Known, _) => {
+                let seq = self.next_seq();
+                let scope = self.scope(&new.inbox);
+                scope.store(seq, new, now);
+                scope.add_entries(seq, new, now);
+                Accepted::First(seq)
+            }
+        }
+    }
+
+    /// Refuses a batch that does not fit, before anything of it is stored.
+    fn check_room(&self, batch: &[NewMessage]) -> Result<()> {
+        let stored: usize = self.scopes.values().map(|scope| scope.messages.len() + scope.asides.len()).sum();
+        let room = self.capacity.saturating_sub(stored);
+        // A message takes one place at most, so the exact count is needed near the limit only.
+        if batch.len() <= room || self.growth(batch) <= room {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Full, format!("the memory store holds {stored} of at most {} messages", self.capacity)))
+    }
+
+    /// How many places a batch takes.
+    fn growth(&self, batch: &[NewMessage]) -> usize {
+        let empty = Scope::default();
+        let mut keys = HashMap::new();
+        let mut asides = HashSet::new();
+        for new in batch {
+            let scope = self.scopes.get(&new.inbox).unwrap_or(&empty);
+            let id = (&new.inbox, new.key);
+            let known = scope.fingerprint(new).or_else(|| keys.get(&id).copied());
+            match verdict(new, known, scope.watermark) {
+                Verdict::New => {
+                    keys.insert(id, new.fingerprint);
+                }
+                Verdict::KeptAside(_) if !scope.asides.contains_key(&(new.key, *new.fingerprint.as_bytes())) => {
+                    asides.insert((id, new.fingerprint));
+                }
+                Verdict::Known | Verdict::KeptAside(_) => {}
+            }
+        }
+        keys.len() + asides.len()
+    }
+}
+
+impl Scope {
+    /// The fingerprint under which the key of `new` is stored.
+    fn fingerprint(&self, new: &NewMessage) -> Option<Fingerprint> {
+        self.keys.get(&new.key).and_then(|seq| self.messages.get(seq)).map(|stored| stored.fingerprint)
+    }
+
+    fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {
+        self.keys.insert(new.key, seq);
+        let stored = Stored {
+            inbox: new.inbox.clone(),
+            key: new.key,
+            fingerprint: new.fingerprint,
+            order: new.order,
+            message: Arc::clone(&new.message),
+            received_at: now,
+            entries: std::collections::BTreeMap::new(),
+        };
+        self.messages.insert(seq, stored);
+    }
+
+    /// Adds the entries that the message does not have yet; returns how many.
+    fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
+        let due = now.after(new.delay);
+        let mut added = 0;
+        for route in &*new.routes {
+            let entries = self.messages.get(&seq).map(|stored| &stored.entries);
+            let covered = |key| entries.is_some_and(|entries| entries.contains_key(key));
+            if !covered(&route.key) && !route.legacy.iter().any(covered) {
+                self.add(seq, &route.key, Entry::due(due));
+                added += 1;
+            }
+        }
+        added
+    }
+
+    fn keep_aside(&mut self, new: &NewMessage, reason: AsideReason, now: Timestamp) {
+        let id = (new.key, *new.fingerprint.as_bytes());
+        self.asides.entry(id).or_insert_with(|| Aside { reason, received_at: now, message: Arc::clone(&new.message) });
+    }
+}

@@ -1,0 +1,158 @@
+//! What an operator sees and does.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Memory;
+use super::tables::{Entry, Scope};
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::Key;
+use crate::name::{HandlerKey, InboxName};
+use crate::state::{Operation, Status, operate};
+use crate::store::{Admin, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq};
+use crate::time::Timestamp;
+
+#[async_trait]
+impl Admin for Memory {
+    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+        Ok(self.shared.change(|tables, _| tables.scope(inbox).count()))
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Page> {
+        Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).list(filter)))
+    }
+
+    async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+        Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
+    }
+
+    async fn operate(
+        &self,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        operation: Operation,
+    ) -> Result<EntryView> {
+        self.shared.change(|tables, now| tables.scope(inbox).operate(key, handler, operation, now))
+    }
+
+    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.shared.change(|tables, _| tables.scope(inbox).paused.insert(handler.clone()));
+        Ok(())
+    }
+
+    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.shared.change(|tables, _| {
+            let scope = tables.scope(inbox);
+            if scope.paused.remove(handler) {
+                scope.indexes.announce();
+            }
+        });
+        Ok(())
+    }
+
+    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+        Ok(self.shared.change(|tables, now| tables.scope(inbox).purge(now.before(age), limit)))
+    }
+}
+
+impl Scope {
+    fn count(&self) -> Counts {
+        let entries = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
+            handler: handler.clone(),
+            status,
+            count: entries.len() as u64,
+        });
+        Counts {
+            entries: entries.collect(),
+            messages: self.messages.len() as u64,
+            kept_aside: self.asides.len() as u64,
+            paused: self.paused.iter().cloned().collect(),
+        }
+    }
+
+    fn list(&self, filter: &Filter) -> Page {
+        let from = filter.after.as_ref().map_or(Bound::Unbounded, |(seq, _)| Bound::Included(*seq));
+        let wanted = |handler: &HandlerKey| filter.handler.as_ref().is_none_or(|only| only == handler);
+        let mut ids: Vec<(Seq, HandlerKey)> = self
+            .indexes
+            .by_status()
+            .filter(|(handler, status, _)| *status == filter.status && wanted(handler))
+            .flat_map(|(handler, _, entries)| {
+                let after = move |seq: &Seq| filter.after.as_ref().is_none_or(|(s, h)| (s, h) < (seq, handler));
+                let page = entries.range((from, Bound::Unbounded)).filter(move |seq| after(seq));
+                page.take(filter.limit.saturating_add(1)).map(|seq| (*seq, handler.clone()))
+            })
+            .collect();
+        ids.sort_unstable();
+        let more = ids.len() > filter.limit;
+        ids.truncate(filter.limit);
+        let entries = ids.iter().filter_map(|(seq, handler)| self.view(*seq, handler)).collect();
+        Page { entries, next: ids.pop().filter(|_| more) }
+    }
+
+    fn show(&self, key: &Key) -> Option<MessageView> {
+        let mut view = MessageView::new(*key);
+        if let Some(seq) = self.keys.get(key)
+            && let Some(stored) = self.messages.get(seq)
+        {
+            view.stored = Some((*seq, stored.received_at, Arc::clone(&stored.message)));
+            for (handler, entry) in &stored.entries {
+                view.entries.extend(entry.past.iter().map(|past| past.view(*seq, handler)));
+                view.entries.extend(self.view(*seq, handler));
+            }
+        }
+        let asides = self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16]));
+        view.kept_aside = asides
+            .map(|(_, aside)| KeptAside {
+                reason: aside.reason,
+                received_at: aside.received_at,
+                message: Arc::clone(&aside.message),
+            })
+            .collect();
+        (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
+    }
+
+    fn operate(
+        &mut self,
+        key: &Key,
+        handler: &HandlerKey,
+        operation: Operation,
+        now: Timestamp,
+    ) -> Result<EntryView> {
+        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no entry of {key} for {handler:?}"));
+        let seq = *self.keys.get(key).ok_or_else(unknown)?;
+        let status = self.entry(seq, handler).ok_or_else(unknown)?.status;
+        let next = operate(status, operation)?;
+        self.change(seq, handler, |entry| entry.operated(operation, next, now));
+        self.view(seq, handler).ok_or_else(unknown)
+    }
+
+    fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
+        let old = self.asides.iter().filter(|(_, aside)| aside.received_at <= horizon);
+        let old: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
+        for id in &old {
+            self.asides.remove(id);
+        }
+        old.len()
+    }
+}
+
+impl Entry {
+    /// Writes down what [`operate`] decided.
+    fn operated(&mut self, operation: Operation, next: Status, now: Timestamp) {
+        if operation == Operation::Replay {
+            return self.replayed(now);
+        }
+        self.status = next;
+        self.at = now;
+        self.reason = None;
+        if operation == Operation::Retry {
+            self.attempts = 0;
+            self.crashes = 0;
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What makes the tables quick to ask: which entries have a status, are claimable, are held, are next in order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::tables::Entry;
+use crate::key::OrderKey;
+use crate::name::HandlerKey;
+use crate::state::Status;
+use crate::store::{ClaimId, ClaimMode, Seq};
+use crate::time::Timestamp;
+
+/// What the indexes know of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    status: Status,
+    at: Timestamp,
+    mode: ClaimMode,
+    claim_id: Option<ClaimId>,
+}
+
+impl Entry {
+    pub(super) fn place(&self) -> Place {
+        Place {
+            status: self.status,
+            at: self.at,
+            mode: if self.crashes == 0 { ClaimMode::Healthy } else { ClaimMode::Suspect },
+            claim_id: self.claim.filter(|_| self.status == Status::Running).map(|(_, id)| id),
+        }
+    }
+}
+
+/// The entry of a lane that may be claimed.
+type Turn = Option<(Seq, Place)>;
+
+/// Entries in the order they are claimed.
+type Queue = BTreeSet<(Timestamp, Seq)>;
+
+/// The indexes of one inbox. They follow the entries through [`moved`](Self::moved) and nothing else.
+#[derive(Default)]
+pub(super) struct Indexes {
+    by_status: BTreeMap<(HandlerKey, Status), BTreeSet<Seq>>,
+    healthy: HashMap<HandlerKey, Queue>,
+    suspect: HashMap<HandlerKey, Queue>,
+    held: HashMap<ClaimId, BTreeSet<(Seq, HandlerKey)>>,
+    lanes: HashMap<(HandlerKey, OrderKey), Lane>,
+    work: bool,
+}
+
+impl Indexes {
+    /// Follows an entry from one place to another; `None` is outside the tables.
+    pub(super) fn moved(
+        &mut self,
+        seq: Seq,
+        handler: &HandlerKey,
+        order: Option<OrderKey>,
+        before: Option<Place>,
+        after: Option<Place>,
+    ) {
+        if let Some(place) = before {
+            remove(&mut self.by_status, &(handler.clone(), place.status), &seq);
+        }
+        if let Some(place) = after {
+            self.by_status.entry((handler.clone(), place.status)).or_default().insert(seq);
+        }
+        if let Some(id) = before.and_then(|place| place.claim_id)
+            && let Some(held) = self.held.get_mut(&id)
+        {
+            held.remove(&(seq, handler.clone()));
+            if held.is_empty() {
+                self.held.remove(&id);
+            }
+        }
+        if let Some(id) = after.and_then(|place| place.claim_id) {
+            self.held.entry(id).or_default().insert((seq, handler.clone()));
+        }
+        let pending = |place: &Place| place.status == Status::Pending;
+        let (before, after) = match order {
+            None => (before.filter(pending).map(|place| (seq, place)), after.filter(pending).map(|place| (seq, place))),
+            Some(order) => self.moved_in_lane(seq, handler, order, after),
+        };
+        if let Some((seq, place)) = before
+            && let Some(queue) = self.queue(place.mode).get_mut(handler)
+        {
+            queue.remove(&(place.at, seq));
+        }
+        if let Some((seq, place)) = after {
+            self.queue(place.mode).entry(handler.clone()).or_default().insert((place.at, seq));
+            self.work = true;
+        }
+    }
+
+    /// Whose turn it was in the lane before the move, and whose it is after.
+    fn moved_in_lane(
+        &mut self,
+        seq: Seq,
+        handler: &HandlerKey,
+        order: OrderKey,
+        after: Option<Place>,
+    ) -> (Turn, Turn) {
+        let id = (handler.clone(), order);
+        let lane = self.lanes.entry(id.clone()).or_default();
+        let before = lane.turn();
+        lane.put(seq, after);
+        let now = lane.turn();
+        if lane.unfinished.is_empty() {
+            self.lanes.remove(&id);
+        }
+        if before == now { (None, None) } else { (before, now) }
+    }
+
+    fn queue(&mut self, mode: ClaimMode) -> &mut HashMap<HandlerKey, Queue> {
+        match mode {
+            ClaimMode::Healthy => &mut self.healthy,
+            ClaimMode::Suspect => &mut self.suspect,
+        }
+    }
+
+    /// Claimable entries of a handler that are due, first come first.
+    pub(super) fn due(
+        &self,
+        mode: ClaimMode,
+        handler: &HandlerKey,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (Timestamp, Seq)> {
+        let queues = match mode {
+            ClaimMode::Healthy => &self.healthy,
+            ClaimMode::Suspect => &self.suspect,
+        };
+        queues.get(handler).into_iter().flatten().copied().take_while(move |(at, _)| *at <= now)
+    }
+
+    /// What a claim still holds.
+    pub(super) fn held(&self, id: ClaimId) -> impl Iterator<Item = &(Seq, HandlerKey)> {
+        self.held.get(&id).into_iter().flatten()
+    }
+
+    /// Every handler and status with its entries.
+    pub(super) fn by_status(&self) -> impl Iterator<Item = (&HandlerKey, Status, &BTreeSet<Seq>)> {
+        self.by_status.iter().map(|((handler, status), entries)| (handler, *status, entries))
+    }
+
+    /// The running entries of a handler.
+    pub(super) fn running(&self, handler: &HandlerKey) -> impl Iterator<Item = Seq> {
+        self.by_status.get(&(handler.clone(), Status::Running)).into_iter().flatten().copied()
+    }
+
+    /// Whether nothing with the same order key keeps a pending entry waiting.
+    pub(super) fn is_in_turn(&self, seq: Seq, handler: &HandlerKey, order: Option<OrderKey>) -> bool {
+        let lane = order.and_then(|order| self.lanes.get(&(handler.clone(), order)));
+        lane.is_none_or(|lane| lane.turn().is_some_and(|(turn, _)| turn == seq))
+    }
+
+    pub(super) fn announce(&mut self) {
+        self.work = true;
+    }
+
+    pub(super) fn take_work(&mut self) -> bool {
+        std::mem::take(&mut self.work)
+    }
+}
+
+/// The unfinished entries of one handler with one order key.
+#[derive(Default)]
+struct Lane {
+    unfinished: BTreeMap<Seq, Place>,
+    running: usize,
+}
+
+impl Lane {
+    /// The entry that may be claimed: the oldest, if it waits, and if none runs. A younger one can run while an older
+    /// one waits, after a replay.
+    fn turn(&self) -> Turn {
+        let (seq, place) = self.unfinished.first_key_value()?;
+        (self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
+    }
+
+    fn put(&mut self, seq: Seq, place: Option<Place>) {
+        let unfinished = |place: &Place| !matches!(place.status, Status::Completed | Status::Discarded);
+        let old = match place.filter(unfinished) {
+            Some(place) => {
+                self.running += usize::from(place.status == Status::Running);
+                self.unfinished.insert(seq, place)
+            }
+            None => self.unfinished.remove(&seq),
+        };
+        self.running -= usize::from(old.is_some_and(|place| place.status == Status::Running));
+    }
+}
+
+/// Removes a value from a set in a map, and the set with its last value.
+fn remove<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(set) = map.get_mut(key) {
+        set.remove(value);
+        if set.is_empty() {
+            map.remove(key);
+        }
+    }
+}

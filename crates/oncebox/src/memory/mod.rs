@@ -1,0 +1,146 @@
+//! A store in the memory of the process: for tests, and for work that may be forgotten when the process ends.
+
+mod accept;
+mod admin;
+mod claim;
+mod index;
+mod settle;
+mod sweep;
+mod tables;
+mod transaction;
+
+pub use transaction::MemoryTx;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::error::Result;
+use crate::state::Settlement;
+use crate::store::{
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, RenewParams, Renewed, RescueParams, Settled, Store,
+    SweepParams, Swept, Wakeup, Wakeups,
+};
+use crate::time::{SharedClock, SystemClock, Timestamp};
+use tables::Tables;
+
+/// A store in the memory of the process. Cloning it gives another handle to the same data, so several inboxes and
+/// workers can share it.
+///
+/// It keeps every rule of the other stores, but only as long as the process lives. It has no database: its
+/// transactions cover marks and completions, never a handler's own writes.
+///
+/// ```
+/// use oncebox::{Memory, store::Store};
+///
+/// let store = Memory::new().capacity(10_000);
+/// assert!(!store.capabilities().durable);
+/// ```
+#[derive(Clone)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: SharedClock,
+    tables: Mutex<Tables>,
+    /// Counts the times that work became claimable.
+    work: watch::Sender<u64>,
+}
+
+impl Memory {
+    /// How many messages are kept at most, unless [`capacity`](Self::capacity) says otherwise.
+    pub const CAPACITY: usize = 1_000_000;
+
+    /// An empty store on the clock of the operating system.
+    pub fn new() -> Self {
+        Self::with_clock(SystemClock::shared())
+    }
+
+    /// An empty store on a clock of the caller's.
+    pub fn with_clock(clock: SharedClock) -> Self {
+        let tables = Mutex::new(Tables::new(Self::CAPACITY));
+        Self { shared: Arc::new(Shared { clock, tables, work: watch::Sender::new(0) }) }
+    }
+
+    /// Keeps at most this many messages, those kept aside included. A batch that does not fit is refused whole, with
+    /// [`ErrorKind::Full`](crate::ErrorKind::Full); what is stored is never pushed out.
+    pub fn capacity(self, messages: usize) -> Self {
+        self.shared.tables.lock().capacity = messages;
+        self
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// One atomic change. Listeners are woken after the lock is free, if the change made work claimable.
+    fn change<T>(&self, change: impl FnOnce(&mut Tables, Timestamp) -> T) -> T {
+        let mut tables = self.tables.lock();
+        let now = self.clock.now();
+        let result = change(&mut tables, now);
+        let work = tables.take_work();
+        drop(tables);
+        if work {
+            self.work.send_modify(|count| *count = count.wrapping_add(1));
+        }
+        result
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("memory")
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        self.shared.change(|tables, now| tables.accept(batch, now))
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        Ok(self.shared.change(|tables, now| tables.claim(params, now)))
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        Ok(self.shared.change(|tables, now| batch.iter().map(|one| tables.settle(one, now)).collect()))
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        Ok(self.shared.change(|tables, now| {
+            let until = now.after(params.lease);
+            params.claims.iter().map(|claim| tables.renew(claim, until)).collect()
+        }))
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        Ok(self.shared.change(|tables, now| tables.rescue(params, now)))
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        Ok(self.shared.change(|tables, now| tables.sweep(params, now)))
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        Some(self)
+    }
+}
+
+impl Wakeups for Memory {
+    fn subscribe(&self) -> Wakeup {
+        Wakeup::new(self.shared.work.subscribe())
+    }
+}

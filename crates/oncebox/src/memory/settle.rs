@@ -1,0 +1,60 @@
+//! Settle and renew: writes of the worker that holds the claim, and of nobody else.
+
+use super::tables::{Entry, Tables};
+use crate::state::{Next, Settlement};
+use crate::store::{Claim, Renewed, Settled};
+use crate::time::Timestamp;
+
+impl Tables {
+    pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) -> Settled {
+        let claim = &settlement.claim;
+        let Some(scope) = self.scope_of(claim) else { return Settled::LeaseLost };
+        let Some(entry) = scope.entry(claim.seq, &claim.handler) else { return Settled::LeaseLost };
+        if !entry.is_held_by(claim) {
+            return if was_applied(entry, settlement) { Settled::Applied } else { Settled::LeaseLost };
+        }
+        scope.change(claim.seq, &claim.handler, |entry| entry.settle(settlement, now));
+        Settled::Applied
+    }
+
+    pub(super) fn renew(&mut self, claim: &Claim, until: Timestamp) -> Renewed {
+        if !self.holds(claim) {
+            return Renewed::LeaseLost;
+        }
+        if let Some(scope) = self.scope_of(claim) {
+            scope.change(claim.seq, &claim.handler, |entry| entry.at = until);
+        }
+        Renewed::Extended
+    }
+
+    /// Whether a claim still holds.
+    pub(super) fn holds(&mut self, claim: &Claim) -> bool {
+        let scope = self.scope_of(claim);
+        scope.and_then(|scope| scope.entry(claim.seq, &claim.handler)).is_some_and(|entry| entry.is_held_by(claim))
+    }
+}
+
+/// Whether this very settlement was written before, by a call whose answer was lost.
+fn was_applied(entry: &Entry, settlement: &Settlement) -> bool {
+    let wrote = |entry: &Entry| entry.is_claim(&settlement.claim) && entry.status == settlement.next.status();
+    wrote(entry) || entry.past.iter().any(wrote)
+}
+
+impl Entry {
+    fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
+        self.status = settlement.next.status();
+        self.at = match settlement.next {
+            Next::Pending { delay } => now.after(delay),
+            Next::Completed | Next::Poisoned { .. } | Next::Discarded => now,
+        };
+        self.reason = match settlement.next {
+            Next::Poisoned { reason } => Some(reason),
+            Next::Completed | Next::Pending { .. } | Next::Discarded => None,
+        };
+        self.attempts = settlement.attempts;
+        self.crashes = settlement.crashes;
+        if let Some(error) = &settlement.error {
+            self.error = Some(error.clone());
+        }
+    }
+}

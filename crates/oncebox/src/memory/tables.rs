@@ -1,0 +1,206 @@
+//! What is stored: plain tables, one set per inbox.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::index::Indexes;
+use crate::key::{Fingerprint, Key, OrderKey};
+use crate::message::Message;
+use crate::name::{HandlerKey, InboxName};
+use crate::state::{ErrorText, PoisonReason, Status};
+use crate::store::{AsideReason, Claim, ClaimId, EntryView, Seq, Token};
+use crate::time::Timestamp;
+
+/// Everything there is.
+pub(super) struct Tables {
+    pub(super) capacity: usize,
+    pub(super) scopes: BTreeMap<InboxName, Scope>,
+    last_seq: i64,
+    last_token: i64,
+}
+
+/// The mark of a key for a handler.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum MarkRow {
+    /// Held by a transaction that has not ended.
+    Open,
+    /// Committed.
+    Done,
+}
+
+/// Everything of one inbox.
+#[derive(Default)]
+pub(super) struct Scope {
+    pub(super) messages: BTreeMap<Seq, Stored>,
+    pub(super) keys: HashMap<Key, Seq>,
+    /// One row for each payload under a key, so that redeliveries do not pile up.
+    pub(super) asides: BTreeMap<(Key, [u8; 16]), Aside>,
+    pub(super) paused: BTreeSet<HandlerKey>,
+    /// When the newest message that was swept had come in.
+    pub(super) watermark: Option<Timestamp>,
+    pub(super) indexes: Indexes,
+    pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
+    /// Committed marks by age.
+    pub(super) mark_ages: BTreeSet<(Timestamp, Key, HandlerKey)>,
+}
+
+/// A message and its entries.
+pub(super) struct Stored {
+    pub(super) inbox: InboxName,
+    pub(super) key: Key,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) order: Option<OrderKey>,
+    pub(super) message: Arc<Message>,
+    pub(super) received_at: Timestamp,
+    pub(super) entries: BTreeMap<HandlerKey, Entry>,
+}
+
+/// A message that was kept aside.
+pub(super) struct Aside {
+    pub(super) reason: AsideReason,
+    pub(super) received_at: Timestamp,
+    pub(super) message: Arc<Message>,
+}
+
+/// One message for one handler.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) status: Status,
+    /// When it is due (pending), when its lease ends (running), or when it was finished.
+    pub(super) at: Timestamp,
+    pub(super) attempts: u32,
+    pub(super) crashes: u32,
+    pub(super) generation: u32,
+    /// The last claim. Kept after its settlement, so that a repeated settlement is recognised.
+    pub(super) claim: Option<(Token, ClaimId)>,
+    pub(super) claimed_at: Timestamp,
+    pub(super) reason: Option<PoisonReason>,
+    pub(super) error: Option<ErrorText>,
+    /// Earlier generations, each as it finished.
+    pub(super) past: Vec<Entry>,
+}
+
+impl Entry {
+    /// An entry that was never tried.
+    pub(super) fn due(at: Timestamp) -> Self {
+        Self {
+            status: Status::Pending,
+            at,
+            attempts: 0,
+            crashes: 0,
+            generation: 0,
+            claim: None,
+            claimed_at: Timestamp::ZERO,
+            reason: None,
+            error: None,
+            past: Vec::new(),
+        }
+    }
+
+    /// The next generation of a finished entry, with this one in its past.
+    pub(super) fn replayed(&mut self, now: Timestamp) {
+        let next = Self { generation: self.generation.saturating_add(1), ..Self::due(now) };
+        let mut finished = std::mem::replace(self, next);
+        self.past = std::mem::take(&mut finished.past);
+        self.past.push(finished);
+    }
+
+    /// Whether `claim` is its last claim.
+    pub(super) fn is_claim(&self, claim: &Claim) -> bool {
+        self.generation == claim.generation && self.claim == Some((claim.token, claim.claim_id))
+    }
+
+    /// Whether `claim` holds it: the fence of every write after a claim.
+    pub(super) fn is_held_by(&self, claim: &Claim) -> bool {
+        self.status == Status::Running && self.is_claim(claim)
+    }
+
+    pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> EntryView {
+        EntryView {
+            attempts: self.attempts,
+            crashes: self.crashes,
+            generation: self.generation,
+            reason: self.reason,
+            error: self.error.clone(),
+            ..EntryView::new(seq, handler.clone(), self.status, self.at)
+        }
+    }
+}
+
+impl Tables {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            scopes: BTreeMap::new(),
+            last_seq: 0,
+            last_token: 0,
+        }
+    }
+
+    /// The tables of an inbox, made at its first use.
+    pub(super) fn scope(&mut self, inbox: &InboxName) -> &mut Scope {
+        self.scopes.entry(inbox.clone()).or_default()
+    }
+
+    /// The tables that hold a claimed entry.
+    pub(super) fn scope_of(&mut self, claim: &Claim) -> Option<&mut Scope> {
+        self.scopes.get_mut(&claim.inbox)
+    }
+
+    pub(super) fn next_seq(&mut self) -> Seq {
+        self.last_seq += 1;
+        Seq(self.last_seq)
+    }
+
+    pub(super) fn next_token(&mut self) -> Token {
+        self.last_token += 1;
+        Token(self.last_token)
+    }
+
+    /// Whether work became claimable since the last call.
+    pub(super) fn take_work(&mut self) -> bool {
+        self.scopes.values_mut().fold(false, |work, scope| scope.indexes.take_work() | work)
+    }
+}
+
+impl Scope {
+    pub(super) fn entry(&self, seq: Seq, handler: &HandlerKey) -> Option<&Entry> {
+        self.messages.get(&seq)?.entries.get(handler)
+    }
+
+    /// Adds an entry to a stored message.
+    pub(super) fn add(&mut self, seq: Seq, handler: &HandlerKey, entry: Entry) {
+        if let Some(stored) = self.messages.get_mut(&seq) {
+            self.indexes.moved(seq, handler, stored.order, None, Some(entry.place()));
+            stored.entries.insert(handler.clone(), entry);
+        }
+    }
+
+    /// Changes an entry and keeps every index true to it. No entry is changed in another way.
+    pub(super) fn change(&mut self, seq: Seq, handler: &HandlerKey, change: impl FnOnce(&mut Entry)) {
+        let Some(stored) = self.messages.get_mut(&seq) else { return };
+        let Some(entry) = stored.entries.get_mut(handler) else { return };
+        let before = entry.place();
+        change(entry);
+        self.indexes.moved(seq, handler, stored.order, Some(before), Some(entry.place()));
+    }
+
+    /// Removes a message with its key and entries.
+    pub(super) fn remove(&mut self, seq: Seq) {
+        let Some(stored) = self.messages.remove(&seq) else { return };
+        for (handler, entry) in &stored.entries {
+            self.indexes.moved(seq, handler, stored.order, Some(entry.place()), None);
+        }
+        self.keys.remove(&stored.key);
+    }
+
+    /// An entry as an operator sees it, its wait for an earlier one included.
+    pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> Option<EntryView> {
+        let stored = self.messages.get(&seq)?;
+        let mut view = stored.entries.get(handler)?.view(seq, handler);
+        if view.status == Status::Pending && !self.indexes.is_in_turn(seq, handler, stored.order) {
+            view.at = Timestamp::MAX;
+        }
+        Some(view)
+    }
+}

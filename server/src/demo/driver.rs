@@ -1,0 +1,260 @@
+//! Runs the demo: starts workers, feeds them, kills them, and counts at the end.
+
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use oncebox_sqlite::Sqlite;
+use oncebox_sqlite::rusqlite::Connection;
+
+use super::broker::Broker;
+use super::report::{Report, Seen};
+use super::worker::Said;
+use super::{Args, shop};
+
+/// Without a new shipment for this long, what is missing counts as lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the table is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Workers killed from outside, at most.
+const KILLS: u64 = 12;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let start = Instant::now();
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    let (dir, kept) = directory(args)?;
+    shop::create(&dir)?;
+    // Makes the inbox's tables, so that the workers do not all begin with that.
+    Sqlite::open(shop::file(&dir))?;
+    let mut demo = Demo::new(args, &dir, seed);
+    demo.drive()?;
+    let report = demo.report()?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        println!("{}", report.table(demo.seen, start.elapsed().as_secs_f64()));
+    }
+    let sound = report.is_sound();
+    match kept {
+        // What went wrong must stay where it can be looked at.
+        Some(temporary) if !sound => eprintln!("The file is kept: {}", shop::file(&temporary.keep()).display()),
+        Some(_) => {}
+        None => eprintln!("The file is kept: {}", shop::file(&dir).display()),
+    }
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn directory(args: &Args) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
+    match &args.keep {
+        None => {
+            let temporary = tempfile::Builder::new().prefix("oncebox-demo-").tempdir().context("no place for the demo's file")?;
+            Ok((temporary.path().to_owned(), Some(temporary)))
+        }
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            if shop::file(dir).exists() {
+                bail!("{} exists: the demo needs a fresh file; choose another directory", shop::file(dir).display());
+            }
+            Ok((dir.clone(), None))
+        }
+    }
+}
+
+/// One worker process.
+struct Worker {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// Tells what it said from what an earlier process in its place said.
+    life: u64,
+}
+
+/// Something a worker did, with its place and life.
+enum Event {
+    Said(usize, u64, Said),
+    Gone(usize, u64),
+}
+
+struct Demo<'a> {
+    args: &'a Args,
+    dir: &'a Path,
+    seed: u64,
+    rng: fastrand::Rng,
+    broker: Broker,
+    workers: Vec<Worker>,
+    lives: u64,
+    events: (Sender<Event>, Receiver<Event>),
+    seen: Seen,
+}
+
+impl<'a> Demo<'a> {
+    fn new(args: &'a Args, dir: &'a Path, seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let broker = Broker::new(args, &mut rng);
+        Self { args, dir, seed, rng, broker, workers: Vec::new(), lives: 0, events: channel(), seen: Seen::default() }
+    }
+
+    /// Delivers until everything is acknowledged and shipped, or nothing moves any more.
+    fn drive(&mut self) -> Result<()> {
+        for place in 0..self.args.workers as usize {
+            let worker = self.spawn(place)?;
+            self.workers.push(worker);
+        }
+        let shop = Connection::open(shop::file(self.dir))?;
+        let bar = self.bar();
+        let (mut moved, mut looked, mut shipped) = (Instant::now(), Instant::now(), 0);
+        let mut next_kill = 1;
+        loop {
+            for place in 0..self.workers.len() {
+                self.feed(place);
+            }
+            match self.events.1.recv_timeout(LOOK) {
+                Ok(event) => self.note(event)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("all workers are gone"),
+            }
+            if looked.elapsed() < LOOK {
+                continue;
+            }
+            looked = Instant::now();
+            let shipments = shop::count(&shop)?;
+            bar.set_position(shipments.orders);
+            if shipments.effects != shipped {
+                (shipped, moved) = (shipments.effects, Instant::now());
+            }
+            // Kills are spread over the progress, not over time: a fast machine sees as many as a slow one.
+            if shipments.orders >= next_kill * u64::from(self.args.messages) / (KILLS + 1) && next_kill <= KILLS {
+                next_kill += 1;
+                self.kill();
+            }
+            if self.broker.is_done() && shipments.orders >= u64::from(self.args.messages) {
+                break;
+            }
+            if moved.elapsed() > PATIENCE {
+                bar.println(format!("nothing moved for {} s; giving up", PATIENCE.as_secs()));
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        self.stop()
+    }
+
+    fn bar(&self) -> ProgressBar {
+        let bar = ProgressBar::new(u64::from(self.args.messages));
+        if self.args.json || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} shipped, {elapsed} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar
+    }
+
+    fn spawn(&mut self, place: usize) -> Result<Worker> {
+        self.lives += 1;
+        let life = self.lives;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("demo-worker")
+            .arg("--dir")
+            .arg(self.dir)
+            .args(["--seed", &self.seed.to_string(), "--number", &life.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a worker")?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().context("a worker without output")?);
+        let events = self.events.0.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
+                if let Ok(said) = serde_json::from_str(&line) {
+                    let _ = events.send(Event::Said(place, life, said));
+                }
+            }
+            let _ = events.send(Event::Gone(place, life));
+        });
+        Ok(Worker { child, input, life })
+    }
+
+    fn feed(&mut self, place: usize) {
+        let mut lines = Vec::new();
+        while let Some(handed) = self.broker.next(place) {
+            // Serializing two numbers cannot fail.
+            let _ = serde_json::to_writer(&mut lines, &handed);
+            lines.push(b'\n');
+        }
+        if let Some(input) = &mut self.workers[place].input {
+            // A worker that is gone is noticed by its closed output.
+            let _ = input.write_all(&lines).and_then(|()| input.flush());
+        }
+    }
+
+    fn note(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Said(place, _, said) => match said {
+                Said::Acked { delivery, duplicate } => {
+                    self.seen.absorbed += u64::from(duplicate);
+                    self.broker.acked(place, delivery);
+                }
+                Said::Failed { panicked: false } => self.seen.failed += 1,
+                Said::Failed { panicked: true } => self.seen.panicked += 1,
+                Said::Dying => {}
+            },
+            Event::Gone(place, life) if self.workers[place].life == life => {
+                // Whoever was killed from outside was counted then.
+                let status = self.workers[place].child.wait()?;
+                self.seen.aborted += u64::from(was_aborted(status));
+                self.broker.lost_worker(place);
+                self.workers[place] = self.spawn(place)?;
+            }
+            Event::Gone(..) => {}
+        }
+        Ok(())
+    }
+
+    /// Kills a worker where it stands.
+    fn kill(&mut self) {
+        let place = self.rng.usize(0..self.workers.len());
+        if self.workers[place].child.kill().is_ok() {
+            self.seen.killed += 1;
+        }
+    }
+
+    /// Lets the workers finish and go.
+    fn stop(&mut self) -> Result<()> {
+        for worker in &mut self.workers {
+            worker.input = None;
+        }
+        for worker in &mut self.workers {
+            worker.child.wait()?;
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Result<Report> {
+        let shipments = shop::count(&Connection::open(shop::file(self.dir))?)?;
+        Ok(Report::new(self.args.messages, self.broker.deliveries, shipments, self.seen, self.seed))
+    }
+}
+
+impl Drop for Demo<'_> {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+    }
+}
+
+#[cfg(unix)]
+fn was_aborted(status: std::process::ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt as _;
+    const SIGABRT: i32 = 6;
+    status.signal() == Some(SIGABRT)
+}
+
+#[cfg(not(unix))]
+fn was_aborted(status: std::process::ExitStatus) -> bool {
+    !status.success()
+}

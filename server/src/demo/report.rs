@@ -1,0 +1,96 @@
+//! What the demo saw.
+
+use serde::Serialize;
+
+use super::shop::Shipments;
+
+/// The result, as `--json` prints it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Report {
+    /// Different messages.
+    pub(crate) offered: u64,
+    /// Deliveries of them.
+    pub(crate) deliveries: u64,
+    /// Rows in the business table.
+    pub(crate) effects: u64,
+    /// Messages without a row.
+    pub(crate) lost: u64,
+    /// Rows beyond the first of a message.
+    pub(crate) doubled: u64,
+    /// Worker processes that died.
+    pub(crate) crashes: u64,
+    /// Deliveries recognised as duplicates.
+    pub(crate) absorbed: u64,
+    /// Handler runs that failed or panicked and were tried again.
+    pub(crate) retried: u64,
+    /// The seed that repeats it.
+    pub(crate) seed: u64,
+}
+
+/// What was counted on the way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) absorbed: u64,
+    pub(crate) failed: u64,
+    pub(crate) panicked: u64,
+    /// Workers killed from outside.
+    pub(crate) killed: u64,
+    /// Workers taken down by their own handler.
+    pub(crate) aborted: u64,
+}
+
+impl Report {
+    /// Lost and doubled come from the business table alone.
+    pub(crate) fn new(offered: u32, deliveries: u64, shipments: Shipments, seen: Seen, seed: u64) -> Self {
+        Self {
+            offered: u64::from(offered),
+            deliveries,
+            effects: shipments.effects,
+            lost: u64::from(offered).saturating_sub(shipments.orders),
+            doubled: shipments.effects - shipments.orders,
+            crashes: seen.killed + seen.aborted,
+            absorbed: seen.absorbed,
+            retried: seen.failed + seen.panicked,
+            seed,
+        }
+    }
+
+    pub(crate) fn is_sound(&self) -> bool {
+        self.lost == 0 && self.doubled == 0
+    }
+
+    /// For people.
+    pub(crate) fn table(&self, seen: Seen, seconds: f64) -> String {
+        let verdict = if self.is_sound() {
+            "Every message took effect exactly once."
+        } else {
+            "The inbox failed: see lost and doubled."
+        };
+        format!(
+            "\n\
+             offered    {:>9}   different messages\n\
+             delivered  {:>9}   times, by a broker that repeats itself\n\
+             absorbed   {:>9}   deliveries recognised as duplicates\n\
+             retried    {:>9}   handler runs that failed ({}) or panicked ({})\n\
+             crashed    {:>9}   workers: {} killed from outside, {} taken down by a handler\n\
+             effects    {:>9}   rows in the business table\n\
+             lost       {:>9}\n\
+             doubled    {:>9}\n\
+             \n\
+             {verdict} ({seconds:.1} s, --seed {} repeats it)",
+            self.offered,
+            self.deliveries,
+            self.absorbed,
+            self.retried,
+            seen.failed,
+            seen.panicked,
+            self.crashes,
+            seen.killed,
+            seen.aborted,
+            self.effects,
+            self.lost,
+            self.doubled,
+            self.seed,
+        )
+    }
+}

@@ -1,0 +1,150 @@
+-- The tables of an inbox. All names start with oncebox_, so that they can live beside business tables.
+
+-- One row: the counters of the store. seq and token only grow, and are never taken from the tables, because rows leave.
+CREATE TABLE oncebox_counter (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    seq INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    -- The log-structured proof: everything up to `merged` is in oncebox_proof. A pass merges up to `pass_upto`, one
+    -- slice of the digests after the other; `pass_slice` is the next one. `proofs` is about how many there are.
+    merged INTEGER NOT NULL,
+    pass_upto INTEGER NOT NULL,
+    pass_slice INTEGER NOT NULL,
+    proofs INTEGER NOT NULL,
+    -- The greatest sequence ever swept: proofs up to it may belong to messages that are gone.
+    swept INTEGER NOT NULL
+) STRICT;
+INSERT INTO oncebox_counter VALUES (1, 0, 0, 0, 0, 0, 0, 0);
+
+CREATE TABLE oncebox_inbox (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    -- The greatest receive time ever swept: a message that says it is older may have run before.
+    watermark INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE oncebox_handler (
+    id INTEGER PRIMARY KEY,
+    inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
+    key TEXT NOT NULL,
+    paused INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
+    UNIQUE (inbox, key)
+) STRICT;
+
+-- Append-only: what was accepted. The digests of recent rows are the part of the proof that is not merged yet.
+CREATE TABLE oncebox_message (
+    seq INTEGER PRIMARY KEY,
+    inbox INTEGER NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 16),
+    -- The handlers it has entries for: their ids, four bytes each.
+    handlers BLOB NOT NULL CHECK (length(handlers) % 4 = 0),
+    received_at INTEGER NOT NULL,
+    time INTEGER,
+    source TEXT NOT NULL,
+    id BLOB NOT NULL,
+    type TEXT NOT NULL,
+    ordering_key BLOB,
+    headers BLOB NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+
+-- Digest to sequence, for what was merged. A row whose message is gone counts as absent.
+CREATE TABLE oncebox_proof (
+    digest BLOB PRIMARY KEY,
+    seq INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Pending work only, in the order in which it is claimed. A claimed row moves to oncebox_running.
+CREATE TABLE oncebox_entry (
+    handler INTEGER NOT NULL,
+    -- The greatest integer for an entry that waits behind another one with the same order key.
+    due INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    crashes INTEGER NOT NULL DEFAULT 0 CHECK (crashes >= 0),
+    generation INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
+    -- The claim that settled it last.
+    token INTEGER NOT NULL DEFAULT 0,
+    order_key BLOB,
+    error TEXT,
+    PRIMARY KEY (handler, due, seq)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX oncebox_entry_seq ON oncebox_entry (seq);
+CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, order_key, seq) WHERE order_key IS NOT NULL;
+CREATE INDEX oncebox_entry_suspect ON oncebox_entry (handler, due) WHERE crashes > 0;
+
+-- Leased work; never more rows than the workers have in hand.
+CREATE TABLE oncebox_running (
+    claim_id BLOB NOT NULL CHECK (length(claim_id) = 16),
+    seq INTEGER NOT NULL,
+    handler INTEGER NOT NULL,
+    token INTEGER NOT NULL CHECK (token > 0),
+    claimed_at INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    order_key BLOB,
+    error TEXT,
+    PRIMARY KEY (claim_id, seq, handler)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX oncebox_running_order ON oncebox_running (handler, order_key) WHERE order_key IS NOT NULL;
+
+-- Append-only: what was finished.
+CREATE TABLE oncebox_outcome (
+    seq INTEGER NOT NULL,
+    handler INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('completed', 'discarded')),
+    token INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    error TEXT,
+    PRIMARY KEY (seq, handler, generation)
+) STRICT, WITHOUT ROWID;
+
+-- What failed for good and waits for a person. Its message is never swept.
+CREATE TABLE oncebox_poisoned (
+    seq INTEGER NOT NULL,
+    handler INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    order_key BLOB,
+    error TEXT,
+    PRIMARY KEY (seq, handler)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX oncebox_poisoned_order ON oncebox_poisoned (handler, order_key) WHERE order_key IS NOT NULL;
+
+-- Messages that came under a known key with another payload, or too late to know whether they ran before.
+CREATE TABLE oncebox_aside (
+    id INTEGER PRIMARY KEY,
+    inbox INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    fingerprint BLOB NOT NULL,
+    reason TEXT NOT NULL CHECK (reason IN ('conflict', 'stale')),
+    received_at INTEGER NOT NULL,
+    time INTEGER,
+    source TEXT NOT NULL,
+    message_id BLOB NOT NULL,
+    type TEXT NOT NULL,
+    ordering_key BLOB,
+    headers BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    UNIQUE (digest, fingerprint)
+) STRICT;
+
+-- Marks of once and inline handlers. Written through the caller's own connection.
+CREATE TABLE oncebox_mark (
+    id INTEGER PRIMARY KEY,
+    inbox TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    handler TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    UNIQUE (digest, handler)
+) STRICT;

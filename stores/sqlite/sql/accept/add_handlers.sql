@@ -1,0 +1,1 @@
+UPDATE oncebox_message SET handlers = ?2 WHERE seq = ?1

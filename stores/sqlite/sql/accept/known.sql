@@ -1,0 +1,1 @@
+SELECT fingerprint, handlers FROM oncebox_message WHERE seq = ?1

@@ -1,0 +1,1 @@
+SELECT handler, status, count(*) FROM oncebox_outcome GROUP BY handler, status

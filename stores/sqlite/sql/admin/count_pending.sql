@@ -1,0 +1,1 @@
+SELECT handler, count(*) FROM oncebox_entry GROUP BY handler

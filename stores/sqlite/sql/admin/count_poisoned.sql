@@ -1,0 +1,1 @@
+SELECT handler, count(*) FROM oncebox_poisoned GROUP BY handler

@@ -1,0 +1,1 @@
+SELECT handler, count(*) FROM oncebox_running GROUP BY handler

@@ -1,0 +1,1 @@
+SELECT ordering_key, source FROM oncebox_message WHERE seq = ?1

@@ -1,0 +1,1 @@
+UPDATE oncebox_handler SET paused = ?2 WHERE id = ?1

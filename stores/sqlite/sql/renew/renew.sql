@@ -1,0 +1,1 @@
+UPDATE oncebox_running SET lease_until = ?5 WHERE claim_id = ?1 AND seq = ?2 AND handler = ?3 AND token = ?4

@@ -1,0 +1,1 @@
+DELETE FROM oncebox_message WHERE seq = ?1

@@ -1,0 +1,1 @@
+DELETE FROM oncebox_outcome WHERE seq = ?1

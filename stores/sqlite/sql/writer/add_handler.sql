@@ -1,0 +1,1 @@
+INSERT INTO oncebox_handler (inbox, key) VALUES (?1, ?2) RETURNING id

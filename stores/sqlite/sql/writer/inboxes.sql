@@ -1,0 +1,1 @@
+SELECT id, name, watermark FROM oncebox_inbox

@@ -1,0 +1,1 @@
+UPDATE oncebox_inbox SET watermark = max(watermark, ?2) WHERE id = ?1

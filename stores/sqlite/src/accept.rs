@@ -1,0 +1,165 @@
+//! Accept: store each message once, with one entry per handler.
+
+use oncebox::config::OnConflict;
+use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
+use oncebox::time::Timestamp;
+use oncebox::{Fingerprint, OrderKey, Result};
+use rusqlite::{OptionalExtension as _, params};
+
+use crate::error::{corrupt, store_error};
+use crate::writer::Work;
+
+pub(crate) fn accept(work: &mut Work<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+    batch.iter().map(|message| accept_one(work, message)).collect()
+}
+
+fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
+    let inbox = work.names.inbox(work.connection, &new.inbox)?;
+    if let Some(seq) = work.tail.find(work.connection, &new.key)?
+        && let Some(known) = known(work, seq)?
+    {
+        return repeat(work, inbox.id, new, seq, &known);
+    }
+    if new.message.time().is_some_and(|time| time < inbox.watermark) {
+        set_aside(work, inbox.id, new, AsideReason::Stale)?;
+        return Ok(Accepted::Stale);
+    }
+    let seq = work.next_seq();
+    let mut handlers = Vec::with_capacity(new.routes.len());
+    for route in new.routes.iter() {
+        handlers.push(work.names.handler(work.connection, inbox.id, &route.key)?);
+    }
+    insert_message(work, inbox.id, new, seq, &handlers)?;
+    for handler in handlers {
+        insert_entry(work, handler, seq, 0, new.order, work.now.after(new.delay))?;
+    }
+    work.tail.add(&new.key, seq);
+    Ok(Accepted::First(Seq(seq)))
+}
+
+/// What is remembered of a message that was accepted before.
+struct Known {
+    fingerprint: Fingerprint,
+    handlers: Vec<i64>,
+}
+
+/// `None` if the message was swept: then its key is free again.
+fn known(work: &Work<'_>, seq: i64) -> Result<Option<Known>> {
+    let mut statement = work.statement(include_str!("../sql/accept/known.sql"))?;
+    let row: Option<([u8; 16], Vec<u8>)> =
+        statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(store_error)?;
+    Ok(row.map(|(fingerprint, handlers)| Known {
+        fingerprint: Fingerprint::from_bytes(fingerprint),
+        handlers: decode_handlers(&handlers),
+    }))
+}
+
+fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &Known) -> Result<Accepted> {
+    if known.fingerprint != new.fingerprint && new.on_conflict == OnConflict::KeepAside {
+        set_aside(work, inbox, new, AsideReason::Conflict)?;
+        return Ok(Accepted::Conflict(Seq(seq)));
+    }
+    let mut handlers = known.handlers.clone();
+    for route in new.routes.iter() {
+        let names = work.names.route(inbox, route);
+        if !names.iter().any(|handler| known.handlers.contains(handler)) {
+            handlers.push(work.names.handler(work.connection, inbox, &route.key)?);
+        }
+    }
+    let added = handlers.len() - known.handlers.len();
+    if added == 0 {
+        return Ok(Accepted::Duplicate(Seq(seq)));
+    }
+    for handler in &handlers[known.handlers.len()..] {
+        insert_entry(work, *handler, seq, 0, new.order, work.now)?;
+    }
+    work.statement(include_str!("../sql/accept/add_handlers.sql"))?
+        .execute(params![seq, encode_handlers(&handlers)])
+        .map_err(store_error)?;
+    Ok(Accepted::HandlersAdded(Seq(seq), added))
+}
+
+fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handlers: &[i64]) -> Result<()> {
+    let message = &new.message;
+    work.statement(include_str!("../sql/accept/message.sql"))?
+        .execute(params![
+            seq,
+            inbox,
+            &new.key.as_bytes()[..],
+            &new.fingerprint.as_bytes()[..],
+            encode_handlers(handlers),
+            work.now.as_millis(),
+            message.time().map(Timestamp::as_millis),
+            message.source(),
+            message.id(),
+            message.kind(),
+            message.ordering_key(),
+            message.headers().encode(),
+            &message.payload()[..],
+        ])
+        .map_err(store_error)?;
+    Ok(())
+}
+
+/// Adds a pending entry; one that must wait for another with the same order key is parked.
+pub(crate) fn insert_entry(
+    work: &mut Work<'_>,
+    handler: i64,
+    seq: i64,
+    generation: u32,
+    order: Option<OrderKey>,
+    due: Timestamp,
+) -> Result<Timestamp> {
+    let mut due = due;
+    if let Some(order) = order {
+        let taken: bool = work
+            .statement(include_str!("../sql/accept/order_taken.sql"))?
+            .query_row(params![handler, &order.as_bytes()[..]], |row| row.get(0))
+            .map_err(store_error)?;
+        if taken {
+            due = Timestamp::MAX;
+        }
+    }
+    work.statement(include_str!("../sql/accept/entry.sql"))?
+        .execute(params![handler, due.as_millis(), seq, generation, order.as_ref().map(|order| &order.as_bytes()[..])])
+        .map_err(store_error)?;
+    *work.wake = true;
+    Ok(due)
+}
+
+fn set_aside(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: AsideReason) -> Result<()> {
+    let message = &new.message;
+    work.statement(include_str!("../sql/accept/aside.sql"))?
+        .execute(params![
+            inbox,
+            &new.key.as_bytes()[..],
+            &new.fingerprint.as_bytes()[..],
+            reason.as_str(),
+            work.now.as_millis(),
+            message.time().map(Timestamp::as_millis),
+            message.source(),
+            message.id(),
+            message.kind(),
+            message.ordering_key(),
+            message.headers().encode(),
+            &message.payload()[..],
+        ])
+        .map_err(store_error)?;
+    Ok(())
+}
+
+/// Handler ids fit in four bytes: they are counted up from 1, one per registered name.
+fn encode_handlers(handlers: &[i64]) -> Vec<u8> {
+    handlers.iter().flat_map(|id| u32::try_from(*id).unwrap_or(u32::MAX).to_le_bytes()).collect()
+}
+
+fn decode_handlers(bytes: &[u8]) -> Vec<i64> {
+    bytes.as_chunks::<4>().0.iter().map(|id| i64::from(u32::from_le_bytes(*id))).collect()
+}
+
+/// The order key a stored column holds.
+pub(crate) fn order_key(bytes: Option<Vec<u8>>) -> Result<Option<OrderKey>> {
+    bytes
+        .map(|bytes| bytes.try_into().map(OrderKey::from_bytes).map_err(|_| corrupt("a stored order key has a wrong length")))
+        .transpose()
+}

@@ -1,0 +1,203 @@
+//! The operator's verbs.
+
+use std::time::Duration;
+
+use oncebox::state::{Operation, Status, operate as decide};
+use oncebox::store::{AsideReason, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq};
+use oncebox::time::Timestamp;
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, OrderKey, Result};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::accept::{insert_entry, order_key};
+use crate::error::{corrupt, store_error};
+use crate::names::Names;
+use crate::row;
+use crate::settle::release_next;
+use crate::writer::Work;
+
+pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -> Result<Counts> {
+    let mut counts = Counts::default();
+    let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
+    let by_handler = [
+        (include_str!("../sql/admin/count_pending.sql"), Some(Status::Pending)),
+        (include_str!("../sql/admin/count_running.sql"), Some(Status::Running)),
+        (include_str!("../sql/admin/count_finished.sql"), None),
+        (include_str!("../sql/admin/count_poisoned.sql"), Some(Status::Poisoned)),
+    ];
+    for (sql, status) in by_handler {
+        let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
+        let mut rows = statement.query([]).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let handler = names.by_id(row.get(0).map_err(store_error)?)?;
+            if handler.inbox != inbox.id {
+                continue;
+            }
+            let status = match status {
+                Some(status) => status,
+                None => status_of(&row.get::<_, String>(1).map_err(store_error)?)?,
+            };
+            let count: i64 = row.get(row.as_ref().column_count() - 1).map_err(store_error)?;
+            counts.entries.push(HandlerCount { handler: handler.key.clone(), status, count: count.unsigned_abs() });
+        }
+    }
+    let total = |sql| -> Result<u64> {
+        let count: i64 = connection.prepare_cached(sql).map_err(store_error)?.query_row([inbox.id], |row| row.get(0)).map_err(store_error)?;
+        Ok(count.unsigned_abs())
+    };
+    counts.messages = total(include_str!("../sql/admin/count_messages.sql"))?;
+    counts.kept_aside = total(include_str!("../sql/admin/count_aside.sql"))?;
+    counts.paused = names.paused(inbox.id);
+    Ok(counts)
+}
+
+fn status_of(word: &str) -> Result<Status> {
+    let known = Status::ALL.into_iter().find(|status| status.as_str() == word);
+    known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
+}
+
+pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> Result<Page> {
+    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
+    let finished = matches!(filter.status, Status::Completed | Status::Discarded);
+    let mut statement = connection.prepare_cached(match filter.status {
+        Status::Pending => include_str!("../sql/admin/list_pending.sql"),
+        Status::Running => include_str!("../sql/admin/list_running.sql"),
+        Status::Poisoned => include_str!("../sql/admin/list_poisoned.sql"),
+        Status::Completed | Status::Discarded => include_str!("../sql/admin/list_finished.sql"),
+    }).map_err(store_error)?;
+    let handler = filter.handler.as_ref().map(HandlerKey::as_str);
+    let (after_seq, after_key) = filter.after.as_ref().map_or((0, ""), |(seq, key)| (seq.0, key.as_str()));
+    // One more than asked tells whether there is another page.
+    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut rows = if finished {
+        statement.query(params![inbox.id, handler, after_seq, after_key, limit, filter.status.as_str()])
+    } else {
+        statement.query(params![inbox.id, handler, after_seq, after_key, limit])
+    }
+    .map_err(store_error)?;
+    let mut page = Page::default();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        if page.entries.len() == filter.limit {
+            page.next = page.entries.last().map(|last: &EntryView| (last.seq, last.handler.clone()));
+            break;
+        }
+        let handler = names.by_id(row.get(1).map_err(store_error)?)?;
+        page.entries.push(row::entry(row, handler.key.clone())?);
+    }
+    Ok(page)
+}
+
+pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+    let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
+    let mut view = MessageView::new(*key);
+    if let Some(seq) = work.tail.find(work.connection, key)? {
+        let mut statement = work.statement(include_str!("../sql/admin/show_message.sql"))?;
+        let mut rows = statement.query(params![seq, inbox.id]).map_err(store_error)?;
+        if let Some(row) = rows.next().map_err(store_error)? {
+            let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
+            view.stored = Some((Seq(seq), received_at, row::message(row, 2)?));
+            view.entries = entries(work, seq)?;
+        }
+    }
+    let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
+    let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let word: String = row.get(0).map_err(store_error)?;
+        let reason = if word == AsideReason::Stale.as_str() { AsideReason::Stale } else { AsideReason::Conflict };
+        let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
+        view.kept_aside.push(KeptAside { reason, received_at, message: row::message(row, 2)? });
+    }
+    Ok((view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view))
+}
+
+fn entries(work: &Work<'_>, seq: i64) -> Result<Vec<EntryView>> {
+    let mut statement = work.statement(include_str!("../sql/admin/show_entries.sql"))?;
+    let mut rows = statement.query([seq]).map_err(store_error)?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler = work.names.by_id(row.get(1).map_err(store_error)?)?;
+        entries.push(row::entry(row, handler.key.clone())?);
+    }
+    Ok(entries)
+}
+
+pub(crate) fn operate(
+    work: &mut Work<'_>,
+    inbox: &InboxName,
+    key: &Key,
+    handler: &HandlerKey,
+    operation: Operation,
+) -> Result<EntryView> {
+    let missing = || Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"));
+    let view = show(work, inbox, key)?.ok_or_else(missing)?;
+    let (seq, _, message) = view.stored.ok_or_else(missing)?;
+    // The latest generation is the one that can still be acted on.
+    let current = view.entries.into_iter().filter(|entry| entry.handler == *handler);
+    let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
+    let next = decide(entry.status, operation)?;
+    let inbox_id = work.names.inbox(work.connection, inbox)?.id;
+    let handler_id = work.names.handler(work.connection, inbox_id, handler)?;
+    let removed = match entry.status {
+        Status::Pending => remove(work, include_str!("../sql/admin/remove_pending.sql"), seq, handler_id)?,
+        Status::Poisoned => remove(work, include_str!("../sql/admin/remove_poisoned.sql"), seq, handler_id)?,
+        _ => None,
+    };
+    if next == Status::Pending {
+        if operation == Operation::Replay {
+            entry.generation += 1;
+        }
+        (entry.attempts, entry.crashes, entry.reason) = (0, 0, None);
+        let order = OrderKey::of(inbox, &message);
+        entry.at = insert_entry(work, handler_id, seq.0, entry.generation, order, work.now)?;
+    } else {
+        discard(work, &entry, handler_id)?;
+        entry.at = work.now;
+        if let Some(order) = removed {
+            *work.wake |= release_next(work.connection, handler_id, order, work.now)?;
+        }
+    }
+    entry.status = next;
+    Ok(entry)
+}
+
+/// Removes an entry; returns the order key it held.
+fn remove(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
+    let order: Option<Option<Vec<u8>>> = work
+        .statement(sql)?
+        .query_row(params![seq.0, handler], |row| row.get(0))
+        .optional()
+        .map_err(store_error)?;
+    order_key(order.flatten())
+}
+
+fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
+    work.statement(include_str!("../sql/settle/outcome.sql"))?
+        .execute(params![
+            entry.seq.0,
+            handler,
+            entry.generation,
+            Status::Discarded.as_str(),
+            0,
+            work.now.as_millis(),
+            entry.attempts,
+            entry.crashes,
+            entry.error.as_ref().map(oncebox::state::ErrorText::as_str),
+        ])
+        .map_err(store_error)?;
+    Ok(())
+}
+
+pub(crate) fn set_paused(work: &mut Work<'_>, inbox: &InboxName, handler: &HandlerKey, paused: bool) -> Result<()> {
+    let inbox = work.names.inbox(work.connection, inbox)?;
+    let handler = work.names.handler(work.connection, inbox.id, handler)?;
+    work.names.set_paused(work.connection, handler, paused)?;
+    *work.wake |= !paused;
+    Ok(())
+}
+
+pub(crate) fn purge(work: &Work<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+    let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(0) };
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    work.statement(include_str!("../sql/admin/purge_aside.sql"))?
+        .execute(params![inbox.id, work.now.before(age).as_millis(), limit])
+        .map_err(store_error)
+}

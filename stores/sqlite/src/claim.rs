@@ -1,0 +1,163 @@
+//! Claim and rescue: lease entries to a worker.
+
+use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token};
+use oncebox::time::Timestamp;
+use oncebox::Result;
+use rusqlite::{OptionalExtension as _, params};
+
+use crate::error::store_error;
+use crate::row;
+use crate::writer::Work;
+
+pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
+    let held = held(work, params.claim_id)?;
+    if !held.is_empty() {
+        return Ok(held);
+    }
+    let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
+    let token = work.next_token();
+    let lease_until = work.now.after(params.lease);
+    let mut taken = 0;
+    for want in &params.wants {
+        let mut left = want.limit;
+        for handler in work.names.route(inbox.id, &want.route) {
+            if work.names.by_id(handler)?.paused {
+                continue;
+            }
+            let take = Take { claim_id: params.claim_id, token, lease_until, handler };
+            match params.mode {
+                ClaimMode::Healthy => {
+                    let count = take_healthy(work, &take, left)?;
+                    left -= count;
+                    taken += count;
+                }
+                ClaimMode::Suspect if taken == 0 => taken += take_suspect(work, &take)?,
+                ClaimMode::Suspect => {}
+            }
+        }
+    }
+    if taken == 0 { Ok(Vec::new()) } else { self::held(work, params.claim_id) }
+}
+
+struct Take {
+    claim_id: ClaimId,
+    token: i64,
+    lease_until: Timestamp,
+    handler: i64,
+}
+
+fn take_healthy(work: &Work<'_>, take: &Take, limit: usize) -> Result<usize> {
+    let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
+    let now = work.now.as_millis();
+    let taken = work
+        .statement(include_str!("../sql/claim/take.sql"))?
+        .execute(params![
+            &take.claim_id.as_bytes()[..],
+            take.token,
+            now,
+            take.lease_until.as_millis(),
+            take.handler,
+            wanted
+        ])
+        .map_err(store_error)?;
+    if taken == 0 {
+        return Ok(0);
+    }
+    let last: (i64, i64) = work
+        .statement(include_str!("../sql/claim/last.sql"))?
+        .query_row(params![take.handler, now, i64::try_from(taken - 1).unwrap_or(i64::MAX)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(store_error)?;
+    work.statement(include_str!("../sql/claim/remove.sql"))?
+        .execute(params![take.handler, last.0, last.1])
+        .map_err(store_error)?;
+    Ok(taken)
+}
+
+fn take_suspect(work: &Work<'_>, take: &Take) -> Result<usize> {
+    let seq: Option<i64> = work
+        .statement(include_str!("../sql/claim/take_suspect.sql"))?
+        .query_row(
+            params![
+                &take.claim_id.as_bytes()[..],
+                take.token,
+                work.now.as_millis(),
+                take.lease_until.as_millis(),
+                take.handler
+            ],
+            |row| row.get(0),
+        )
+        .optional()
+        .map_err(store_error)?;
+    let Some(seq) = seq else { return Ok(0) };
+    work.statement(include_str!("../sql/claim/remove_suspect.sql"))?
+        .execute(params![seq, take.handler])
+        .map_err(store_error)
+}
+
+/// What a claim id holds.
+fn held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
+    let mut statement = work.statement(include_str!("../sql/claim/held.sql"))?;
+    let mut rows = statement.query([&claim_id.as_bytes()[..]]).map_err(store_error)?;
+    let mut held = Vec::new();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler = work.names.by_id(row.get(1).map_err(store_error)?)?;
+        let inbox = work.names.inbox_name(handler.inbox)?;
+        let read = || -> rusqlite::Result<Claim> {
+            Ok(Claim {
+                inbox: inbox.clone(),
+                seq: Seq(row.get(0)?),
+                handler: handler.key.clone(),
+                key: row::key(row, 8)?,
+                token: Token(row.get(2)?),
+                claim_id,
+                attempts: row.get(4)?,
+                crashes: row.get(5)?,
+                generation: row.get(6)?,
+                ordered: row.get(7)?,
+                received_at: Timestamp::from_millis(row.get(9)?),
+                claimed_at: Timestamp::from_millis(row.get(3)?),
+            })
+        };
+        let claim = read().map_err(store_error)?;
+        held.push(Claimed { claim, message: row::message(row, 10)? });
+    }
+    Ok(held)
+}
+
+pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {
+    let held = held(work, params.claim_id)?;
+    if !held.is_empty() {
+        return Ok(held);
+    }
+    let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
+    let handlers: Vec<i64> = params.routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
+    let expired: Vec<([u8; 16], i64, i64, i64)> = {
+        let mut statement = work.statement(include_str!("../sql/rescue/expired.sql"))?;
+        let rows = statement
+            .query_map([work.now.as_millis()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+            .map_err(store_error)?;
+        let known = rows.filter(|row| row.as_ref().map_or(true, |(_, _, handler, _)| handlers.contains(handler)));
+        known.take(params.limit).collect::<rusqlite::Result<_>>().map_err(store_error)?
+    };
+    if expired.is_empty() {
+        return Ok(Vec::new());
+    }
+    let token = work.next_token();
+    let mut take_over = work.statement(include_str!("../sql/rescue/take_over.sql"))?;
+    for (claim_id, seq, handler, old_token) in expired {
+        take_over
+            .execute(params![
+                &claim_id[..],
+                seq,
+                handler,
+                old_token,
+                &params.claim_id.as_bytes()[..],
+                token,
+                work.now.as_millis(),
+                work.now.after(params.lease).as_millis()
+            ])
+            .map_err(store_error)?;
+    }
+    drop(take_over);
+    self::held(work, params.claim_id)
+}

@@ -1,0 +1,43 @@
+//! What SQLite's errors mean for an inbox.
+
+use oncebox::{Error, ErrorKind};
+use rusqlite::ffi;
+
+/// Before COMMIT: whatever went wrong, nothing of the transaction is stored.
+pub(crate) fn store_error(error: rusqlite::Error) -> Error {
+    let (kind, what) = match error.sqlite_error_code() {
+        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => {
+            (ErrorKind::Unavailable, "another process holds the SQLite file")
+        }
+        Some(ffi::ErrorCode::DiskFull) => (ErrorKind::Full, "the disk or the SQLite file is full"),
+        Some(ffi::ErrorCode::ReadOnly | ffi::ErrorCode::PermissionDenied) => {
+            (ErrorKind::ReadOnly, "the SQLite file cannot be written")
+        }
+        Some(ffi::ErrorCode::CannotOpen) => (ErrorKind::Unavailable, "the SQLite file cannot be opened"),
+        Some(ffi::ErrorCode::SystemIoFailure) => (ErrorKind::Unavailable, "reading or writing the SQLite file failed"),
+        Some(ffi::ErrorCode::NotADatabase | ffi::ErrorCode::DatabaseCorrupt) => {
+            (ErrorKind::Corrupt, "the file is not a sound SQLite database")
+        }
+        Some(ffi::ErrorCode::ConstraintViolation) => (ErrorKind::Corrupt, "the stored rows contradict one another"),
+        _ => (ErrorKind::Unavailable, "SQLite refused a statement"),
+    };
+    Error::new(kind, what).caused_by(error)
+}
+
+/// At COMMIT: only a lock that was not granted is known to have changed nothing. After any other failure the commit
+/// may be found in the log when the file is opened again.
+pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => store_error(error),
+        _ => Error::new(ErrorKind::CommitUnknown, "SQLite did not confirm a commit").caused_by(error),
+    }
+}
+
+/// The writer thread is gone, or went away before it answered.
+pub(crate) fn stopped() -> Error {
+    Error::new(ErrorKind::Unavailable, "the SQLite writer has stopped")
+}
+
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}

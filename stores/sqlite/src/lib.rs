@@ -1,0 +1,393 @@
+//! The SQLite store of Oncebox: embedded, durable, with exactly-once effects for handlers that write to the same file.
+//!
+//! ```no_run
+//! # fn main() -> oncebox::Result<()> {
+//! use oncebox_sqlite::Sqlite;
+//!
+//! let store = Sqlite::open("inbox.db")?;
+//! # Ok(()) }
+//! ```
+//!
+//! One thread writes: calls that wait while a transaction is committed share the next one. Several processes may work
+//! on one file. Handlers that ask for a transaction get one on a connection of their own; those of one process take
+//! turns, because SQLite lets only one write at a time.
+
+mod accept;
+mod admin;
+mod claim;
+mod connect;
+mod error;
+mod mark;
+mod migrate;
+mod names;
+mod proof;
+mod row;
+mod settle;
+mod sweep;
+mod transaction;
+mod writer;
+
+pub use connect::Synchronous;
+pub use transaction::SqliteTx;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::state::{Operation, Settlement};
+use oncebox::store::{
+    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, Migrate,
+    Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept,
+    Transactional, Wakeup, Wakeups,
+};
+use oncebox::time::{SharedClock, SystemClock};
+use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
+use tokio::sync::watch;
+
+use connect::Opener;
+use names::Names;
+use transaction::Gate;
+use writer::{Work, Writer};
+
+/// A SQLite file as a store. Cheap to clone; clones are the same store.
+#[derive(Clone)]
+pub struct Sqlite {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    opener: Opener,
+    clock: SharedClock,
+    writer: Writer,
+    gate: Gate,
+    wake: watch::Sender<u64>,
+    watching: AtomicBool,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How a file is opened.
+#[derive(Clone)]
+pub struct Options {
+    opener: Opener,
+    clock: Option<SharedClock>,
+    migrate: bool,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("opener", &self.opener).field("migrate", &self.migrate).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// How much a commit survives. Default: [`Synchronous::Full`].
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.opener.synchronous = synchronous;
+        self
+    }
+
+    /// How long to wait for another process that writes. Default 5 seconds.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.opener.busy_timeout = timeout;
+        self
+    }
+
+    /// The largest size the file may grow to; beyond it, accepting fails with [`oncebox::ErrorKind::Full`]. Default: the disk.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.opener.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Opens the file for looking only: every change fails with [`oncebox::ErrorKind::ReadOnly`].
+    pub fn read_only(mut self) -> Self {
+        self.opener.read_only = true;
+        self.migrate = false;
+        self
+    }
+
+    /// Whether missing schema steps are applied when the file is opened. Default: yes.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Takes time from another clock than the system's.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens the file.
+    pub fn open(self) -> Result<Sqlite> {
+        let mut connection = self.opener.open()?;
+        let clock = self.clock.unwrap_or_else(SystemClock::shared);
+        if self.migrate {
+            migrate::apply(&mut connection, clock.now())?;
+        }
+        migrate::check(&connection)?;
+        let (gate, wake) = (Gate::new(), watch::Sender::new(0));
+        let writer = Writer::start(self.opener.clone(), connection, Arc::clone(&clock), gate.clone(), wake.clone())?;
+        let inner = Inner {
+            opener: self.opener,
+            clock,
+            writer,
+            gate,
+            wake,
+            watching: AtomicBool::new(false),
+            stop: Arc::default(),
+        };
+        Ok(Sqlite { inner: Arc::new(inner) })
+    }
+}
+
+impl Sqlite {
+    /// Opens a file, makes it if it is missing, and brings its schema up to date.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        Self::options(path).open()
+    }
+
+    /// Opens a file with other settings.
+    pub fn options(path: impl Into<PathBuf>) -> Options {
+        Options {
+            opener: Opener {
+                path: path.into(),
+                synchronous: Synchronous::Full,
+                busy_timeout: Duration::from_secs(5),
+                max_bytes: None,
+                read_only: false,
+            },
+            clock: None,
+            migrate: true,
+        }
+    }
+
+    /// Marks a key as handled inside the caller's own transaction, on the caller's own connection to the same file.
+    /// Do the work only on [`Mark::First`], then commit. Call it first in the transaction: then a duplicate that runs
+    /// at the same time waits here.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?; let file = dir.path().join("shop.db");
+    /// use oncebox::{InboxName, Key};
+    /// use oncebox_sqlite::{Sqlite, rusqlite::Connection};
+    ///
+    /// let store = Sqlite::open(&file)?;
+    /// let mut shop = Connection::open(&file)?;
+    /// shop.execute_batch("CREATE TABLE charge (order_id INTEGER)")?;
+    ///
+    /// let key = Key::new(&InboxName::new("orders")?, "shop", ["evt_1"]);
+    /// for _delivery in 0..3 {
+    ///     let tx = shop.transaction()?;
+    ///     if store.once(&tx, &InboxName::new("orders")?, &key, "charge-card")?.is_first() {
+    ///         tx.execute("INSERT INTO charge VALUES (7)", [])?;
+    ///     }
+    ///     tx.commit()?;
+    /// }
+    /// assert_eq!(shop.query_row("SELECT count(*) FROM charge", [], |row| row.get::<_, i64>(0))?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn once(&self, tx: &rusqlite::Connection, inbox: &InboxName, key: &Key, handler: &str) -> Result<Mark> {
+        let handler = HandlerKey::new(handler)?;
+        mark::mark(tx, inbox, key, &handler, self.inner.clock.now())
+    }
+
+    async fn call<T, F>(&self, work: F) -> Result<T>
+    where
+        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.inner.writer.call(work).await
+    }
+
+    /// Looks at many rows on a connection of its own, so that the writer does not wait.
+    async fn read<T, F>(&self, look: F) -> Result<T>
+    where
+        F: FnOnce(&rusqlite::Connection, &Names) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let opener = Opener { read_only: true, ..self.inner.opener.clone() };
+        let looked = tokio::task::spawn_blocking(move || {
+            let connection = opener.open()?;
+            // One snapshot for all statements.
+            connection.execute_batch("BEGIN").map_err(error::store_error)?;
+            look(&connection, &Names::load(&connection)?)
+        });
+        looked.await.map_err(|panic| error::stopped().caused_by(panic))?
+    }
+}
+
+/// The SQLite library this store is built on, for handlers that use its transaction.
+pub use rusqlite;
+
+impl std::fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.inner.opener.path).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("sqlite");
+        (capabilities.durable, capabilities.transactions, capabilities.shared) = (true, true, true);
+        capabilities
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        let batch = batch.to_vec();
+        self.call(move |work| accept::accept(work, &batch)).await
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        let params = params.clone();
+        self.call(move |work| claim::claim(work, &params)).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        let batch = batch.to_vec();
+        self.call(move |work| settle::settle(work, &batch)).await
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        let params = params.clone();
+        self.call(move |work| settle::renew(work, &params)).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        let params = params.clone();
+        self.call(move |work| claim::rescue(work, &params)).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        let params = params.clone();
+        self.call(move |work| sweep::sweep(work, &params)).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        Some(self)
+    }
+}
+
+impl Wakeups for Sqlite {
+    fn subscribe(&self) -> Wakeup {
+        let inner = &self.inner;
+        // Only a process that waits for work needs to watch for others.
+        if !inner.watching.swap(true, Ordering::Relaxed) {
+            writer::watch_file(inner.opener.clone(), inner.wake.clone(), Arc::clone(&inner.stop));
+        }
+        Wakeup::new(inner.wake.subscribe())
+    }
+}
+
+impl Transactional for Sqlite {
+    type Tx = SqliteTx;
+
+    async fn begin(&self) -> Result<SqliteTx> {
+        SqliteTx::begin(&self.inner.gate, &self.inner.opener).await
+    }
+
+    async fn commit(&self, tx: SqliteTx) -> Result<()> {
+        tx.commit().await
+    }
+}
+
+impl MarkIn<SqliteTx> for Sqlite {
+    fn mark(
+        &self,
+        tx: &mut SqliteTx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Mark>> + Send {
+        std::future::ready(mark::mark(tx, inbox, key, handler, self.inner.clock.now()))
+    }
+}
+
+impl SettleIn<SqliteTx> for Sqlite {
+    fn complete(&self, tx: &mut SqliteTx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        std::future::ready(settle::complete(tx, claim, self.inner.clock.now()))
+    }
+}
+
+// The caller's own connection or transaction: a `rusqlite::Transaction` derefs to it. It is not `Send` across an
+// await, so what is returned is already done.
+impl MarkIn<rusqlite::Connection> for Sqlite {
+    fn mark(
+        &self,
+        tx: &mut rusqlite::Connection,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Mark>> + Send {
+        std::future::ready(mark::mark(tx, inbox, key, handler, self.inner.clock.now()))
+    }
+}
+
+#[async_trait]
+impl Admin for Sqlite {
+    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+        let inbox = inbox.clone();
+        self.read(move |connection, names| admin::count(connection, names, &inbox)).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Page> {
+        let filter = filter.clone();
+        self.read(move |connection, names| admin::list(connection, names, &filter)).await
+    }
+
+    async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+        let (inbox, key) = (inbox.clone(), *key);
+        self.call(move |work| admin::show(work, &inbox, &key)).await
+    }
+
+    async fn operate(
+        &self,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        operation: Operation,
+    ) -> Result<EntryView> {
+        let (inbox, key, handler) = (inbox.clone(), *key, handler.clone());
+        self.call(move |work| admin::operate(work, &inbox, &key, &handler, operation)).await
+    }
+
+    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        let (inbox, handler) = (inbox.clone(), handler.clone());
+        self.call(move |work| admin::set_paused(work, &inbox, &handler, true)).await
+    }
+
+    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        let (inbox, handler) = (inbox.clone(), handler.clone());
+        self.call(move |work| admin::set_paused(work, &inbox, &handler, false)).await
+    }
+
+    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+        let inbox = inbox.clone();
+        self.call(move |work| admin::purge(work, &inbox, age, limit)).await
+    }
+}
+
+#[async_trait]
+impl Migrate for Sqlite {
+    async fn current(&self) -> Result<u32> {
+        self.call(|work| migrate::current(work.connection)).await
+    }
+
+    async fn pending(&self) -> Result<Vec<Migration>> {
+        self.call(|work| migrate::pending(work.connection)).await
+    }
+
+    async fn apply(&self) -> Result<Vec<Migration>> {
+        // An open store has no step missing: `open` applied or refused.
+        self.call(|work| migrate::pending(work.connection)).await
+    }
+}

@@ -1,0 +1,66 @@
+//! The schema and its version.
+
+use oncebox::store::Migration;
+use oncebox::time::Timestamp;
+use oncebox::{Error, ErrorKind, Result};
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use crate::error::store_error;
+
+/// Every step there is, in order. Steps are only ever added.
+pub(crate) const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "inbox", sql: include_str!("../migrations/0001_inbox.sql") }];
+
+/// The version of the schema; 0 for none.
+pub(crate) fn current(connection: &Connection) -> Result<u32> {
+    let exists: bool =
+        connection.query_row(include_str!("../sql/writer/schema_table.sql"), [], |row| row.get(0)).map_err(store_error)?;
+    if !exists {
+        return Ok(0);
+    }
+    let version: Option<u32> = connection
+        .query_row(include_str!("../sql/writer/schema_version.sql"), [], |row| row.get(0))
+        .map_err(store_error)?;
+    Ok(version.unwrap_or(0))
+}
+
+/// The steps that are missing; an error if the schema is newer than this build.
+pub(crate) fn pending(connection: &Connection) -> Result<Vec<Migration>> {
+    let current = current(connection)?;
+    let known = MIGRATIONS.last().map_or(0, |last| last.version);
+    if current > known {
+        let what = format!("the SQLite file has schema version {current}, this build knows {known}");
+        return Err(Error::new(ErrorKind::SchemaTooNew, what));
+    }
+    Ok(MIGRATIONS.iter().filter(|step| step.version > current).cloned().collect())
+}
+
+/// Checks that nothing is missing.
+pub(crate) fn check(connection: &Connection) -> Result<()> {
+    let missing = pending(connection)?;
+    match missing.first() {
+        None => Ok(()),
+        Some(step) => {
+            let what = format!("the SQLite file lacks schema version {} ({})", step.version, step.name);
+            Err(Error::new(ErrorKind::SchemaOutdated, what))
+        }
+    }
+}
+
+/// Applies what is missing, in one transaction: two processes that start at once do it once.
+pub(crate) fn apply(connection: &mut Connection, now: Timestamp) -> Result<Vec<Migration>> {
+    // Looked at first without a lock, so that an up-to-date file can be opened while somebody writes.
+    if pending(connection)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(store_error)?;
+    let missing = pending(&tx)?;
+    tx.execute_batch(include_str!("../sql/writer/schema_create.sql")).map_err(store_error)?;
+    for step in &missing {
+        tx.execute_batch(step.sql).map_err(store_error)?;
+        tx.execute(include_str!("../sql/writer/schema_add.sql"), params![step.version, step.name, now.as_millis()])
+            .map_err(store_error)?;
+    }
+    tx.commit().map_err(crate::error::commit_error)?;
+    Ok(missing)
+}

@@ -1,0 +1,179 @@
+//! Which keys are known: a log-structured index.
+//!
+//! Digests are random, so an ordinary unique index writes one page for every message. Here the newest digests live in
+//! memory only; the append-only message table is their log, from which they are read again at start or when another
+//! process wrote. From time to time they are merged into `oncebox_proof`, slice by slice in digest order, so that many
+//! of them share each page that is written. See docs/adr/0005.
+
+use std::collections::HashMap;
+
+use oncebox::{Key, Result};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::error::store_error;
+use crate::writer::Counters;
+
+/// Slices of the digest space, by the first byte.
+const SLICES: usize = 256;
+/// A pass begins when this many digests are unmerged, or an eighth of what is merged if that is more: then a page
+/// that is written takes several of them.
+const MIN_TAIL: i64 = 32_768;
+/// But never later than this: each unmerged digest costs about 60 bytes of memory.
+const MAX_TAIL: i64 = 524_288;
+
+/// The unmerged digests, as this process knows them.
+pub(crate) struct Tail {
+    slices: Vec<HashMap<[u8; 32], i64>>,
+    len: i64,
+    /// Everything up to here has been read.
+    seen: i64,
+    /// Everything up to here is known to be merged.
+    merged: i64,
+    /// Added by the open transaction.
+    added: HashMap<[u8; 32], i64>,
+    /// Merged by the open transaction: slices, and the sequence up to which.
+    drained: Vec<(usize, i64)>,
+    /// How much merging the accepted messages have paid for, in slices.
+    credit: f64,
+}
+
+impl Tail {
+    pub(crate) fn new() -> Self {
+        Self {
+            slices: vec![HashMap::new(); SLICES],
+            len: 0,
+            seen: 0,
+            merged: 0,
+            added: HashMap::new(),
+            drained: Vec::new(),
+            credit: 0.0,
+        }
+    }
+
+    /// Reads what other connections wrote. Called inside the write transaction, so nothing can come in between.
+    pub(crate) fn catch_up(&mut self, connection: &Connection, counters: &Counters) -> Result<()> {
+        if counters.merged > self.merged {
+            self.merged = counters.merged;
+            for slice in &mut self.slices {
+                slice.retain(|_, seq| *seq > counters.merged);
+            }
+            self.len = self.slices.iter().map(|slice| len(slice)).sum();
+        }
+        let mut statement = connection.prepare_cached(include_str!("../sql/proof/tail.sql")).map_err(store_error)?;
+        let mut rows = statement.query([self.seen.max(self.merged)]).map_err(store_error)?;
+        while let Some(row) = rows.next().map_err(store_error)? {
+            let (seq, digest) = (row.get(0).map_err(store_error)?, row.get(1).map_err(store_error)?);
+            self.insert(digest, seq);
+            self.seen = self.seen.max(seq);
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, digest: [u8; 32], seq: i64) {
+        if self.slices[usize::from(digest[0])].insert(digest, seq).is_none() {
+            self.len += 1;
+        }
+    }
+
+    /// The sequence a key was last stored under. Its message may have been swept since.
+    pub(crate) fn find(&self, connection: &Connection, key: &Key) -> Result<Option<i64>> {
+        let digest = key.as_bytes();
+        let known = self.added.get(digest).or_else(|| self.slices[usize::from(digest[0])].get(digest));
+        if let Some(seq) = known {
+            return Ok(Some(*seq));
+        }
+        let mut statement = connection.prepare_cached(include_str!("../sql/proof/find.sql")).map_err(store_error)?;
+        statement.query_row([&digest[..]], |row| row.get(0)).optional().map_err(store_error)
+    }
+
+    /// Remembers a key; for good once the transaction is committed.
+    pub(crate) fn add(&mut self, key: &Key, seq: i64) {
+        self.added.insert(*key.as_bytes(), seq);
+    }
+
+    /// Does the merging that the messages of this transaction pay for.
+    pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
+        let goal = (counters.proofs / 8).clamp(MIN_TAIL, MAX_TAIL);
+        if counters.pass_slice == 0 {
+            if self.len < goal {
+                return Ok(());
+            }
+            counters.pass_upto = self.seen;
+        }
+        // A pass is over after half as many new messages as make the next one worth while.
+        #[expect(clippy::cast_precision_loss, reason = "both are far below 2^52")]
+        let step = 2.0 * (SLICES * self.added.len()) as f64 / goal as f64;
+        self.credit += step;
+        while self.credit >= 1.0 {
+            self.credit -= 1.0;
+            self.merge_slice(connection, counters)?;
+            if counters.pass_slice == 0 {
+                self.credit = 0.0;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_slice(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
+        let slice = usize::try_from(counters.pass_slice).unwrap_or(0);
+        let upto = counters.pass_upto;
+        let mut digests: Vec<(&[u8; 32], i64)> =
+            self.slices[slice].iter().filter(|(_, seq)| **seq <= upto).map(|(digest, seq)| (digest, *seq)).collect();
+        digests.sort_unstable();
+        {
+            let mut merge = connection.prepare_cached(include_str!("../sql/proof/merge.sql")).map_err(store_error)?;
+            for (digest, seq) in &digests {
+                merge.execute(params![&digest[..], seq]).map_err(store_error)?;
+            }
+        }
+        counters.proofs += i64::try_from(digests.len()).unwrap_or(i64::MAX);
+        if counters.swept > 0 {
+            let (low, high) = bounds(slice);
+            let forgotten = connection
+                .prepare_cached(include_str!("../sql/proof/forget.sql"))
+                .and_then(|mut forget| forget.execute(params![low, high, counters.swept]))
+                .map_err(store_error)?;
+            counters.proofs -= i64::try_from(forgotten).unwrap_or(0);
+        }
+        self.drained.push((slice, upto));
+        counters.pass_slice = i64::try_from((slice + 1) % SLICES).unwrap_or(0);
+        if counters.pass_slice == 0 {
+            counters.merged = upto;
+        }
+        Ok(())
+    }
+
+    /// The transaction is committed: what it did is now true in memory too.
+    pub(crate) fn committed(&mut self, counters: &Counters) {
+        for (slice, upto) in std::mem::take(&mut self.drained) {
+            let before = len(&self.slices[slice]);
+            self.slices[slice].retain(|_, seq| *seq > upto);
+            self.len -= before - len(&self.slices[slice]);
+        }
+        self.merged = self.merged.max(counters.merged);
+        for (digest, seq) in std::mem::take(&mut self.added) {
+            self.insert(digest, seq);
+        }
+        // Nothing was written beside us since `catch_up`, so every sequence up to this one is ours or was read.
+        self.seen = self.seen.max(counters.seq);
+    }
+
+    /// The transaction is rolled back: nothing of it happened.
+    pub(crate) fn rolled_back(&mut self) {
+        self.added.clear();
+        self.drained.clear();
+    }
+}
+
+fn len(slice: &HashMap<[u8; 32], i64>) -> i64 {
+    i64::try_from(slice.len()).unwrap_or(i64::MAX)
+}
+
+/// The first digest of a slice, and one behind its last.
+fn bounds(slice: usize) -> (Vec<u8>, Vec<u8>) {
+    let first = u8::try_from(slice).unwrap_or(u8::MAX);
+    // One byte longer than any digest: sorts behind them all.
+    let end = first.checked_add(1).map_or_else(|| vec![u8::MAX; 33], |next| vec![next]);
+    (vec![first], end)
+}

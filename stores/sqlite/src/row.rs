@@ -1,0 +1,56 @@
+//! Between rows and the types of the library.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oncebox::state::{ErrorText, PoisonReason, Status};
+use oncebox::store::{EntryView, Seq};
+use oncebox::time::Timestamp;
+use oncebox::{Headers, HandlerKey, Key, Message, Result};
+use rusqlite::Row;
+
+use crate::error::{corrupt, store_error};
+
+/// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload.
+pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
+    let read = || -> rusqlite::Result<(Message, Vec<u8>)> {
+        let bytes = |column: usize| -> rusqlite::Result<Bytes> {
+            Ok(Bytes::copy_from_slice(row.get_ref(first + column)?.as_blob()?))
+        };
+        let text = |column: usize| -> rusqlite::Result<Box<str>> { Ok(row.get_ref(first + column)?.as_str()?.into()) };
+        let mut message = Message::new(bytes(2)?, text(3)?, bytes(6)?).with_source(text(1)?);
+        if let Some(time) = row.get::<_, Option<i64>>(first)? {
+            message = message.with_time(Timestamp::from_millis(time));
+        }
+        if let Some(key) = row.get::<_, Option<Vec<u8>>>(first + 4)? {
+            message = message.with_ordering_key(key);
+        }
+        Ok((message, row.get(first + 5)?))
+    };
+    let (message, headers) = read().map_err(store_error)?;
+    let message = if headers.is_empty() { message } else { message.with_headers(Headers::decode(&headers)?) };
+    Ok(Arc::new(message))
+}
+
+pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
+    Ok(Key::from_bytes(row.get(column)?))
+}
+
+/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error.
+pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey) -> Result<EntryView> {
+    let word: String = row.get(2).map_err(store_error)?;
+    let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
+    let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;
+    let read = || -> rusqlite::Result<EntryView> {
+        let mut view =
+            EntryView::new(Seq(row.get(0)?), handler, status, Timestamp::from_millis(row.get(6)?));
+        view.attempts = row.get(3)?;
+        view.crashes = row.get(4)?;
+        view.generation = row.get(5)?;
+        let reason: Option<String> = row.get(7)?;
+        view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason.as_deref());
+        view.error = row.get::<_, Option<String>>(8)?.map(ErrorText::new);
+        Ok(view)
+    };
+    read().map_err(store_error)
+}

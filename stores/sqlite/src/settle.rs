@@ -1,0 +1,218 @@
+//! Settle, renew and complete: every write after a claim, under its fence.
+
+use oncebox::state::{Next, Settlement, Status};
+use oncebox::store::{Claim, RenewParams, Renewed, Settled};
+use oncebox::time::Timestamp;
+use oncebox::{OrderKey, Result};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::accept::order_key;
+use crate::error::store_error;
+use crate::writer::Work;
+
+pub(crate) fn settle(work: &mut Work<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
+    batch.iter().map(|settlement| settle_one(work, settlement)).collect()
+}
+
+fn settle_one(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled> {
+    let claim = &settlement.claim;
+    let inbox = work.names.known_inbox(&claim.inbox);
+    let Some(handler) = inbox.and_then(|inbox| work.names.known_handler(inbox.id, &claim.handler)) else {
+        return Ok(Settled::LeaseLost);
+    };
+    let fenced = Fenced { connection: work.connection, claim, handler, now: work.now };
+    let (settled, woke) = fenced.settle(settlement)?;
+    *work.wake |= woke;
+    Ok(settled)
+}
+
+pub(crate) fn renew(work: &mut Work<'_>, params: &RenewParams) -> Result<Vec<Renewed>> {
+    let lease_until = work.now.after(params.lease).as_millis();
+    let mut renewed = Vec::with_capacity(params.claims.len());
+    for claim in &params.claims {
+        let inbox = work.names.known_inbox(&claim.inbox);
+        let handler = inbox.and_then(|inbox| work.names.known_handler(inbox.id, &claim.handler));
+        let count = work
+            .statement(include_str!("../sql/renew/renew.sql"))?
+            .execute(params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0, lease_until])
+            .map_err(store_error)?;
+        renewed.push(if count == 1 { Renewed::Extended } else { Renewed::LeaseLost });
+    }
+    Ok(renewed)
+}
+
+/// Completes a claim on any connection that has a transaction open: the handler's own.
+pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Settled> {
+    let handler: Option<i64> = connection
+        .prepare_cached(include_str!("../sql/settle/handler_id.sql"))
+        .and_then(|mut find| {
+            find.query_row(params![claim.inbox.as_str(), claim.handler.as_str()], |row| row.get(0)).optional()
+        })
+        .map_err(store_error)?;
+    let Some(handler) = handler else { return Ok(Settled::LeaseLost) };
+    let (settled, _) = Fenced { connection, claim, handler, now }.settle(&Settlement::done(claim))?;
+    Ok(settled)
+}
+
+/// A claim, as far as writing under it goes.
+struct Fenced<'a> {
+    connection: &'a Connection,
+    claim: &'a Claim,
+    handler: i64,
+    now: Timestamp,
+}
+
+impl Fenced<'_> {
+    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<usize> {
+        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(store_error)
+    }
+
+    /// Writes the settlement if the claim holds. The second answer says whether something became claimable.
+    fn settle(&self, settlement: &Settlement) -> Result<(Settled, bool)> {
+        let claim = self.claim;
+        // Only what goes on, or has followers, needs what the running row carries.
+        let goes_on = matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. });
+        let carried = if goes_on || claim.ordered { self.carried()? } else { Carried::default() };
+        let finished = self.execute(
+            include_str!("../sql/settle/finish.sql"),
+            params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
+        )?;
+        if finished == 0 {
+            return Ok((if self.settled_by()? { Settled::Applied } else { Settled::LeaseLost }, false));
+        }
+        let woke = match settlement.next {
+            Next::Pending { delay } => {
+                self.pending(settlement, &carried, self.now.after(delay))?;
+                true
+            }
+            Next::Poisoned { reason } => {
+                self.poisoned(settlement, &carried, reason.as_str())?;
+                false
+            }
+            next => {
+                self.outcome(settlement, next.status())?;
+                match carried.order {
+                    Some(order) => release_next(self.connection, self.handler, order, self.now)?,
+                    None => false,
+                }
+            }
+        };
+        Ok((Settled::Applied, woke))
+    }
+
+    fn carried(&self) -> Result<Carried> {
+        let row: Option<(Option<Vec<u8>>, Option<String>)> = self
+            .connection
+            .prepare_cached(include_str!("../sql/settle/carried.sql"))
+            .and_then(|mut statement| {
+                let claim = self.claim;
+                statement
+                    .query_row(
+                        params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
+                        |row| Ok((row.get(0)?, row.get(1)?)),
+                    )
+                    .optional()
+            })
+            .map_err(store_error)?;
+        let (order, error) = row.unwrap_or_default();
+        Ok(Carried { order: order_key(order)?, error })
+    }
+
+    fn settled_by(&self) -> Result<bool> {
+        self.connection
+            .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
+            .and_then(|mut statement| {
+                statement.query_row(params![self.claim.seq.0, self.handler, self.claim.token.0], |row| row.get(0))
+            })
+            .map_err(store_error)
+    }
+
+    fn pending(&self, settlement: &Settlement, carried: &Carried, due: Timestamp) -> Result<()> {
+        self.execute(
+            include_str!("../sql/settle/pending.sql"),
+            params![
+                self.handler,
+                due.as_millis(),
+                self.claim.seq.0,
+                settlement.attempts,
+                settlement.crashes,
+                self.claim.generation,
+                self.claim.token.0,
+                carried.order.as_ref().map(|order| &order.as_bytes()[..]),
+                carried.text(settlement),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn poisoned(&self, settlement: &Settlement, carried: &Carried, reason: &str) -> Result<()> {
+        self.execute(
+            include_str!("../sql/settle/poisoned.sql"),
+            params![
+                self.claim.seq.0,
+                self.handler,
+                self.claim.generation,
+                self.claim.token.0,
+                self.now.as_millis(),
+                settlement.attempts,
+                settlement.crashes,
+                reason,
+                carried.order.as_ref().map(|order| &order.as_bytes()[..]),
+                carried.text(settlement),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn outcome(&self, settlement: &Settlement, status: Status) -> Result<()> {
+        self.execute(
+            include_str!("../sql/settle/outcome.sql"),
+            params![
+                self.claim.seq.0,
+                self.handler,
+                self.claim.generation,
+                status.as_str(),
+                self.claim.token.0,
+                self.now.as_millis(),
+                settlement.attempts,
+                settlement.crashes,
+                settlement.error.as_ref().map(oncebox::state::ErrorText::as_str),
+            ],
+        )?;
+        Ok(())
+    }
+}
+
+/// What a running row takes along when its entry goes on.
+#[derive(Default)]
+struct Carried {
+    order: Option<OrderKey>,
+    error: Option<String>,
+}
+
+impl Carried {
+    /// What the handler said last: now, or before.
+    fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
+        settlement.error.as_ref().map(oncebox::state::ErrorText::as_str).or(self.error.as_deref())
+    }
+}
+
+/// Makes the next entry with the same order key claimable; says whether there was one.
+pub(crate) fn release_next(connection: &Connection, handler: i64, order: OrderKey, now: Timestamp) -> Result<bool> {
+    let next: Option<(i64, i64)> = connection
+        .prepare_cached(include_str!("../sql/settle/next_in_order.sql"))
+        .and_then(|mut statement| {
+            statement
+                .query_row(params![handler, &order.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+        })
+        .map_err(store_error)?;
+    let Some((seq, due)) = next else { return Ok(false) };
+    if due == Timestamp::MAX.as_millis() {
+        connection
+            .prepare_cached(include_str!("../sql/settle/release.sql"))
+            .and_then(|mut statement| statement.execute(params![handler, due, seq, now.as_millis()]))
+            .map_err(store_error)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,317 @@
+//! The one writer of a process: a thread that runs everything that waits in one transaction and commits it once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use oncebox::time::{SharedClock, Timestamp};
+use oncebox::{Error, Result};
+use rusqlite::{Connection, params};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::connect::Opener;
+use crate::error::{commit_error, stopped, store_error};
+use crate::names::Names;
+use crate::proof::Tail;
+use crate::transaction::Gate;
+
+/// The most calls that share a transaction; beyond that, answers would come too late.
+const MAX_GROUP: usize = 1_024;
+
+/// The counters of the store, as the open transaction sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) seq: i64,
+    pub(crate) token: i64,
+    pub(crate) merged: i64,
+    pub(crate) pass_upto: i64,
+    pub(crate) pass_slice: i64,
+    pub(crate) proofs: i64,
+    pub(crate) swept: i64,
+}
+
+impl Counters {
+    fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        connection.prepare_cached(include_str!("../sql/writer/counters.sql"))?.query_row([], |row| {
+            Ok(Self {
+                seq: row.get(0)?,
+                token: row.get(1)?,
+                merged: row.get(2)?,
+                pass_upto: row.get(3)?,
+                pass_slice: row.get(4)?,
+                proofs: row.get(5)?,
+                swept: row.get(6)?,
+            })
+        })
+    }
+
+    fn save(&self, connection: &Connection) -> rusqlite::Result<()> {
+        connection.prepare_cached(include_str!("../sql/writer/save_counters.sql"))?.execute(params![
+            self.seq,
+            self.token,
+            self.merged,
+            self.pass_upto,
+            self.pass_slice,
+            self.proofs,
+            self.swept
+        ])?;
+        Ok(())
+    }
+}
+
+/// What a call works with: the open transaction and what is known of the database.
+pub(crate) struct Work<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) now: Timestamp,
+    pub(crate) names: &'a mut Names,
+    pub(crate) tail: &'a mut Tail,
+    pub(crate) counters: &'a mut Counters,
+    /// Set when something became claimable.
+    pub(crate) wake: &'a mut bool,
+}
+
+impl Work<'_> {
+    pub(crate) fn next_seq(&mut self) -> i64 {
+        self.counters.seq += 1;
+        self.counters.seq
+    }
+
+    pub(crate) fn next_token(&mut self) -> i64 {
+        self.counters.token += 1;
+        self.counters.token
+    }
+
+    pub(crate) fn statement(&self, sql: &'static str) -> Result<rusqlite::CachedStatement<'_>> {
+        self.connection.prepare_cached(sql).map_err(store_error)
+    }
+}
+
+/// A call that waits for its turn.
+trait Job: Send {
+    /// Does the work. May be called again after a rollback.
+    fn run(&mut self, work: &mut Work<'_>) -> Result<()>;
+    /// Answers the caller once the fate of the transaction is known.
+    fn finish(self: Box<Self>, outcome: Result<()>);
+}
+
+struct Call<F, T> {
+    work: F,
+    answer: Option<T>,
+    reply: oneshot::Sender<Result<T>>,
+}
+
+impl<F, T> Job for Call<F, T>
+where
+    F: FnMut(&mut Work<'_>) -> Result<T> + Send,
+    T: Send,
+{
+    fn run(&mut self, work: &mut Work<'_>) -> Result<()> {
+        self.answer = Some((self.work)(work)?);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, outcome: Result<()>) {
+        let Self { answer, reply, .. } = *self;
+        // A caller that went away learns what happened when it asks again.
+        let _ = reply.send(outcome.and_then(|()| answer.ok_or_else(stopped)));
+    }
+}
+
+/// The way to the writer thread, which ends when the last of these is gone.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        opener: Opener,
+        connection: Connection,
+        clock: SharedClock,
+        gate: Gate,
+        wake: watch::Sender<u64>,
+    ) -> Result<Self> {
+        let (jobs, queue) = mpsc::channel(MAX_GROUP);
+        let state = State {
+            opener,
+            connection: Some(connection),
+            known: None,
+            clock,
+            gate,
+            wake,
+        };
+        std::thread::Builder::new()
+            .name("oncebox-sqlite".into())
+            .spawn(move || state.run(queue))
+            .map_err(|error| stopped().caused_by(error))?;
+        Ok(Self { jobs })
+    }
+
+    /// Runs `work` in the next transaction, and answers once that is committed.
+    pub(crate) async fn call<T, F>(&self, work: F) -> Result<T>
+    where
+        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Call { work, answer: None, reply });
+        self.jobs.send(job).await.map_err(|_| stopped())?;
+        // Gone without an answer: the thread died with the transaction open, or while it was committed.
+        answer.await.map_err(|_| Error::new(oncebox::ErrorKind::CommitUnknown, "the SQLite writer died"))?
+    }
+}
+
+/// What is known of the database between transactions.
+struct Known {
+    names: Names,
+    tail: Tail,
+    counters: Counters,
+    /// Changes when another connection wrote.
+    data_version: i64,
+}
+
+struct State {
+    opener: Opener,
+    /// `None` after a failure that may have left it in doubt; opened again for the next group.
+    connection: Option<Connection>,
+    /// `None` when it has to be read again.
+    known: Option<Known>,
+    clock: SharedClock,
+    gate: Gate,
+    wake: watch::Sender<u64>,
+}
+
+impl State {
+    fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
+        let mut group = Vec::new();
+        while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
+            let outcome = self.transaction(&mut group);
+            match outcome {
+                Err(error) if group.len() > 1 && error.isolate => {
+                    // One call spoiled the transaction for all: each gets its own, so that only that one fails.
+                    for mut job in group.drain(..) {
+                        let outcome = self.transaction(std::slice::from_mut(&mut job));
+                        job.finish(outcome.map_err(|error| error.error));
+                    }
+                }
+                Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
+                Err(error) => group.drain(..).for_each(|job| job.finish(Err(error.error.duplicate()))),
+            }
+        }
+    }
+
+    /// Runs all jobs in one transaction. Nothing of it is stored unless this is `Ok`.
+    fn transaction(&mut self, jobs: &mut [Box<dyn Job>]) -> std::result::Result<(), Failed> {
+        // Handlers' transactions and ours take turns here, instead of colliding on SQLite's lock.
+        let gate = self.gate.clone();
+        let _turn = gate.enter_blocking();
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.opener.open()?,
+        };
+        let mut wake = false;
+        let result = self.attempt(&connection, jobs, &mut wake);
+        match &result {
+            Ok(()) => {
+                self.connection = Some(connection);
+                if wake {
+                    self.wake.send_modify(|count| *count = count.wrapping_add(1));
+                }
+            }
+            Err(failed) => {
+                if let Some(known) = &mut self.known {
+                    known.tail.rolled_back();
+                }
+                let rolled_back = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+                // A connection whose commit is in doubt is never used again, nor what was believed of the file.
+                if rolled_back && failed.error.kind() != oncebox::ErrorKind::CommitUnknown {
+                    self.connection = Some(connection);
+                }
+                self.known = None;
+            }
+        }
+        result
+    }
+
+    fn attempt(
+        &mut self,
+        connection: &Connection,
+        jobs: &mut [Box<dyn Job>],
+        wake: &mut bool,
+    ) -> std::result::Result<(), Failed> {
+        // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
+        // without a wait. A file that is only looked at must not be locked.
+        let begin = if self.opener.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        connection.execute_batch(begin).map_err(store_error)?;
+        let mut known = self.refresh(connection)?;
+        let before = known.counters;
+        let mut work = Work {
+            connection,
+            now: self.clock.now(),
+            names: &mut known.names,
+            tail: &mut known.tail,
+            counters: &mut known.counters,
+            wake,
+        };
+        for job in jobs {
+            job.run(&mut work).map_err(|error| Failed { error, isolate: true })?;
+        }
+        known.tail.merge(connection, &mut known.counters)?;
+        if known.counters != before {
+            known.counters.save(connection).map_err(store_error)?;
+        }
+        connection.execute_batch("COMMIT").map_err(commit_error)?;
+        known.tail.committed(&known.counters);
+        self.known = Some(known);
+        Ok(())
+    }
+
+    /// What is true now, inside the transaction: as before, unless another connection wrote in between.
+    fn refresh(&mut self, connection: &Connection) -> Result<Known> {
+        let data_version =
+            connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(store_error)?;
+        match self.known.take() {
+            Some(known) if known.data_version == data_version => Ok(known),
+            known => {
+                let counters = Counters::load(connection).map_err(store_error)?;
+                let mut tail = known.map_or_else(Tail::new, |known| known.tail);
+                tail.catch_up(connection, &counters)?;
+                Ok(Known { names: Names::load(connection)?, tail, counters, data_version })
+            }
+        }
+    }
+}
+
+/// Why a transaction failed.
+struct Failed {
+    error: Error,
+    /// Whether one of its calls is to blame, so that the others should be tried without it.
+    isolate: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, isolate: false }
+    }
+}
+
+/// A thread that watches for commits of other processes.
+pub(crate) fn watch_file(opener: Opener, wake: watch::Sender<u64>, stop: Arc<AtomicBool>) {
+    // SQLite has no notification across processes; asking for the data version is a read of shared memory.
+    const EVERY: std::time::Duration = std::time::Duration::from_millis(20);
+    let spawned = std::thread::Builder::new().name("oncebox-watch".into()).spawn(move || {
+        let Ok(connection) = opener.open() else { return };
+        let mut last: Option<i64> = None;
+        while !stop.load(Ordering::Relaxed) {
+            let version = connection.pragma_query_value(None, "data_version", |row| row.get(0)).ok();
+            if version.is_some() && version != last {
+                last = version;
+                wake.send_modify(|count| *count = count.wrapping_add(1));
+            }
+            #[expect(clippy::disallowed_methods, reason = "polls shared memory that no clock of ours can wake it for")]
+            std::thread::sleep(EVERY);
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
+    }
+}
