@@ -72,9 +72,9 @@ struct Worker {
     life: u64,
 }
 
-/// Something a worker did, with its place and life.
+/// Something a worker did, with its place.
 enum Event {
-    Said(usize, u64, Said),
+    Said(usize, Said),
     Gone(usize, u64),
 }
 
@@ -169,7 +169,7 @@ impl<'a> Demo<'a> {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 if let Ok(said) = serde_json::from_str(&line) {
-                    let _ = events.send(Event::Said(place, life, said));
+                    let _ = events.send(Event::Said(place, said));
                 }
             }
             let _ = events.send(Event::Gone(place, life));
@@ -192,7 +192,7 @@ impl<'a> Demo<'a> {
 
     fn note(&mut self, event: Event) -> Result<()> {
         match event {
-            Event::Said(place, _, said) => match said {
+            Event::Said(place, said) => match said {
                 Said::Acked { delivery, duplicate } => {
                     self.seen.absorbed += u64::from(duplicate);
                     self.broker.acked(place, delivery);

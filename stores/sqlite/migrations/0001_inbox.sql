@@ -61,6 +61,8 @@ CREATE TABLE oncebox_entry (
     -- The greatest integer for an entry that waits behind another one with the same order key.
     due INTEGER NOT NULL,
     seq INTEGER NOT NULL,
+    -- For one that waits behind another: the due time it asked for.
+    not_before INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     crashes INTEGER NOT NULL DEFAULT 0 CHECK (crashes >= 0),
     generation INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),

@@ -6,7 +6,8 @@ use oncebox::time::Timestamp;
 use oncebox::{Fingerprint, OrderKey, Result};
 use rusqlite::{OptionalExtension as _, params};
 
-use crate::error::{corrupt, store_error};
+use crate::entry::Pending;
+use crate::error::store_error;
 use crate::writer::Work;
 
 pub(crate) fn accept(work: &mut Work<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
@@ -20,7 +21,7 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     {
         return repeat(work, inbox.id, new, seq, &known);
     }
-    if new.message.time().is_some_and(|time| time < inbox.watermark) {
+    if new.message.time().is_some_and(|time| time <= inbox.watermark) {
         set_aside(work, inbox.id, new, AsideReason::Stale)?;
         return Ok(Accepted::Stale);
     }
@@ -31,7 +32,7 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     }
     insert_message(work, inbox.id, new, seq, &handlers)?;
     for handler in handlers {
-        insert_entry(work, handler, seq, 0, new.order, work.now.after(new.delay))?;
+        insert_entry(work, handler, seq, new.order, work.now.after(new.delay))?;
     }
     work.tail.add(&new.key, seq);
     Ok(Accepted::First(Seq(seq)))
@@ -71,7 +72,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
         return Ok(Accepted::Duplicate(Seq(seq)));
     }
     for handler in &handlers[known.handlers.len()..] {
-        insert_entry(work, *handler, seq, 0, new.order, work.now)?;
+        insert_entry(work, *handler, seq, new.order, work.now.after(new.delay))?;
     }
     work.statement(include_str!("../sql/accept/add_handlers.sql"))?
         .execute(params![seq, encode_handlers(&handlers)])
@@ -101,30 +102,17 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
     Ok(())
 }
 
-/// Adds a pending entry; one that must wait for another with the same order key is parked.
-pub(crate) fn insert_entry(
-    work: &mut Work<'_>,
-    handler: i64,
-    seq: i64,
-    generation: u32,
-    order: Option<OrderKey>,
-    due: Timestamp,
-) -> Result<Timestamp> {
-    let mut due = due;
-    if let Some(order) = order {
-        let taken: bool = work
-            .statement(include_str!("../sql/accept/order_taken.sql"))?
-            .query_row(params![handler, &order.as_bytes()[..]], |row| row.get(0))
-            .map_err(store_error)?;
-        if taken {
-            due = Timestamp::MAX;
-        }
+/// Adds an entry. Most messages ask for no order; theirs is the short way.
+fn insert_entry(work: &mut Work<'_>, handler: i64, seq: i64, order: Option<OrderKey>, due: Timestamp) -> Result<()> {
+    *work.wake = true;
+    if order.is_some() {
+        Pending::fresh(handler, seq, due, order).insert(work.connection)?;
+        return Ok(());
     }
     work.statement(include_str!("../sql/accept/entry.sql"))?
-        .execute(params![handler, due.as_millis(), seq, generation, order.as_ref().map(|order| &order.as_bytes()[..])])
+        .execute(params![handler, due.as_millis(), seq])
         .map_err(store_error)?;
-    *work.wake = true;
-    Ok(due)
+    Ok(())
 }
 
 fn set_aside(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: AsideReason) -> Result<()> {
@@ -155,11 +143,4 @@ fn encode_handlers(handlers: &[i64]) -> Vec<u8> {
 
 fn decode_handlers(bytes: &[u8]) -> Vec<i64> {
     bytes.as_chunks::<4>().0.iter().map(|id| i64::from(u32::from_le_bytes(*id))).collect()
-}
-
-/// The order key a stored column holds.
-pub(crate) fn order_key(bytes: Option<Vec<u8>>) -> Result<Option<OrderKey>> {
-    bytes
-        .map(|bytes| bytes.try_into().map(OrderKey::from_bytes).map_err(|_| corrupt("a stored order key has a wrong length")))
-        .transpose()
 }

@@ -8,11 +8,11 @@ use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::accept::{insert_entry, order_key};
+use crate::entry::Pending;
 use crate::error::{corrupt, store_error};
 use crate::names::Names;
+use crate::order::{Line, order_key};
 use crate::row;
-use crate::settle::release_next;
 use crate::writer::Work;
 
 pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -> Result<Counts> {
@@ -141,19 +141,19 @@ pub(crate) fn operate(
         Status::Poisoned => remove(work, include_str!("../sql/admin/remove_poisoned.sql"), seq, handler_id)?,
         _ => None,
     };
+    entry.reason = None;
     if next == Status::Pending {
         if operation == Operation::Replay {
             entry.generation += 1;
         }
-        (entry.attempts, entry.crashes, entry.reason) = (0, 0, None);
-        let order = OrderKey::of(inbox, &message);
-        entry.at = insert_entry(work, handler_id, seq.0, entry.generation, order, work.now)?;
+        (entry.attempts, entry.crashes) = (0, 0);
+        entry.at = pend(work, &entry, handler_id, OrderKey::of(inbox, &message))?;
     } else {
         discard(work, &entry, handler_id)?;
         entry.at = work.now;
-        if let Some(order) = removed {
-            *work.wake |= release_next(work.connection, handler_id, order, work.now)?;
-        }
+    }
+    if let Some(order) = removed {
+        *work.wake |= Line { connection: work.connection, handler: handler_id, order }.release(work.now)?;
     }
     entry.status = next;
     Ok(entry)
@@ -167,6 +167,23 @@ fn remove(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<
         .optional()
         .map_err(store_error)?;
     order_key(order.flatten())
+}
+
+/// Makes an entry pending now; returns when it is due.
+fn pend(work: &mut Work<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<Timestamp> {
+    *work.wake = true;
+    Pending {
+        handler,
+        seq: entry.seq.0,
+        due: work.now,
+        attempts: 0,
+        crashes: 0,
+        generation: entry.generation,
+        token: 0,
+        order,
+        error: entry.error.as_ref().map(oncebox::state::ErrorText::as_str),
+    }
+    .insert(work.connection)
 }
 
 fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {

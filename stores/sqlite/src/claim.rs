@@ -19,24 +19,38 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
     let lease_until = work.now.after(params.lease);
     let mut taken = 0;
     for want in &params.wants {
-        let mut left = want.limit;
-        for handler in work.names.route(inbox.id, &want.route) {
-            if work.names.by_id(handler)?.paused {
-                continue;
-            }
+        let mut handlers = work.names.route(inbox.id, &want.route);
+        handlers.retain(|handler| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused));
+        for (handler, limit) in shares(work, &handlers, want.limit)? {
             let take = Take { claim_id: params.claim_id, token, lease_until, handler };
             match params.mode {
-                ClaimMode::Healthy => {
-                    let count = take_healthy(work, &take, left)?;
-                    left -= count;
-                    taken += count;
-                }
+                ClaimMode::Healthy => taken += take_healthy(work, &take, limit)?,
                 ClaimMode::Suspect if taken == 0 => taken += take_suspect(work, &take)?,
                 ClaimMode::Suspect => {}
             }
         }
     }
     if taken == 0 { Ok(Vec::new()) } else { self::held(work, params.claim_id) }
+}
+
+/// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under.
+fn shares(work: &Work<'_>, handlers: &[i64], limit: usize) -> Result<Vec<(i64, usize)>> {
+    if let [handler] = handlers {
+        return Ok(vec![(*handler, limit)]);
+    }
+    let mut due: Vec<(i64, i64, i64)> = Vec::new();
+    let mut peek = work.statement(include_str!("../sql/claim/peek.sql"))?;
+    for handler in handlers {
+        let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = peek
+            .query_map(params![handler, work.now.as_millis(), wanted], |row| Ok((row.get(0)?, row.get(1)?, *handler)))
+            .map_err(store_error)?;
+        due.extend(rows.collect::<rusqlite::Result<Vec<_>>>().map_err(store_error)?);
+    }
+    due.sort_unstable();
+    due.truncate(limit);
+    let share = |handler: &i64| due.iter().filter(|(_, _, of)| of == handler).count();
+    Ok(handlers.iter().map(|handler| (*handler, share(handler))).collect())
 }
 
 struct Take {

@@ -6,8 +6,9 @@ use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::accept::order_key;
+use crate::entry::Pending;
 use crate::error::store_error;
+use crate::order::{Line, order_key};
 use crate::writer::Work;
 
 pub(crate) fn settle(work: &mut Work<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
@@ -23,6 +24,11 @@ fn settle_one(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled> {
     let fenced = Fenced { connection: work.connection, claim, handler, now: work.now };
     let (settled, woke) = fenced.settle(settlement)?;
     *work.wake |= woke;
+    // The repeat of a settlement whose answer was lost is recognised. A handler's own transaction is never a repeat:
+    // it holds writes of its own, which must not come in twice.
+    if settled == Settled::LeaseLost && fenced.settled_by(settlement.next.status())? {
+        return Ok(Settled::Applied);
+    }
     Ok(settled)
 }
 
@@ -78,25 +84,21 @@ impl Fenced<'_> {
             params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
         )?;
         if finished == 0 {
-            return Ok((if self.settled_by()? { Settled::Applied } else { Settled::LeaseLost }, false));
+            return Ok((Settled::LeaseLost, false));
         }
-        let woke = match settlement.next {
+        let mut woke = false;
+        match settlement.next {
             Next::Pending { delay } => {
                 self.pending(settlement, &carried, self.now.after(delay))?;
-                true
+                woke = true;
             }
-            Next::Poisoned { reason } => {
-                self.poisoned(settlement, &carried, reason.as_str())?;
-                false
-            }
-            next => {
-                self.outcome(settlement, next.status())?;
-                match carried.order {
-                    Some(order) => release_next(self.connection, self.handler, order, self.now)?,
-                    None => false,
-                }
-            }
-        };
+            Next::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
+            next => self.outcome(settlement, next.status())?,
+        }
+        if let Some(order) = carried.order {
+            let line = Line { connection: self.connection, handler: self.handler, order };
+            woke |= line.release(self.now)?;
+        }
         Ok((Settled::Applied, woke))
     }
 
@@ -118,30 +120,30 @@ impl Fenced<'_> {
         Ok(Carried { order: order_key(order)?, error })
     }
 
-    fn settled_by(&self) -> Result<bool> {
+    /// Whether this very claim brought the entry to `status` before.
+    fn settled_by(&self, status: Status) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
             .and_then(|mut statement| {
-                statement.query_row(params![self.claim.seq.0, self.handler, self.claim.token.0], |row| row.get(0))
+                let claim = self.claim;
+                statement.query_row(params![claim.seq.0, self.handler, claim.token.0, status.as_str()], |row| row.get(0))
             })
             .map_err(store_error)
     }
 
     fn pending(&self, settlement: &Settlement, carried: &Carried, due: Timestamp) -> Result<()> {
-        self.execute(
-            include_str!("../sql/settle/pending.sql"),
-            params![
-                self.handler,
-                due.as_millis(),
-                self.claim.seq.0,
-                settlement.attempts,
-                settlement.crashes,
-                self.claim.generation,
-                self.claim.token.0,
-                carried.order.as_ref().map(|order| &order.as_bytes()[..]),
-                carried.text(settlement),
-            ],
-        )?;
+        Pending {
+            handler: self.handler,
+            seq: self.claim.seq.0,
+            due,
+            attempts: settlement.attempts,
+            crashes: settlement.crashes,
+            generation: self.claim.generation,
+            token: self.claim.token.0,
+            order: carried.order,
+            error: carried.text(settlement),
+        }
+        .insert(self.connection)?;
         Ok(())
     }
 
@@ -195,24 +197,4 @@ impl Carried {
     fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
         settlement.error.as_ref().map(oncebox::state::ErrorText::as_str).or(self.error.as_deref())
     }
-}
-
-/// Makes the next entry with the same order key claimable; says whether there was one.
-pub(crate) fn release_next(connection: &Connection, handler: i64, order: OrderKey, now: Timestamp) -> Result<bool> {
-    let next: Option<(i64, i64)> = connection
-        .prepare_cached(include_str!("../sql/settle/next_in_order.sql"))
-        .and_then(|mut statement| {
-            statement
-                .query_row(params![handler, &order.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()
-        })
-        .map_err(store_error)?;
-    let Some((seq, due)) = next else { return Ok(false) };
-    if due == Timestamp::MAX.as_millis() {
-        connection
-            .prepare_cached(include_str!("../sql/settle/release.sql"))
-            .and_then(|mut statement| statement.execute(params![handler, due, seq, now.as_millis()]))
-            .map_err(store_error)?;
-    }
-    Ok(true)
 }

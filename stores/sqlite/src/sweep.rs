@@ -11,7 +11,7 @@ use crate::error::store_error;
 use crate::writer::Work;
 
 pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> {
-    let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Swept::NOTHING) };
+    let inbox = work.names.inbox(work.connection, &params.inbox)?;
     let cutoff = work.now.before(params.retention);
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let candidates: Vec<(i64, i64, i64)> = {
@@ -49,9 +49,10 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
         .statement(include_str!("../sql/sweep/marks.sql"))?
         .execute(params![params.inbox.as_str(), cutoff.as_millis(), limit])
         .map_err(store_error)?;
-    let full = i64::try_from(candidates.len()).unwrap_or(i64::MAX) >= limit;
-    let last = candidates.last().map(|(seq, _, _)| Seq(*seq));
-    Ok(Swept::new(removed.count, marks, last.filter(|_| full && old_enough)))
+    let more = (candidates.len() >= params.limit && old_enough) || marks >= params.limit;
+    // Marks have no sequence: when only they are left, the next page starts where this one did.
+    let last = candidates.last().map(|(seq, _, _)| Seq(*seq)).or(params.after).unwrap_or(Seq(0));
+    Ok(Swept::new(removed.count, marks, (more && params.limit > 0).then_some(last)))
 }
 
 struct Removed {

@@ -66,7 +66,10 @@ impl Tables {
         if batch.len() <= room || self.growth(batch) <= room {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Full, format!("the memory store holds {stored} of at most {} messages", self.capacity)))
+        Err(Error::new(
+            ErrorKind::Full,
+            format!("the memory store holds {stored} of at most {} messages", self.capacity),
+        ))
     }
 
     /// How many places a batch takes.
@@ -82,7 +85,9 @@ impl Tables {
                 Verdict::New => {
                     keys.insert(id, new.fingerprint);
                 }
-                Verdict::KeptAside(_) if !scope.asides.contains_key(&(new.key, *new.fingerprint.as_bytes())) => {
+                Verdict::KeptAside(_)
+                    if !scope.asides.contains_key(&(new.key, *new.fingerprint.as_bytes())) =>
+                {
                     asides.insert((id, new.fingerprint));
                 }
                 Verdict::Known | Verdict::KeptAside(_) => {}
@@ -129,6 +134,10 @@ impl Scope {
 
     fn keep_aside(&mut self, new: &NewMessage, reason: AsideReason, now: Timestamp) {
         let id = (new.key, *new.fingerprint.as_bytes());
-        self.asides.entry(id).or_insert_with(|| Aside { reason, received_at: now, message: Arc::clone(&new.message) });
+        self.asides.entry(id).or_insert_with(|| Aside {
+            reason,
+            received_at: now,
+            message: Arc::clone(&new.message),
+        });
     }
 }

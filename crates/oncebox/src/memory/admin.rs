@@ -82,7 +82,8 @@ impl Scope {
             .by_status()
             .filter(|(handler, status, _)| *status == filter.status && wanted(handler))
             .flat_map(|(handler, _, entries)| {
-                let after = move |seq: &Seq| filter.after.as_ref().is_none_or(|(s, h)| (s, h) < (seq, handler));
+                let after =
+                    move |seq: &Seq| filter.after.as_ref().is_none_or(|(s, h)| (s, h) < (seq, handler));
                 let page = entries.range((from, Bound::Unbounded)).filter(move |seq| after(seq));
                 page.take(filter.limit.saturating_add(1)).map(|seq| (*seq, handler.clone()))
             })
@@ -123,7 +124,8 @@ impl Scope {
         operation: Operation,
         now: Timestamp,
     ) -> Result<EntryView> {
-        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no entry of {key} for {handler:?}"));
+        let unknown =
+            || Error::new(ErrorKind::NotFound, format!("there is no entry of {key} for {handler:?}"));
         let seq = *self.keys.get(key).ok_or_else(unknown)?;
         let status = self.entry(seq, handler).ok_or_else(unknown)?.status;
         let next = operate(status, operation)?;

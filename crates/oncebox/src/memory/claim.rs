@@ -77,7 +77,13 @@ impl Scope {
     }
 
     /// The first due entries of a route: at least `limit` of them if there are as many, in the order of claims.
-    fn due(&self, mode: ClaimMode, route: &Route, limit: usize, now: Timestamp) -> Vec<(Timestamp, Seq, HandlerKey)> {
+    fn due(
+        &self,
+        mode: ClaimMode,
+        route: &Route,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<(Timestamp, Seq, HandlerKey)> {
         let mut due: Vec<_> = keys(route)
             .filter(|key| !self.paused.contains(*key))
             .flat_map(|key| {

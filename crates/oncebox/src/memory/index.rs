@@ -75,7 +75,10 @@ impl Indexes {
         }
         let pending = |place: &Place| place.status == Status::Pending;
         let (before, after) = match order {
-            None => (before.filter(pending).map(|place| (seq, place)), after.filter(pending).map(|place| (seq, place))),
+            None => (
+                before.filter(pending).map(|place| (seq, place)),
+                after.filter(pending).map(|place| (seq, place)),
+            ),
             Some(order) => self.moved_in_lane(seq, handler, order, after),
         };
         if let Some((seq, place)) = before

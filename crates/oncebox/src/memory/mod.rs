@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, RenewParams, Renewed, RescueParams, Settled, Store,
-    SweepParams, Swept, Wakeup, Wakeups,
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, RenewParams, Renewed, RescueParams, Settled,
+    Store, SweepParams, Swept, Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;

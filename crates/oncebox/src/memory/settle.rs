@@ -30,7 +30,9 @@ impl Tables {
     /// Whether a claim still holds.
     pub(super) fn holds(&mut self, claim: &Claim) -> bool {
         let scope = self.scope_of(claim);
-        scope.and_then(|scope| scope.entry(claim.seq, &claim.handler)).is_some_and(|entry| entry.is_held_by(claim))
+        scope
+            .and_then(|scope| scope.entry(claim.seq, &claim.handler))
+            .is_some_and(|entry| entry.is_held_by(claim))
     }
 }
 

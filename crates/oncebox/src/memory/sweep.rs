@@ -50,8 +50,8 @@ impl Scope {
 impl Stored {
     /// Whether every entry was finished at `horizon`. A message without entries was finished when it came.
     fn is_finished_by(&self, horizon: Timestamp) -> bool {
-        self.entries.values().all(|entry| {
-            matches!(entry.status, Status::Completed | Status::Discarded) && entry.at <= horizon
-        })
+        self.entries
+            .values()
+            .all(|entry| matches!(entry.status, Status::Completed | Status::Discarded) && entry.at <= horizon)
     }
 }

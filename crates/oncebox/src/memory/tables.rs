@@ -129,12 +129,7 @@ impl Entry {
 
 impl Tables {
     pub(super) fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            scopes: BTreeMap::new(),
-            last_seq: 0,
-            last_token: 0,
-        }
+        Self { capacity, scopes: BTreeMap::new(), last_seq: 0, last_token: 0 }
     }
 
     /// The tables of an inbox, made at its first use.

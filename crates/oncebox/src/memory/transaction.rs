@@ -31,7 +31,10 @@ impl MemoryTx {
 
     fn apply(&mut self, tables: &mut Tables, now: Timestamp) -> Result<()> {
         if let Some(lost) = self.completions.iter().find(|claim| !tables.holds(claim)) {
-            let what = format!("the claim of message {} for {:?} was lost before the commit", lost.seq, lost.handler);
+            let what = format!(
+                "the claim of message {} for {:?} was lost before the commit",
+                lost.seq, lost.handler
+            );
             return Err(Error::new(ErrorKind::LeaseLost, what));
         }
         for claim in self.completions.drain(..) {
@@ -81,14 +84,22 @@ impl Transactional for Memory {
 }
 
 impl MarkIn<MemoryTx> for Memory {
-    async fn mark(&self, tx: &mut MemoryTx, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+    async fn mark(
+        &self,
+        tx: &mut MemoryTx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Mark> {
         tx.is_of(self)?;
         let id = (*key, handler.clone());
         let mut tables = self.shared.tables.lock();
         let scope = tables.scope(inbox);
         Ok(match scope.marks.get(&id) {
             Some(MarkRow::Done) => Mark::Duplicate,
-            Some(MarkRow::Open) if tx.marks.iter().any(|(_, mine)| *mine == id) => Mark::Duplicate,
+            Some(MarkRow::Open) if tx.marks.iter().any(|(of, mine)| of == inbox && *mine == id) => {
+                Mark::Duplicate
+            }
             Some(MarkRow::Open) => Mark::Busy,
             None => {
                 scope.marks.insert(id.clone(), MarkRow::Open);

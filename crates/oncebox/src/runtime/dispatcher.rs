@@ -85,9 +85,12 @@ async fn round<S: Store>(
     }
     let asked: usize = wants.iter().map(|want| want.limit).sum();
     let claimed = claim(core, wants, false).await?;
-    let full = claimed.len() >= asked;
+    let (full, none) = (claimed.len() >= asked, claimed.is_empty());
     for claimed in claimed {
         launch(core, settlements, claimed);
+    }
+    if none && core.flights.len() == 0 {
+        core.quiet.send_modify(|rounds| *rounds = rounds.wrapping_add(1));
     }
     Ok(if full { Round::More } else { Round::Idle(Idle { landing: busy.then_some(landing), poll: true }) })
 }

@@ -24,7 +24,7 @@ pub(crate) use sweeper::sweep;
 
 use std::sync::Arc;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::inbox::Shared;
@@ -39,6 +39,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) flights: Flights,
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
+    /// Counts the rounds that found nothing due while nothing ran.
+    quiet: watch::Sender<u64>,
     /// Asked for at shutdown: nothing new is begun.
     stop: Stop,
     /// Asked for when the grace is over: what runs is given back.
@@ -63,6 +65,7 @@ impl<S: Store> Running<S> {
             inbox,
             flights: Flights::default(),
             suspects: Notify::new(),
+            quiet: watch::Sender::new(0),
             stop: Stop::default(),
             cut: Stop::default(),
         });
@@ -110,6 +113,23 @@ impl<S: Store> Running<S> {
             () = clock.sleep(config.grace) => {
                 let left = self.core.flights.len();
                 tracing::warn!(inbox = %name, left, "handlers did not stop or settlements could not be written; their leases will run out");
+            }
+        }
+    }
+
+    /// Waits until nothing is due and nothing runs: for programs that end when their work is done, and for tests.
+    /// What is due later, as retries are, is not waited for.
+    pub async fn idle(&self) {
+        let core = &self.core;
+        let mut quiet = core.quiet.subscribe();
+        // Twice: the first quiet round may have looked at the store before the caller put something in.
+        let mut rounds = 0;
+        while rounds < 2 {
+            let landing = core.flights.landing();
+            core.inbox.nudge.now();
+            tokio::select! {
+                _ = quiet.changed() => rounds += 1,
+                () = landing => rounds = 0,
             }
         }
     }

@@ -1,0 +1,100 @@
+//! The inbox, through its public interface.
+
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use oncebox::{Config, Context, Inbox, Message, handler};
+use oncebox_sqlite::Sqlite;
+use tokio::sync::Notify;
+
+use crate::{payload, rate};
+
+/// An inbox on a file.
+pub(crate) struct File {
+    inbox: Inbox<Sqlite>,
+    done: Arc<Done>,
+}
+
+/// Counts runs of the handler.
+struct Done {
+    left: AtomicUsize,
+    all: Notify,
+}
+
+async fn noop(_message: Message, cx: &mut Context<Sqlite>) -> Result<(), Infallible> {
+    if let Ok(done) = cx.data::<Arc<Done>>()
+        && done.left.fetch_sub(1, Ordering::Relaxed) == 1
+    {
+        done.all.notify_one();
+    }
+    Ok(())
+}
+
+impl File {
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let done = Arc::new(Done { left: AtomicUsize::new(0), all: Notify::new() });
+        let config = Config { batch: 1_000, in_flight: 4_000, ..Config::default() };
+        let inbox = Inbox::builder("bench", Sqlite::open(dir.join("ours.db"))?)
+            .config(config)
+            .data(Arc::clone(&done))
+            .on("bench", handler("noop", noop).concurrency(4_000))
+            .build()?;
+        Ok(Self { inbox, done })
+    }
+
+    /// Accepts `count` messages, each by a call of its own.
+    pub(crate) async fn accept(&self, first: usize, count: usize, callers: usize) -> Result<f64> {
+        let payload = Bytes::from(payload());
+        let start = Instant::now();
+        let tasks: Vec<_> = (0..callers)
+            .map(|caller| {
+                let (inbox, payload) = (self.inbox.clone(), payload.clone());
+                tokio::spawn(async move {
+                    for number in (first + caller..first + count).step_by(callers) {
+                        inbox.accept(message(number, &payload)).await?;
+                    }
+                    Ok::<_, oncebox::Error>(())
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await??;
+        }
+        Ok(rate(count, start))
+    }
+
+    /// Runs what is pending until all of it is settled.
+    pub(crate) async fn process(&self, count: usize) -> Result<f64> {
+        self.done.left.store(count, Ordering::Relaxed);
+        let start = Instant::now();
+        let running = self.inbox.start();
+        self.done.all.notified().await;
+        running.shutdown().await;
+        let rate = rate(count, start);
+        let left = oncebox::store::Admin::count(self.inbox.store(), self.inbox.name()).await?;
+        ensure!(left.with_status(oncebox::Status::Pending) == 0, "something was left");
+        Ok(rate)
+    }
+
+    /// Accepts and processes `count` messages, as fast as batches go.
+    pub(crate) async fn fill(&self, count: usize) -> Result<()> {
+        let payload = Bytes::from(payload());
+        for first in (0..count).step_by(1_000) {
+            let batch = (first..count.min(first + 1_000)).map(|number| message(number, &payload));
+            for accepted in self.inbox.accept_batch(batch).await? {
+                accepted?;
+            }
+        }
+        self.process(count).await?;
+        Ok(())
+    }
+}
+
+fn message(number: usize, payload: &Bytes) -> Message {
+    Message::new(format!("0192f7a0-0000-7000-8000-{number:012}"), "bench", payload.clone()).with_source("bench")
+}

@@ -1,0 +1,266 @@
+//! The list of cases, which the macro turns into tests.
+
+/// Runs the conformance suite on a store: `store_conformance!(name, setup)` makes a module `name` with one test for
+/// each rule. See [`conformance`](crate::conformance).
+#[macro_export]
+macro_rules! store_conformance {
+    ($name:ident, $setup:expr) => {
+        mod $name {
+            use super::*;
+
+            $crate::store_conformance!(@cases $setup;
+                accept {
+                    the_first_is_stored_and_the_second_is_a_duplicate,
+                    an_empty_batch_is_nothing,
+                    a_batch_answers_in_its_order,
+                    a_key_twice_in_a_batch_is_a_duplicate_of_itself,
+                    a_conflict_within_a_batch_is_kept_aside,
+                    a_large_batch_is_stored_whole,
+                    sequences_grow,
+                    every_handler_gets_an_entry,
+                    a_message_without_a_handler_is_stored_without_entries,
+                    a_handler_added_later_gets_the_redelivery,
+                    a_finished_entry_is_not_added_again,
+                    an_entry_under_a_legacy_key_covers_the_handler,
+                    another_payload_under_the_key_is_kept_aside,
+                    another_type_under_the_key_is_a_conflict,
+                    a_conflict_does_not_pile_up,
+                    first_wins_takes_a_conflict_for_a_duplicate,
+                    a_delay_postpones_the_first_attempt,
+                    inboxes_do_not_share_keys,
+                    a_batch_may_serve_several_inboxes,
+                    a_message_comes_back_whole,
+                    ids_and_payloads_are_any_bytes,
+                    payloads_are_opaque,
+                    the_key_is_reported_with_the_claim,
+                }
+                claim {
+                    an_empty_store_gives_nothing,
+                    a_claim_says_what_it_is,
+                    only_due_entries_are_claimed,
+                    entries_come_by_due_time_then_sequence,
+                    each_handler_has_its_own_limit,
+                    only_wanted_handlers_are_claimed,
+                    legacy_keys_are_claimed_under_the_stored_key,
+                    the_oldest_comes_first_whatever_its_key,
+                    an_entry_is_claimed_once,
+                    tokens_only_grow,
+                    the_same_claim_id_reads_the_claim_back,
+                    a_claim_that_held_nothing_may_claim_again,
+                    a_lease_that_ran_out_is_not_claimable,
+                    a_suspect_is_claimed_alone,
+                    one_suspect_over_all_handlers,
+                    a_suspect_waits_for_its_due_time,
+                    a_paused_handler_gives_nothing,
+                    a_paused_handler_gives_no_suspect,
+                    legacy_keys_are_paused_by_their_own_name,
+                    pausing_leaves_what_runs,
+                    inboxes_do_not_share_entries,
+                }
+                settle {
+                    an_empty_batch_is_nothing,
+                    completed_is_kept_with_its_history,
+                    a_retry_waits_on_the_stores_clock,
+                    poisoned_is_kept_with_its_reason,
+                    discarded_is_kept_with_its_reason,
+                    no_error_keeps_what_was_said_before,
+                    releasing_and_snoozing_count_nothing,
+                    any_error_text_is_kept,
+                    a_claim_that_never_was_changes_nothing,
+                    a_stale_token_changes_nothing_after_a_rescue,
+                    a_stale_token_changes_nothing_after_the_next_claim,
+                    repeating_a_settlement_is_applied_and_changes_nothing,
+                    a_settlement_twice_in_a_batch_is_applied_once,
+                    a_repeat_is_stale_once_somebody_claimed,
+                    what_is_settled_absorbs_other_settlements,
+                    stale_settlements_in_a_batch_are_refused_singly,
+                    a_batch_may_mix_every_outcome,
+                    the_owner_may_settle_after_its_lease,
+                    handlers_are_settled_apart,
+                    a_long_delay_does_not_overflow,
+                }
+                renew {
+                    the_lease_counts_from_the_renewal,
+                    a_late_renewal_holds_if_nobody_took_over,
+                    a_stale_token_changes_nothing,
+                    what_is_settled_cannot_be_renewed,
+                    answers_come_in_order,
+                    a_renewal_changes_nothing_else,
+                }
+                rescue {
+                    only_leases_that_ran_out_are_taken,
+                    the_rescuer_gets_the_entry_as_it_was,
+                    the_former_owner_is_fenced_off,
+                    the_same_claim_id_reads_the_rescue_back,
+                    the_limit_is_kept_and_nothing_is_left_behind,
+                    only_known_handlers_are_rescued,
+                    inboxes_are_rescued_apart,
+                    a_rescued_entry_is_claimable_once_it_is_settled,
+                    three_crashes_poison,
+                    a_rescue_that_is_not_settled_is_rescued_again,
+                    a_paused_handler_is_still_rescued,
+                }
+                sweep {
+                    an_empty_store_has_nothing_to_sweep,
+                    finished_messages_leave_after_their_retention,
+                    retention_counts_from_completion,
+                    unfinished_work_is_never_swept,
+                    one_unfinished_handler_keeps_the_message,
+                    a_replayed_entry_keeps_the_message,
+                    a_message_without_entries_leaves_by_its_arrival,
+                    what_is_kept_aside_is_never_swept,
+                    older_than_the_memory_is_stale,
+                    as_old_as_the_memory_is_stale,
+                    stale_messages_do_not_pile_up,
+                    a_known_key_is_never_stale,
+                    a_sweep_that_removes_nothing_forgets_nothing,
+                    the_memory_never_moves_back,
+                    inboxes_are_swept_apart,
+                    pages_lead_through_everything,
+                    marks_leave_after_their_retention,
+                    marks_of_another_inbox_are_left_alone,
+                    no_old_mark_is_left_behind,
+                    a_swept_key_can_be_used_again,
+                }
+                mark {
+                    the_first_mark_is_first_and_the_second_a_duplicate,
+                    inboxes_do_not_share_marks,
+                    a_mark_twice_in_one_transaction_is_a_duplicate,
+                    a_rollback_leaves_no_mark,
+                    an_open_mark_is_not_free,
+                    many_marks_of_one_key_have_one_first,
+                    a_completion_appears_with_the_commit,
+                    a_rollback_leaves_the_claim,
+                    marks_and_completions_share_a_commit,
+                    the_owner_may_complete_after_its_lease,
+                    a_stale_token_cannot_complete,
+                    what_is_settled_cannot_be_completed,
+                    what_is_completed_absorbs_settlements,
+                    a_completion_keeps_the_counters,
+                    a_completion_releases_the_next_in_order,
+                    a_rescue_and_a_commit_have_one_winner,
+                }
+                admin {
+                    an_unknown_inbox_is_empty,
+                    counts_are_by_handler_and_status,
+                    lists_are_by_status,
+                    pages_hold_every_entry_once,
+                    finished_entries_are_listed_page_by_page,
+                    inboxes_are_shown_apart,
+                    the_unknown_is_not_found,
+                    a_retry_forgets_attempts_and_crashes,
+                    a_discard_ends_what_waits_or_is_poisoned,
+                    a_replay_is_a_new_generation,
+                    what_is_not_allowed_is_refused_and_changes_nothing,
+                    the_latest_generation_decides,
+                    pauses_are_listed,
+                    a_purge_removes_old_asides_only,
+                    times_are_those_of_the_store,
+                }
+                order {
+                    a_key_is_handled_one_by_one_in_order,
+                    order_holds_within_a_batch,
+                    keys_do_not_wait_for_each_other,
+                    handlers_do_not_wait_for_each_other,
+                    sources_and_inboxes_do_not_wait_for_each_other,
+                    the_end_of_one_releases_the_next_at_once,
+                    whatever_is_not_the_end_keeps_the_next_waiting,
+                    a_retry_in_the_future_keeps_the_next_waiting,
+                    a_lease_that_ran_out_keeps_the_next_waiting,
+                    a_waiting_entry_shows_that_it_waits,
+                    a_poisoned_head_blocks_until_it_is_discarded,
+                    a_poisoned_head_goes_first_when_it_is_retried,
+                    discarding_one_that_waits_lets_the_others_be,
+                    discarding_the_head_releases_the_next,
+                    a_message_after_the_last_finished_does_not_wait,
+                    a_new_message_waits_behind_a_poisoned_one,
+                    a_delay_is_kept_by_one_that_had_to_wait,
+                    a_replay_goes_before_what_still_waits,
+                    a_replay_waits_for_what_already_runs,
+                    a_handler_added_later_keeps_the_order,
+                    a_stale_settlement_releases_nobody,
+                    many_workers_keep_the_order,
+                }
+                edges {
+                    every_edge_is_walked,
+                    only_what_is_pending_can_be_claimed,
+                }
+                concurrency {
+                    many_claimers_never_share_an_entry,
+                    many_accepts_of_one_key_have_one_first,
+                    many_conflicts_of_one_key_keep_one_original,
+                    owners_and_rescuers_have_one_winner,
+                    many_repeats_of_a_settlement_count_once,
+                    a_discard_and_a_claim_have_one_winner,
+                    many_replays_make_one_generation,
+                    a_sweep_and_an_accept_of_the_key_agree,
+                    two_sweepers_remove_each_message_once,
+                }
+                unknown {
+                    an_accept_is_recognised,
+                    a_claim_is_recognised,
+                    a_suspect_claim_is_recognised,
+                    a_settlement_is_recognised,
+                    a_rescue_is_recognised,
+                    a_renewal_can_be_repeated,
+                    a_sweep_can_be_repeated,
+                    a_commit_is_not_made_twice,
+                    what_was_not_done_is_done_by_the_repeat,
+                    a_storm_of_faults_loses_and_repeats_nothing,
+                }
+                model {
+                    random_operations_do_what_the_model_does,
+                }
+            );
+        }
+    };
+    (@cases $setup:expr; $($group:ident { $($case:ident,)* })*) => {
+        $(
+            mod $group {
+                use super::*;
+
+                $(
+                    #[test]
+                    fn $case() {
+                        $crate::conformance::run(stringify!($case), $setup, $crate::conformance::$group::$case);
+                    }
+                )*
+            }
+        )*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A case that is not in the list would never run.
+    #[test]
+    fn every_case_is_listed() {
+        let list: String = include_str!("cases.rs").split_whitespace().collect();
+        let groups = [
+            ("accept", include_str!("accept.rs")),
+            ("claim", include_str!("claim.rs")),
+            ("settle", include_str!("settle.rs")),
+            ("renew", include_str!("renew.rs")),
+            ("rescue", include_str!("rescue.rs")),
+            ("sweep", include_str!("sweep.rs")),
+            ("mark", include_str!("mark.rs")),
+            ("admin", include_str!("admin.rs")),
+            ("order", include_str!("order.rs")),
+            ("edges", include_str!("edges.rs")),
+            ("concurrency", include_str!("concurrency.rs")),
+            ("unknown", include_str!("unknown.rs")),
+            ("model", include_str!("model.rs")),
+        ];
+        for (group, source) in groups {
+            let start = list.find(&format!("{group}{{")).unwrap_or_else(|| panic!("{group} is not listed"));
+            let end = start + list[start..].find('}').expect("a group ends");
+            let listed: Vec<&str> = list[start + group.len() + 1..end].split_terminator(',').collect();
+            let written: Vec<&str> = source
+                .lines()
+                .filter_map(|line| line.strip_prefix("pub async fn "))
+                .filter_map(|line| line.split('<').next())
+                .collect();
+            assert_eq!(listed, written, "{group}");
+        }
+    }
+}

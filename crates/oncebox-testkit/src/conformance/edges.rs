@@ -1,0 +1,120 @@
+//! The state diagram, walked on the real store.
+
+use oncebox::Retry;
+use oncebox::state::{EDGES, Edge, Event, Operation, Outcome, Status};
+use oncebox::store::Settled;
+
+use crate::fixture::{HOUR, PAST_LEASE, SECOND, dismissed, failed, offer_to, policy, rejected, text};
+use crate::harness::{claim_params, rescue_params};
+use crate::{Harness, StoreUnderTest};
+
+// A new arrow in the diagram has no driver here, and fails.
+pub async fn every_edge_is_walked<S: StoreUnderTest>(h: &Harness<S>) {
+    for edge in EDGES {
+        let walk = Walk::new(h, *edge);
+        if let Some(from) = edge.from {
+            walk.bring_to(from).await;
+            assert_eq!(walk.status().await, from, "before {edge:?}");
+        }
+        walk.step().await;
+        assert_eq!(walk.status().await, edge.to, "after {edge:?}");
+    }
+}
+
+// What the diagram does not show does not happen: a claim finds nothing but what is pending.
+pub async fn only_what_is_pending_can_be_claimed<S: StoreUnderTest>(h: &Harness<S>) {
+    for status in Status::ALL {
+        let edge = Edge { from: Some(status), event: Event::Claim, to: Status::Running };
+        let walk = Walk::new(h, edge);
+        walk.bring_to(status).await;
+        h.advance(HOUR);
+        let claimed = [h.claim(&walk.name, 10).await, h.claim_suspect(&walk.name).await].concat();
+        assert_eq!(claimed.len(), usize::from(status == Status::Pending), "{status}");
+    }
+}
+
+/// One edge, with an entry of its own.
+struct Walk<'a, S> {
+    h: &'a Harness<S>,
+    edge: Edge,
+    /// The message's id and the handler's key.
+    name: String,
+}
+
+impl<'a, S: StoreUnderTest> Walk<'a, S> {
+    fn new(h: &'a Harness<S>, edge: Edge) -> Self {
+        let from = edge.from.map_or("start", Status::as_str);
+        Self { h, edge, name: format!("{from}-{}-{}", edge.event.as_str(), edge.to) }
+    }
+
+    async fn status(&self) -> Status {
+        self.h.entry(&self.name, &self.name).await.status
+    }
+
+    async fn bring_to(&self, status: Status) {
+        self.h.first(offer_to(&self.name, &[&self.name])).await;
+        match status {
+            Status::Pending => {}
+            Status::Running => {
+                self.h.claim_one(&self.name).await;
+            }
+            Status::Completed => self.claim_and_settle(Outcome::Done).await,
+            Status::Poisoned => self.claim_and_settle(rejected()).await,
+            Status::Discarded => self.claim_and_settle(dismissed()).await,
+        }
+    }
+
+    async fn claim_and_settle(&self, outcome: Outcome) {
+        let claim = self.h.claim_one(&self.name).await;
+        assert_eq!(self.h.settle(&claim, outcome).await, Settled::Applied);
+    }
+
+    async fn step(&self) {
+        match self.edge.event {
+            Event::Accept => {
+                self.h.first(offer_to(&self.name, &[&self.name])).await;
+            }
+            Event::Claim => {
+                self.h.claim_one(&self.name).await;
+            }
+            Event::Done => self.settle(Outcome::Done, false).await,
+            Event::Fail => self.settle(failed(), false).await,
+            Event::Exhaust => self.settle(failed(), true).await,
+            Event::Snooze => self.settle(Outcome::Snooze { delay: SECOND }, false).await,
+            Event::Release => self.settle(Outcome::Released, false).await,
+            Event::Defer => self.settle(Outcome::Undecodable { error: text("not yet") }, false).await,
+            Event::Reject => self.settle(rejected(), false).await,
+            Event::Dismiss => self.settle(dismissed(), false).await,
+            Event::Crash => self.settle(Outcome::Crashed, false).await,
+            Event::CrashOut => self.settle(Outcome::Crashed, true).await,
+            Event::Retry => self.operate(Operation::Retry).await,
+            Event::Discard => self.operate(Operation::Discard).await,
+            Event::Replay => self.operate(Operation::Replay).await,
+            event => panic!("no driver for {event:?}: write one"),
+        }
+    }
+
+    /// Settles the running entry; `last` says that this failure or crash is one too many.
+    async fn settle(&self, outcome: Outcome, last: bool) {
+        let mut policy = policy();
+        if last {
+            policy.retry = Retry::never();
+            policy.crashes = 1;
+        }
+        // The claim was made to bring the entry here; its lease runs out, as a crash is settled by a rescuer.
+        self.h.advance(PAST_LEASE);
+        let route = crate::fixture::route(&self.name);
+        let rescued =
+            self.h.store.rescue(&rescue_params(std::slice::from_ref(&route), 2)).await.expect("rescue");
+        let [rescued] = &rescued[..] else { panic!("one running entry: {rescued:?}") };
+        let settlement = rescued.claim.settle(&policy, outcome);
+        assert_eq!(settlement.event, self.edge.event);
+        assert_eq!(self.h.send(settlement).await, Settled::Applied);
+        assert!(self.h.store.claim(&claim_params(&[route], 0)).await.expect("claim").is_empty());
+    }
+
+    async fn operate(&self, operation: Operation) {
+        let view = self.h.operate(&self.name, &self.name, operation).await.expect("operate");
+        assert_eq!(view.status, self.edge.to);
+    }
+}

@@ -1,0 +1,62 @@
+//! The conformance suite: what every store must do, as one test per rule.
+//!
+//! ```
+//! # async fn memory() -> oncebox_testkit::Harness<oncebox::Memory> { unimplemented!() }
+//! oncebox_testkit::store_conformance!(conformance, memory);
+//! ```
+//!
+//! The second argument is an async function or closure that makes a [`Harness`]: a fresh, empty
+//! store on a [`TestClock`](crate::TestClock). Each test gets its own. A test that waits for ever is stopped and
+//! named.
+
+#[doc(hidden)]
+pub mod accept;
+#[doc(hidden)]
+pub mod admin;
+#[doc(hidden)]
+pub mod claim;
+#[doc(hidden)]
+pub mod concurrency;
+#[doc(hidden)]
+pub mod edges;
+#[doc(hidden)]
+pub mod mark;
+#[doc(hidden)]
+pub mod model;
+#[doc(hidden)]
+pub mod order;
+#[doc(hidden)]
+pub mod renew;
+#[doc(hidden)]
+pub mod rescue;
+#[doc(hidden)]
+pub mod settle;
+#[doc(hidden)]
+pub mod sweep;
+#[doc(hidden)]
+pub mod unknown;
+
+mod cases;
+
+use std::time::Duration;
+
+use crate::Harness;
+
+/// How long a case may take on a slow machine. Far more than any needs; it only turns a hang into a failure.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// Runs one case on a fresh store. Called by [`store_conformance!`](crate::store_conformance).
+#[doc(hidden)]
+pub fn run<S, Setup>(name: &str, setup: impl FnOnce() -> Setup, case: impl AsyncFnOnce(&Harness<S>))
+where
+    Setup: Future<Output = Harness<S>>,
+{
+    // Several threads, because stores are raced.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime for the test");
+    runtime.block_on(async {
+        let harness = setup().await;
+        let ended = tokio::time::timeout(PATIENCE, case(&harness)).await;
+        assert!(ended.is_ok(), "{name} did not end within {PATIENCE:?}");
+    });
+}

@@ -1,0 +1,247 @@
+//! A store that fails on demand.
+
+mod plan;
+
+pub use plan::{Fault, Faults, Odds, Verb};
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::state::{Operation, Settlement};
+use oncebox::store::{
+    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn,
+    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams,
+    Swept, Transactional, Wakeups,
+};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+
+/// A store around another one, in which calls fail as its [`Faults`] say. Clones share their faults.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use oncebox::{ErrorKind, Memory, Store};
+/// use oncebox_testkit::{Fault, FaultyStore, Verb};
+///
+/// let store = FaultyStore::new(Memory::new());
+/// store.faults().next(Verb::Accept, Fault::ErrAfter);
+/// assert_eq!(store.accept(&[]).await.unwrap_err().kind(), ErrorKind::CommitUnknown);
+/// assert!(store.accept(&[]).await.is_ok());
+/// # });
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultyStore<S> {
+    store: S,
+    faults: Faults,
+}
+
+impl<S> FaultyStore<S> {
+    /// A store that does not fail yet.
+    pub fn new(store: S) -> Self {
+        Self { store, faults: Faults::default() }
+    }
+
+    /// What goes wrong.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// The store inside, which does not fail.
+    pub fn inner(&self) -> &S {
+        &self.store
+    }
+
+    async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.faults.draw(verb) {
+            None => call.await,
+            Some(Fault::ErrBefore(kind)) => {
+                Err(Error::new(kind, format!("injected fault: {verb:?} was not done")))
+            }
+            Some(Fault::ErrAfter) => {
+                call.await?;
+                let what = format!("injected fault: {verb:?} was done, and its answer lost");
+                Err(Error::new(ErrorKind::CommitUnknown, what))
+            }
+            Some(Fault::Hang) => {
+                self.faults.hang().await;
+                call.await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<S: Store> Store for FaultyStore<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        self.run(Verb::Accept, self.store.accept(batch)).await
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        self.run(Verb::Claim, self.store.claim(params)).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        self.run(Verb::Settle, self.store.settle(batch)).await
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        self.run(Verb::Renew, self.store.renew(params)).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        self.run(Verb::Rescue, self.store.rescue(params)).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        self.run(Verb::Sweep, self.store.sweep(params)).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        self.store.wakeups()
+    }
+}
+
+impl<S: Transactional> Transactional for FaultyStore<S> {
+    type Tx = S::Tx;
+
+    async fn begin(&self) -> Result<S::Tx> {
+        self.run(Verb::Begin, self.store.begin()).await
+    }
+
+    async fn commit(&self, tx: S::Tx) -> Result<()> {
+        self.run(Verb::Commit, self.store.commit(tx)).await
+    }
+}
+
+impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
+    fn mark(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Mark>> + Send {
+        self.run(Verb::Mark, self.store.mark(tx, inbox, key, handler))
+    }
+}
+
+impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for FaultyStore<S> {
+    fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        self.run(Verb::Complete, self.store.complete(tx, claim))
+    }
+}
+
+#[async_trait]
+impl<S: Admin> Admin for FaultyStore<S> {
+    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+        self.run(Verb::Count, self.store.count(inbox)).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Page> {
+        self.run(Verb::List, self.store.list(filter)).await
+    }
+
+    async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+        self.run(Verb::Show, self.store.show(inbox, key)).await
+    }
+
+    async fn operate(
+        &self,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        operation: Operation,
+    ) -> Result<EntryView> {
+        self.run(Verb::Operate, self.store.operate(inbox, key, handler, operation)).await
+    }
+
+    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.run(Verb::Pause, self.store.pause(inbox, handler)).await
+    }
+
+    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.run(Verb::Resume, self.store.resume(inbox, handler)).await
+    }
+
+    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+        self.run(Verb::Purge, self.store.purge(inbox, age, limit)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oncebox::Memory;
+
+    use super::*;
+    use crate::fixture::{inbox, offer};
+
+    #[tokio::test]
+    async fn a_fault_before_is_not_done_and_a_fault_after_is() {
+        let store = FaultyStore::new(Memory::new());
+        store
+            .faults()
+            .next(Verb::Accept, Fault::ErrBefore(ErrorKind::Full))
+            .next(Verb::Accept, Fault::ErrAfter);
+        assert_eq!(store.accept(&[offer("1")]).await.unwrap_err().kind(), ErrorKind::Full);
+        assert_eq!(store.count(&inbox()).await.unwrap().messages, 0);
+        assert_eq!(store.accept(&[offer("1")]).await.unwrap_err().kind(), ErrorKind::CommitUnknown);
+        assert_eq!(store.count(&inbox()).await.unwrap().messages, 1);
+        assert!(matches!(store.accept(&[offer("1")]).await.unwrap()[..], [Accepted::Duplicate(_)]));
+        assert_eq!(store.faults().calls(Verb::Accept), 3);
+    }
+
+    #[tokio::test]
+    async fn a_call_hangs_until_it_is_released() {
+        let store = FaultyStore::new(Memory::new());
+        store.faults().next(Verb::Accept, Fault::Hang);
+        let call = tokio::spawn({
+            let store = store.clone();
+            async move { store.accept(&[offer("1")]).await }
+        });
+        store.faults().wait_for_hanging(1).await;
+        assert_eq!(store.count(&inbox()).await.unwrap().messages, 0);
+        store.faults().release();
+        assert!(matches!(call.await.unwrap().unwrap()[..], [Accepted::First(_)]));
+    }
+
+    #[tokio::test]
+    async fn a_seed_gives_the_same_faults_every_time() {
+        let run = async |seed| {
+            let store = FaultyStore::new(Memory::new());
+            store.faults().seed(seed, Odds { before: 0.3, after: 0.3 });
+            let mut kinds = Vec::new();
+            for _ in 0..50 {
+                kinds.push(store.accept(&[]).await.map_err(|error| error.kind()));
+            }
+            kinds
+        };
+        let first = run(7).await;
+        assert_eq!(first, run(7).await);
+        assert_ne!(first, run(8).await);
+        for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown] {
+            assert!(first.contains(&Err(kind)));
+        }
+        assert!(first.contains(&Ok(Vec::new())));
+    }
+
+    #[tokio::test]
+    async fn a_script_names_the_calls_that_fail() {
+        let store = FaultyStore::new(Memory::new());
+        store.faults().script(Verb::Claim, [None, Some(Fault::ErrAfter)]);
+        store.faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+        let params = ClaimParams::new(inbox(), Vec::new(), Duration::from_secs(1));
+        assert!(store.claim(&params).await.is_ok());
+        assert!(store.claim(&params).await.is_err());
+        assert!(store.claim(&params).await.is_ok());
+        let renewal = RenewParams::new(Vec::new(), Duration::from_secs(1));
+        for _ in 0..3 {
+            assert!(store.renew(&renewal).await.is_err());
+        }
+        store.faults().clear();
+        assert!(store.renew(&renewal).await.is_ok());
+    }
+}

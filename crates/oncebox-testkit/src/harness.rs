@@ -1,0 +1,288 @@
+//! A store under test, with its clock, and short ways to say what a test does with them.
+
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+use oncebox::state::{Operation, Outcome, Settlement, Status};
+use oncebox::store::{
+    Accepted, Admin, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
+    NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, SettleIn, Settled, Store, SweepParams, Swept,
+    Transactional, Want,
+};
+use oncebox::time::{Clock as _, Timestamp};
+use oncebox::{InboxName, Result};
+
+use crate::TestClock;
+use crate::fixture::{LEASE, handler, inbox, key, offer, policy, rejected, route};
+
+/// What the conformance suite asks of a store: every seam it may implement. It is implemented by itself.
+pub trait StoreUnderTest:
+    Store
+    + Admin
+    + Transactional
+    + MarkIn<<Self as Transactional>::Tx>
+    + SettleIn<<Self as Transactional>::Tx>
+    + Clone
+{
+}
+
+impl<S> StoreUnderTest for S where
+    S: Store
+        + Admin
+        + Transactional
+        + MarkIn<<S as Transactional>::Tx>
+        + SettleIn<<S as Transactional>::Tx>
+        + Clone
+{
+}
+
+/// A fresh, empty store, and the clock it goes by.
+pub struct Harness<S> {
+    /// The store.
+    pub store: S,
+    /// The clock that the store was given.
+    pub clock: TestClock,
+    /// Dropped last: what the store stands on.
+    guard: Option<Box<dyn Any + Send>>,
+}
+
+impl<S> Harness<S> {
+    /// A store on a clock.
+    pub fn new(store: S, clock: TestClock) -> Self {
+        Self { store, clock, guard: None }
+    }
+
+    /// The same, with something that must outlive the store: a temporary directory, a server.
+    pub fn keeping(mut self, guard: impl Any + Send) -> Self {
+        self.guard = Some(Box::new(guard));
+        self
+    }
+}
+
+impl<S> fmt::Debug for Harness<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Harness")
+            .field("clock", &self.clock)
+            .field("guarded", &self.guard.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// All an operator can see of an inbox, to find out whether a call changed anything.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Snapshot {
+    counts: Counts,
+    entries: Vec<EntryView>,
+}
+
+impl<S: StoreUnderTest> Harness<S> {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    pub(crate) async fn accept(&self, new: NewMessage) -> Accepted {
+        let [accepted] = self.accept_all(&[new]).await[..] else { panic!("one message, one answer") };
+        accepted
+    }
+
+    pub(crate) async fn accept_all(&self, batch: &[NewMessage]) -> Vec<Accepted> {
+        let accepted = self.store.accept(batch).await.expect("accept");
+        assert_eq!(accepted.len(), batch.len(), "as many answers as messages");
+        accepted
+    }
+
+    /// Accepts a message that must be new.
+    pub(crate) async fn first(&self, new: NewMessage) -> Seq {
+        match self.accept(new).await {
+            Accepted::First(seq) => seq,
+            other => panic!("expected a new message, got {other:?}"),
+        }
+    }
+
+    pub(crate) async fn claim(&self, handler: &str, limit: usize) -> Vec<Claimed> {
+        self.claim_routes(&[route(handler)], limit).await
+    }
+
+    pub(crate) async fn claim_routes(&self, routes: &[Route], limit: usize) -> Vec<Claimed> {
+        self.store.claim(&claim_params(routes, limit)).await.expect("claim")
+    }
+
+    pub(crate) async fn claim_suspect(&self, handler: &str) -> Vec<Claimed> {
+        self.store.claim(&claim_params(&[route(handler)], 10).suspect()).await.expect("claim")
+    }
+
+    /// Claims the only claimable entry of a handler.
+    pub(crate) async fn claim_one(&self, handler: &str) -> Claim {
+        let mut claimed = self.claim(handler, 2).await;
+        assert_eq!(claimed.len(), 1, "exactly one claimable entry: {claimed:?}");
+        claimed.remove(0).claim
+    }
+
+    /// A new message for `h` that runs.
+    pub(crate) async fn running(&self, id: &str) -> Claim {
+        self.first(offer(id)).await;
+        self.claim_one("h").await
+    }
+
+    /// A new message for `h` that is poisoned.
+    pub(crate) async fn poisoned(&self, id: &str) -> Claim {
+        self.settled(id, rejected()).await
+    }
+
+    /// A new message for `h` that is completed.
+    pub(crate) async fn completed(&self, id: &str) -> Claim {
+        self.settled(id, Outcome::Done).await
+    }
+
+    /// A new message for `h` with this outcome.
+    pub(crate) async fn settled(&self, id: &str, outcome: Outcome) -> Claim {
+        let claim = self.running(id).await;
+        assert_eq!(self.settle(&claim, outcome).await, Settled::Applied);
+        claim
+    }
+
+    pub(crate) async fn settle(&self, claim: &Claim, outcome: Outcome) -> Settled {
+        self.send(claim.settle(&policy(), outcome)).await
+    }
+
+    pub(crate) async fn send(&self, settlement: Settlement) -> Settled {
+        let [settled] = self.send_all(&[settlement]).await[..] else { panic!("one settlement, one answer") };
+        settled
+    }
+
+    pub(crate) async fn send_all(&self, batch: &[Settlement]) -> Vec<Settled> {
+        self.store.settle(batch).await.expect("settle")
+    }
+
+    pub(crate) async fn renew(&self, claim: &Claim) -> Renewed {
+        let params = RenewParams::new(vec![claim.clone()], LEASE);
+        let [renewed] = self.store.renew(&params).await.expect("renew")[..] else {
+            panic!("one claim, one answer")
+        };
+        renewed
+    }
+
+    pub(crate) async fn rescue(&self, handler: &str, limit: usize) -> Vec<Claimed> {
+        self.store.rescue(&rescue_params(&[route(handler)], limit)).await.expect("rescue")
+    }
+
+    /// Takes over the only entry of a handler whose lease ran out.
+    pub(crate) async fn rescue_one(&self, handler: &str) -> Claim {
+        let mut rescued = self.rescue(handler, 2).await;
+        assert_eq!(rescued.len(), 1, "exactly one entry to rescue: {rescued:?}");
+        rescued.remove(0).claim
+    }
+
+    /// Sweeps page after page, and returns the sum.
+    pub(crate) async fn sweep(&self, retention: Duration) -> Swept {
+        self.sweep_pages(&inbox(), retention, 100).await
+    }
+
+    pub(crate) async fn sweep_pages(&self, inbox: &InboxName, retention: Duration, limit: usize) -> Swept {
+        let mut sum = Swept::NOTHING;
+        let mut params = SweepParams::new(inbox.clone(), retention, limit);
+        for _ in 0..1_000 {
+            let page = self.store.sweep(&params).await.expect("sweep");
+            sum.messages += page.messages;
+            sum.marks += page.marks;
+            match page.next {
+                None => return sum,
+                next => params.after = next,
+            }
+        }
+        panic!("a sweep goes on for ever");
+    }
+
+    pub(crate) async fn show(&self, id: impl AsRef<[u8]>) -> Option<MessageView> {
+        self.store.show(&inbox(), &key(id)).await.expect("show")
+    }
+
+    /// The latest generation of an entry.
+    pub(crate) async fn entry(&self, id: &str, handler_key: &str) -> EntryView {
+        let view = self.show(id).await.unwrap_or_else(|| panic!("{id:?} is unknown"));
+        let entries = view.entries.into_iter().filter(|entry| entry.handler == handler(handler_key));
+        entries
+            .max_by_key(|entry| entry.generation)
+            .unwrap_or_else(|| panic!("{id:?} has no entry for {handler_key:?}"))
+    }
+
+    pub(crate) async fn status(&self, id: &str) -> Status {
+        self.entry(id, "h").await.status
+    }
+
+    pub(crate) async fn count(&self) -> Counts {
+        self.store.count(&inbox()).await.expect("count")
+    }
+
+    pub(crate) async fn list(&self, inbox: &InboxName, status: Status, page: usize) -> Vec<EntryView> {
+        let mut filter = Filter::new(inbox.clone(), status);
+        filter.limit = page;
+        let mut entries = Vec::new();
+        loop {
+            let page = self.store.list(&filter).await.expect("list");
+            entries.extend(page.entries);
+            match page.next {
+                None => return entries,
+                next => filter.after = next,
+            }
+        }
+    }
+
+    pub(crate) async fn snapshot(&self) -> Snapshot {
+        let mut counts = self.count().await;
+        counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
+        let mut entries = Vec::new();
+        for status in Status::ALL {
+            entries.extend(self.list(&inbox(), status, 500).await);
+        }
+        Snapshot { counts, entries }
+    }
+
+    pub(crate) async fn operate(
+        &self,
+        id: &str,
+        handler_key: &str,
+        operation: Operation,
+    ) -> Result<EntryView> {
+        self.store.operate(&inbox(), &key(id), &handler(handler_key), operation).await
+    }
+
+    /// Marks a key in a transaction of its own, and commits it if the mark is the first.
+    pub(crate) async fn mark(&self, id: &str, handler_key: &str) -> Mark {
+        mark(&self.store, id, handler_key).await.expect("mark")
+    }
+
+    /// Completes a claim in a transaction of its own, and commits it if the claim holds.
+    pub(crate) async fn complete(&self, claim: &Claim) -> Settled {
+        let mut tx = self.store.begin().await.expect("begin");
+        let settled = self.store.complete(&mut tx, claim).await.expect("complete");
+        if settled == Settled::Applied {
+            self.store.commit(tx).await.expect("commit");
+        }
+        settled
+    }
+}
+
+/// Marks a key in a transaction of its own, and commits it if the mark is the first.
+pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
+    let mut tx = store.begin().await?;
+    let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key)).await?;
+    if mark.is_first() {
+        store.commit(tx).await?;
+    }
+    Ok(mark)
+}
+
+pub(crate) fn claim_params(routes: &[Route], limit: usize) -> ClaimParams {
+    let wants = routes.iter().map(|route| Want { route: route.clone(), limit }).collect();
+    ClaimParams::new(inbox(), wants, LEASE)
+}
+
+pub(crate) fn rescue_params(routes: &[Route], limit: usize) -> RescueParams {
+    RescueParams::new(inbox(), routes.to_vec(), LEASE, limit)
+}

@@ -1,0 +1,19 @@
+//! The test kit of oncebox: for authors of stores, and for users who test their handlers.
+//!
+//! - [`TestInbox`] runs handlers when the test says so; [`assert_idempotent`] delivers a message in every bad way.
+//! - [`TestClock`] is a clock that only moves when a test says so.
+//! - [`store_conformance!`] runs the conformance suite on a store, with one line.
+//! - [`FaultyStore`] wraps a store and lets its calls fail: before they are done, after, or never answering.
+#![expect(clippy::missing_panics_doc, reason = "panicking is how a test kit says no")]
+
+mod clock;
+pub mod conformance;
+mod faulty;
+mod fixture;
+mod harness;
+mod inbox;
+
+pub use clock::TestClock;
+pub use faulty::{Fault, Faults, FaultyStore, Odds, Verb};
+pub use harness::{Harness, StoreUnderTest};
+pub use inbox::{TestInbox, assert_idempotent};

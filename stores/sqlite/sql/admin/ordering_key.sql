@@ -1,1 +1,0 @@
-SELECT ordering_key, source FROM oncebox_message WHERE seq = ?1

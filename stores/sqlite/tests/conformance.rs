@@ -1,0 +1,15 @@
+//! The conformance suite on SQLite.
+
+use oncebox_sqlite::{Sqlite, Synchronous};
+use oncebox_testkit::{Harness, TestClock};
+
+oncebox_testkit::store_conformance!(conformance, sqlite);
+
+async fn sqlite() -> Harness<Sqlite> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let clock = TestClock::new();
+    // What is tested here does not depend on the power staying on, so the disk need not be waited for.
+    let options = Sqlite::options(dir.path().join("inbox.db")).synchronous(Synchronous::Normal);
+    let store = options.clock(clock.shared()).open().expect("a fresh file");
+    Harness::new(store, clock).keeping(dir)
+}

@@ -1,0 +1,304 @@
+//! Rules of the house that no compiler knows.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::literals::literals;
+use crate::workspace::{Manifest, Workspace, slashes, value};
+
+/// A longer file is split by verb or noun.
+const MAX_LINES: usize = 600;
+
+/// A file of the repository.
+struct File {
+    /// Relative to the root, with forward slashes.
+    path: String,
+    text: String,
+}
+
+/// What the rules look at.
+struct Tree<'a> {
+    files: &'a [File],
+    members: &'a [Manifest],
+}
+
+/// Every rule returns a sentence for each breach, starting with the file.
+const RULES: &[fn(&Tree<'_>) -> Vec<String>] =
+    &[files_are_short, nothing_is_left_undone, sql_files_are_used, sql_stays_in_files, lints_are_inherited];
+
+/// Fails if a rule is broken, naming every breach.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    let mut files = Vec::new();
+    collect(&workspace.root, &workspace.root, &mut files)?;
+    let breaches = breaches(&Tree { files: &files, members: &workspace.members });
+    if !breaches.is_empty() {
+        bail!("rules of the house are broken in {} places:\n  {}", breaches.len(), breaches.join("\n  "));
+    }
+    println!("{} rules hold in {} files of {} packages", RULES.len(), files.len(), workspace.members.len());
+    Ok(())
+}
+
+fn breaches(tree: &Tree<'_>) -> Vec<String> {
+    RULES.iter().flat_map(|rule| rule(tree)).collect()
+}
+
+/// Reads every `.rs` and `.sql` file below `dir`, in the order of their names.
+fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
+    let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            // Hidden directories are not ours, and the tag marks what cargo builds.
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if !hidden && !path.join("CACHEDIR.TAG").exists() {
+                collect(root, &path, files)?;
+            }
+        } else if is(&path.to_string_lossy(), "rs") || is(&path.to_string_lossy(), "sql") {
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            files.push(File { path: slashes(path.strip_prefix(root).unwrap_or(&path)), text });
+        }
+    }
+    Ok(())
+}
+
+fn is(path: &str, extension: &str) -> bool {
+    Path::new(path).extension().is_some_and(|found| found == extension)
+}
+
+impl Tree<'_> {
+    fn rust(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| is(&file.path, "rs"))
+    }
+
+    /// The directory of the member a file belongs to.
+    fn member_of(&self, path: &str) -> Option<&str> {
+        let dirs = self.members.iter().map(|member| member.dir.as_str());
+        dirs.filter(|dir| is_below(path, dir)).max_by_key(|dir| dir.len())
+    }
+}
+
+fn is_below(path: &str, dir: &str) -> bool {
+    path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn files_are_short(tree: &Tree<'_>) -> Vec<String> {
+    let lines = tree.rust().map(|file| (file, file.text.lines().count()));
+    lines
+        .filter(|(_, lines)| *lines > MAX_LINES)
+        .map(|(file, lines)| format!("{}: has {lines} lines, the limit is {MAX_LINES}: split it", file.path))
+        .collect()
+}
+
+fn nothing_is_left_undone(tree: &Tree<'_>) -> Vec<String> {
+    // Put together, so that this file does not break its own rule.
+    let words = [["todo", "!("].concat(), ["unimplemented", "!("].concat(), ["#[", "ignore"].concat()];
+    let mut breaches = Vec::new();
+    for file in tree.rust() {
+        for (number, line) in (1..).zip(file.text.lines()) {
+            for word in words.iter().filter(|word| line.contains(word.as_str())) {
+                breaches.push(format!("{}:{number}: `{word}`: finish it, or leave it out", file.path));
+            }
+        }
+    }
+    breaches
+}
+
+/// A statement nobody runs is read as if it mattered. Migrations are found by their directory.
+fn sql_files_are_used(tree: &Tree<'_>) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for sql in tree.files.iter().filter(|file| is(&file.path, "sql")) {
+        if sql.path.split('/').any(|part| part == "migrations") {
+            continue;
+        }
+        let member = tree.member_of(&sql.path);
+        let named = tree
+            .rust()
+            .filter(|rust| tree.member_of(&rust.path) == member)
+            .any(|rust| names(rust, sql, member));
+        if !named {
+            breaches.push(format!("{}: no .rs file of its crate names it: use it, or delete it", sql.path));
+        }
+    }
+    breaches
+}
+
+/// Whether a string in `rust` is the path of `sql`, from the directory of `rust` or from that of the package.
+fn names(rust: &File, sql: &File, member: Option<&str>) -> bool {
+    let here = rust.path.rsplit_once('/').map_or("", |(dir, _)| dir);
+    let from = |dir: &str, literal: &str| resolve(dir, literal).as_deref() == Some(&*sql.path);
+    literals(&rust.text)
+        .into_iter()
+        .filter(|literal| is(literal, "sql"))
+        .any(|literal| from(here, literal) || from(member.unwrap_or(""), literal))
+}
+
+/// `path` as seen from `dir`, with `.` and `..` followed. A leading slash, as after a `concat!`, does not matter.
+fn resolve(dir: &str, path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = dir.split('/').filter(|part| !part.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop()?,
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Whoever runs the database can read all of it in one place.
+fn sql_stays_in_files(tree: &Tree<'_>) -> Vec<String> {
+    let is_store_source = |file: &&File| {
+        let mut parts = file.path.split('/');
+        parts.next() == Some("stores") && parts.nth(1) == Some("src")
+    };
+    let mut breaches = Vec::new();
+    for file in tree.rust().filter(is_store_source) {
+        for literal in literals(&file.text).into_iter().filter(|literal| is_sql(literal)) {
+            let start: String = literal.trim().chars().take(40).collect();
+            breaches.push(format!("{}: SQL in a string ({start:?}): put it into a .sql file", file.path));
+        }
+    }
+    breaches
+}
+
+/// Whether a text starts like a statement. Prose that starts with the same verb lacks the second word. Beginning and
+/// ending a transaction is left out: there is nothing in it to read.
+fn is_sql(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    let words: Vec<&str> =
+        lower.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).collect();
+    let (Some(first), second) = (words.first(), words.get(1).copied().unwrap_or("")) else { return false };
+    let has = |word: &str| words.contains(&word);
+    match *first {
+        "select" | "pragma" => !second.is_empty(),
+        "insert" | "replace" => has("into"),
+        "update" => has("set"),
+        "delete" => second == "from",
+        "with" => has("as") && ["select", "insert", "update", "delete"].into_iter().any(has),
+        "create" | "drop" | "alter" => ["table", "index", "view", "trigger"].into_iter().any(has),
+        _ => false,
+    }
+}
+
+fn lints_are_inherited(tree: &Tree<'_>) -> Vec<String> {
+    let own = tree.members.iter().filter(|member| value(&member.text, "lints", "workspace") != Some("true"));
+    own.map(|member| format!("{}/Cargo.toml: lacks `[lints] workspace = true`", member.dir)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINTS: &str = "[package]\nname = \"x\"\n\n[lints]\nworkspace = true\n";
+
+    fn broken(files: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<File> =
+            files.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect();
+        let members = ["crates/a", "stores/s"].map(|dir| Manifest { dir: dir.into(), text: LINTS.into() });
+        breaches(&Tree { files: &files, members: &members })
+    }
+
+    #[test]
+    fn a_long_file_is_named_with_its_length() {
+        assert!(broken(&[("crates/a/src/lib.rs", &"\n".repeat(MAX_LINES))]).is_empty());
+        let breaches = broken(&[("crates/a/src/lib.rs", &"\n".repeat(MAX_LINES + 1))]);
+        assert_eq!(breaches, ["crates/a/src/lib.rs: has 601 lines, the limit is 600: split it"]);
+    }
+
+    #[test]
+    fn unfinished_work_is_named_with_its_line() {
+        for word in ["todo", "unimplemented"] {
+            let breaches = broken(&[("crates/a/src/lib.rs", &format!("fn a() {{\n    {word}!()\n}}\n"))]);
+            assert_eq!(breaches, [format!("crates/a/src/lib.rs:2: `{word}!(`: finish it, or leave it out")]);
+        }
+        for attribute in ["ignore", "ignore = \"slow\""] {
+            assert_eq!(
+                broken(&[("crates/a/tests/a.rs", &format!("#[test]\n#[{attribute}]\nfn a() {{}}\n"))]).len(),
+                1
+            );
+        }
+        assert!(broken(&[("crates/a/src/lib.rs", "fn todo() {} // ignored")]).is_empty());
+    }
+
+    #[test]
+    fn a_sql_file_must_be_named_by_its_own_crate() {
+        let sql = ("stores/s/sql/claim.sql", "select 1");
+        let unused = ["stores/s/sql/claim.sql: no .rs file of its crate names it: use it, or delete it"];
+        assert_eq!(broken(&[sql]), unused);
+        for (path, text) in [
+            ("stores/s/src/lib.rs", "include_str!(\"../sql/claim.sql\")"),
+            ("stores/s/src/admin/mod.rs", "include_str!(\"../../sql/claim.sql\")"),
+            ("stores/s/src/lib.rs", "query_file!(\"sql/claim.sql\")"),
+            ("stores/s/src/lib.rs", "concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/sql/claim.sql\")"),
+        ] {
+            assert!(broken(&[sql, (path, text)]).is_empty(), "{text}");
+        }
+        for (path, text) in [
+            ("stores/s/src/lib.rs", "// \"../sql/claim.sql\""),
+            ("stores/s/src/lib.rs", "include_str!(\"../sql/unclaim.sql\")"),
+            ("stores/s/src/lib.rs", "include_str!(\"../sql/admin/claim.sql\")"),
+            ("crates/a/src/lib.rs", "include_str!(\"../../../stores/s/sql/claim.sql\")"),
+        ] {
+            assert_eq!(broken(&[sql, (path, text)]), unused, "{text}");
+        }
+    }
+
+    #[test]
+    fn migrations_need_no_mention() {
+        assert!(broken(&[("stores/s/migrations/0001_start.sql", "create table t (a)")]).is_empty());
+    }
+
+    #[test]
+    fn sql_in_a_store_s_source_is_found() {
+        for sql in [
+            "select 1",
+            "\\n    SELECT *\\n    FROM t",
+            "insert or ignore into t values (?)",
+            "replace into t values (1)",
+            "update t set a = ?",
+            "delete from {table}",
+            "with x as (select 1) select * from x",
+            "create unique index i on t (a)",
+            "drop table t",
+            "pragma user_version",
+        ] {
+            let source = format!("conn.execute(\"{}\");", sql.replace("\\n", "\n"));
+            assert_eq!(broken(&[("stores/s/src/deep/verb.rs", &source)]).len(), 1, "{sql}");
+            assert!(broken(&[("stores/s/tests/verb.rs", &source)]).is_empty(), "{sql}");
+            assert!(broken(&[("crates/a/src/verb.rs", &source)]).is_empty(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn what_hides_no_statement_is_left_alone() {
+        for prose in [
+            "",
+            "select",
+            "BEGIN IMMEDIATE",
+            "COMMIT",
+            "update of the lease failed",
+            "delete the file first",
+            "insert failed",
+            "create the database file",
+            "with the same key",
+            "the statement select is slow",
+        ] {
+            assert!(!is_sql(prose), "{prose}");
+        }
+        assert!(broken(&[("stores/s/src/lib.rs", "/// Runs `select 1`.\n// delete from t\n")]).is_empty());
+    }
+
+    #[test]
+    fn a_member_with_its_own_lints_is_named() {
+        for text in ["[package]\n", "[lints.clippy]\npedantic = \"allow\"\n", "[lints]\nworkspace = false\n"]
+        {
+            let members = [Manifest { dir: "a".into(), text: text.into() }];
+            let breaches = breaches(&Tree { files: &[], members: &members });
+            assert_eq!(breaches, ["a/Cargo.toml: lacks `[lints] workspace = true`"]);
+        }
+    }
+}

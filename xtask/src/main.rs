@@ -1,0 +1,101 @@
+//! The commands of this repository. `cargo xtask --help` lists them.
+
+mod deny;
+mod hygiene;
+mod literals;
+mod msrv;
+mod run;
+mod state_diagram;
+mod tally;
+mod test;
+mod toolchain;
+mod workspace;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                      every check a change must pass, as CI runs them
+  cargo xtask test --advisories         the same, and known vulnerabilities; needs the advisory database's host
+  cargo xtask state-diagram             write docs/state.md anew after a change of the states
+  cargo xtask state-diagram --check     only say whether docs/state.md is up to date
+  cargo xtask bench --help              what can be measured, and how";
+
+/// The commands of the Oncebox repository
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every check a change must pass, and stop at the first that fails
+    #[command(after_help = "Example: cargo xtask test")]
+    Test(test::Options),
+
+    /// Write docs/state.md from the code's table of states
+    #[command(after_help = "Example: cargo xtask state-diagram --check")]
+    StateDiagram {
+        /// Write nothing; fail if the file is out of date
+        #[arg(long)]
+        check: bool,
+    },
+
+    /// Build the benchmark with optimisations and run it; all arguments are its own
+    #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
+    Bench {
+        /// Handed to the benchmark as they are
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    match dispatch(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<()> {
+    match command {
+        Command::Test(options) => test::test(Workspace::load()?, options),
+        Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
+        Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
+        Command::Bench { args } => {
+            let mut bench = run::cargo(&workspace::root());
+            bench.args(["run", "--release", "--locked", "--package", "oncebox-bench", "--"]).args(args);
+            run::check(&mut bench)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_benchmark_gets_its_arguments_untouched() {
+        let cli = Cli::try_parse_from(["xtask", "bench", "--help", "-n", "5", "--", "x"]).ok().unwrap();
+        let Command::Bench { args } = cli.command else { panic!("not the bench command") };
+        assert_eq!(args, ["--help", "-n", "5", "--", "x"]);
+    }
+}

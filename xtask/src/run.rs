@@ -1,0 +1,104 @@
+//! Running other programs.
+
+use std::env;
+use std::io::{Read as _, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::tally::Tally;
+
+/// The cargo that runs us, at the root of the workspace.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// Runs a command to its end; what it prints goes to the terminal. Anything but success is an error.
+pub(crate) fn check(command: &mut Command) -> Result<()> {
+    say(command);
+    let status = command.status().with_context(|| no_start(command))?;
+    if !status.success() {
+        bail!("`{}` failed ({status})", shown(command));
+    }
+    Ok(())
+}
+
+/// Like [`check`], and counts the test results on their way to `out`.
+pub(crate) fn check_counting(command: &mut Command, tally: &mut Tally, out: &mut impl Write) -> Result<()> {
+    say(command);
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| no_start(command))?;
+    if let Some(mut output) = child.stdout.take() {
+        // Bytes, not lines: the name of a test that hangs has no newline behind it yet.
+        let mut buffer = [0; 8192];
+        loop {
+            let count = output.read(&mut buffer)?;
+            if count == 0 {
+                break;
+            }
+            out.write_all(&buffer[..count])?;
+            out.flush()?;
+            tally.feed(&buffer[..count]);
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{}` failed ({status})", shown(command));
+    }
+    Ok(())
+}
+
+/// What a command prints to its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| no_start(command))?;
+    if !output.status.success() {
+        bail!("`{}` failed ({})", shown(command), output.status);
+    }
+    String::from_utf8(output.stdout).context("the output is not UTF-8")
+}
+
+fn no_start(command: &Command) -> String {
+    format!("cannot start `{}`", shown(command))
+}
+
+fn say(command: &Command) {
+    println!("$ {}", shown(command));
+}
+
+/// The command as one would type it: what we add to the environment, then the program by its name.
+fn shown(command: &Command) -> String {
+    let mut words = Vec::new();
+    for (key, value) in command.get_envs() {
+        words.push(format!("{}='{}'", key.display(), value.unwrap_or_default().display()));
+    }
+    let program = Path::new(command.get_program());
+    words.push(program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned());
+    words.extend(command.get_args().map(|arg| arg.to_string_lossy().into_owned()));
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_command() {
+        let error = check(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
+        assert!(error.contains("`sh -c exit 3` failed") && error.contains('3'), "{error}");
+        let error = check(Command::new("/nowhere/absent").env("A", "b c")).unwrap_err().to_string();
+        assert_eq!(error, "cannot start `A='b c' absent`");
+    }
+
+    #[test]
+    fn results_are_counted_though_the_command_fails() {
+        let mut tally = Tally::default();
+        let script = "echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured'; exit 101";
+        // Not to the terminal: there it would be counted as a result of the suite this test is in.
+        let mut out = Vec::new();
+        check_counting(Command::new("sh").args(["-c", script]), &mut tally, &mut out).unwrap_err();
+        assert_eq!(tally.to_string(), "2 passed, 1 failed");
+        assert!(out.starts_with(b"test result"));
+    }
+}

@@ -1,0 +1,99 @@
+//! `docs/state.md`: the states of an entry, written from the table the code is tested against.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use oncebox::state::{EDGES, Event, Status, diagram};
+
+const FILE: &str = "docs/state.md";
+
+const INTRO: &str = "\
+<!-- Written by `cargo xtask state-diagram` from `oncebox::state`. Change the code, then run it again. -->
+
+# The states of an entry
+
+An entry is one message for one handler. What follows from what a handler said is chosen by `decide`, what follows
+from what an operator asks by `operate`; both are pure functions in `crates/oncebox/src/state`, and no store chooses a
+state itself. A test asks both functions everything and fails unless they produce exactly the arrows drawn here; the
+conformance suite walks the arrows on every store.
+
+`completed`, `poisoned` and `discarded` are final: only an operator leads an entry out of them.
+";
+
+/// Writes the file.
+pub(crate) fn write(root: &Path) -> Result<()> {
+    fs::write(root.join(FILE), document()?).with_context(|| format!("cannot write {FILE}"))?;
+    println!("wrote {FILE}");
+    Ok(())
+}
+
+/// Fails if the file is not what would be written.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let found = fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
+    if found != document()? {
+        bail!("{FILE} is out of date: run `cargo xtask state-diagram` and commit what it writes");
+    }
+    println!("{FILE} is up to date");
+    Ok(())
+}
+
+fn document() -> Result<String> {
+    let mut text = format!("{INTRO}\n```mermaid\n{}```\n\n## Events\n\n", diagram());
+    text.push_str("| event | from | to | what happened |\n|---|---|---|---|\n");
+    for edge in EDGES {
+        let event = edge.event.as_str();
+        let meaning =
+            meaning(edge.event).with_context(|| format!("the event `{event}` has no description"))?;
+        let from = edge.from.map_or("(new)", Status::as_str);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{event}` | {from} | {} | {meaning} |", edge.to);
+    }
+    Ok(text)
+}
+
+/// What an event says to an operator who reads it in a metric.
+fn meaning(event: Event) -> Option<&'static str> {
+    Some(match event {
+        Event::Accept => "The message was stored for the handler, in one commit with the message itself.",
+        Event::Claim => "A worker leased the entry, under a token greater than every one before it.",
+        Event::Done => "The handler did its work.",
+        Event::Fail => {
+            "The handler failed, panicked or ran out of time; it is tried again after a growing wait."
+        }
+        Event::Exhaust => "The handler failed, and no attempt is left.",
+        Event::Reject => {
+            "The handler said that no retry will help, or the payload did not decode within its grace. No attempt is \
+             counted."
+        }
+        Event::Defer => {
+            "The payload does not decode yet; a newer build may know its format. No attempt is counted."
+        }
+        Event::Snooze => "The handler asked to be called later. No attempt is counted.",
+        Event::Release => "The worker gave the entry back, as at shutdown. No attempt is counted.",
+        Event::Dismiss => "The handler said that the message is not worth handling.",
+        Event::Crash => "The lease ran out under the worker; the entry is claimed alone from now on.",
+        Event::CrashOut => "The lease ran out under the worker once too often.",
+        Event::Retry => "An operator gave the entry another round, with its attempts and crashes forgotten.",
+        Event::Discard => "An operator gave the entry up.",
+        Event::Replay => "An operator runs a finished entry again, as a new generation.",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_file_is_up_to_date() {
+        check(&crate::workspace::root()).unwrap();
+    }
+
+    #[test]
+    fn every_arrow_has_its_row() {
+        let document = document().unwrap();
+        assert_eq!(document.lines().filter(|line| line.starts_with("| `")).count(), EDGES.len());
+    }
+}

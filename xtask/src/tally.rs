@@ -1,0 +1,83 @@
+//! Adds up what `cargo test` reports, while its output streams by.
+
+use std::fmt;
+
+/// The sum of all `test result:` lines seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) suites: u64,
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+    /// The line that has no end yet.
+    line: Vec<u8>,
+}
+
+impl Tally {
+    /// Takes the next piece of output; lines may be split anywhere.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte == b'\n' {
+                let line = std::mem::take(&mut self.line);
+                self.line(&String::from_utf8_lossy(&line));
+            } else {
+                self.line.push(byte);
+            }
+        }
+    }
+
+    /// Such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`.
+    fn line(&mut self, line: &str) {
+        let Some(result) = line.trim().strip_prefix("test result: ") else { return };
+        self.suites += 1;
+        let counts = result.split_once(". ").map_or("", |(_, counts)| counts);
+        for part in counts.split("; ") {
+            let Some((count, what)) = part.split_once(' ') else { continue };
+            let count = count.parse().unwrap_or(0);
+            match what {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.ignored += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+running 2 tests
+test a ... ok
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+test result: FAILED. 3 passed; 1 failed; 4 ignored; 0 measured; 5 filtered out; finished in 1.20s
+";
+
+    #[test]
+    fn adds_up_wherever_the_output_is_cut() {
+        for size in [1, 7, OUTPUT.len()] {
+            let mut tally = Tally::default();
+            for piece in OUTPUT.as_bytes().chunks(size) {
+                tally.feed(piece);
+            }
+            assert_eq!(tally.to_string(), "5 passed, 1 failed");
+            assert_eq!((tally.suites, tally.ignored), (2, 4));
+        }
+    }
+
+    #[test]
+    fn text_that_only_mentions_a_result_is_not_one() {
+        let mut tally = Tally::default();
+        tally.feed(b"the line `test result: ok. 9 passed; 0 failed` is parsed\n");
+        assert_eq!(tally.suites, 0);
+    }
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask test`: every check a change must pass, in one list.
+//!
+//! A check that needs something running puts its guard into [`Checks`] in a step of its own before; guards are
+//! dropped when the run ends, however it ends.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use crate::{deny, hygiene, msrv, run, toolchain};
+
+/// What can be asked of `cargo xtask test`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// Also check the dependencies for known vulnerabilities; fetches the advisory database
+    #[arg(long)]
+    advisories: bool,
+}
+
+/// What the steps share.
+struct Checks {
+    workspace: Workspace,
+    options: Options,
+    tally: Tally,
+}
+
+struct Step {
+    name: &'static str,
+    run: fn(&mut Checks) -> Result<()>,
+}
+
+/// Cheap and telling first; the one that may have to build its tool last.
+const STEPS: &[Step] = &[
+    Step { name: "tools", run: |checks| toolchain::ensure(&checks.workspace.root) },
+    Step { name: "format", run: format },
+    Step { name: "clippy", run: clippy },
+    Step { name: "documentation", run: documentation },
+    Step { name: "oldest compiler", run: |checks| msrv::check(&checks.workspace) },
+    Step { name: "tests", run: tests },
+    Step { name: "hygiene", run: |checks| hygiene::check(&checks.workspace) },
+    Step { name: "dependencies", run: |checks| deny::check(&checks.workspace, checks.options.advisories) },
+];
+
+/// Runs every step, and stops at the first that fails.
+pub(crate) fn test(workspace: Workspace, options: Options) -> Result<()> {
+    let mut checks = Checks { workspace, options, tally: Tally::default() };
+    let mut times = Vec::new();
+    for (index, step) in STEPS.iter().enumerate() {
+        println!("\n=== {}/{} {}", index + 1, STEPS.len(), step.name);
+        let start = Instant::now();
+        let result = (step.run)(&mut checks);
+        let time = start.elapsed();
+        if let Err(error) = result {
+            print_times(&times);
+            println!("{}  {}  FAILED", seconds(time), step.name);
+            if checks.tally.suites > 0 {
+                println!("{}", checks.tally);
+            }
+            return Err(error.context(format!("step {}/{} ({}) failed", index + 1, STEPS.len(), step.name)));
+        }
+        println!("--- {} passed in {}", step.name, seconds(time).trim_start());
+        times.push((step.name, time));
+    }
+    print_times(&times);
+    println!("\n{}", checks.tally);
+    println!("all checks passed");
+    Ok(())
+}
+
+fn print_times(times: &[(&str, Duration)]) {
+    println!();
+    for (name, time) in times {
+        println!("{}  {name}", seconds(*time));
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:>7.1} s", time.as_secs_f64())
+}
+
+fn format(checks: &mut Checks) -> Result<()> {
+    run::check(run::cargo(&checks.workspace.root).args(["fmt", "--all", "--check"]))
+        .context("`cargo fmt --all` mends this")
+}
+
+fn clippy(checks: &mut Checks) -> Result<()> {
+    let mut clippy = run::cargo(&checks.workspace.root);
+    clippy.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
+    // Named, so that it stays on whatever a lint table says: no other step sees which parts of the standard library
+    // are newer than the oldest compiler.
+    clippy.args(["-D", "clippy::incompatible_msrv"]);
+    run::check(&mut clippy)
+}
+
+fn documentation(checks: &mut Checks) -> Result<()> {
+    let mut doc = run::cargo(&checks.workspace.root);
+    run::check(doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]))
+}
+
+fn tests(checks: &mut Checks) -> Result<()> {
+    let mut test = run::cargo(&checks.workspace.root);
+    // One run shows every failure, not only those of the first program that has any.
+    test.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    run::check_counting(&mut test, &mut checks.tally, &mut io::stdout())?;
+    let Tally { suites, passed, failed, ignored, .. } = checks.tally;
+    if passed == 0 || failed > 0 {
+        bail!("cargo test succeeded, but its output says: {}", checks.tally);
+    }
+    if ignored > 0 {
+        bail!(
+            "{ignored} tests were ignored (`ignore` on a documentation example, too): a test runs or is deleted"
+        );
+    }
+    println!("{suites} suites: {}", checks.tally);
+    Ok(())
+}
