@@ -13,7 +13,8 @@ async fn book(message: Message, cx: &mut Context<Sqlite>) -> Result<(), BoxError
 async fn main() -> Result<(), BoxError> {
     Connection::open("shop.db")?.execute_batch("CREATE TABLE IF NOT EXISTS booking (message TEXT)")?;
     let store = Sqlite::open("shop.db")?;
-    let inbox = Inbox::builder("bookings", store).on("seat.booked", handler("book-seat", book).inline()).build()?;
+    let inbox =
+        Inbox::builder("bookings", store).on("seat.booked", handler("book-seat", book).inline()).build()?;
 
     for delivery in 1..=3 {
         // Mark, handler and commit in one transaction, while the delivery is held: Done, then Duplicate.

@@ -16,6 +16,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         tx.commit()?; // the charge and its mark: both, or neither
     }
-    println!("charged {} time(s)", shop.query_row("SELECT count(*) FROM charge", [], |row| row.get::<_, i64>(0))?);
+    println!(
+        "charged {} time(s)",
+        shop.query_row("SELECT count(*) FROM charge", [], |row| row.get::<_, i64>(0))?
+    );
     Ok(())
 }

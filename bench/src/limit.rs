@@ -34,7 +34,8 @@ impl File {
             let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             {
                 let mut proof = tx.prepare_cached("INSERT INTO proof VALUES (?1, ?2)")?;
-                let mut message = tx.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+                let mut message =
+                    tx.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
                 let mut entry = tx.prepare_cached("INSERT INTO entry VALUES (1, ?1, ?2, 0, 0, 0, 0)")?;
                 for number in first..count.min(first + BATCH) {
                     let seq = i64::try_from(number)?;
@@ -46,7 +47,16 @@ impl File {
                     if self.dedupe {
                         proof.execute(params![key, seq])?;
                     }
-                    message.execute(params![seq, key, print, now, "bench", id.as_bytes(), "bench", payload.as_bytes()])?;
+                    message.execute(params![
+                        seq,
+                        key,
+                        print,
+                        now,
+                        "bench",
+                        id.as_bytes(),
+                        "bench",
+                        payload.as_bytes()
+                    ])?;
                     entry.execute(params![now, seq])?;
                 }
             }
@@ -70,7 +80,9 @@ impl File {
                 rows.collect::<oncebox_sqlite::rusqlite::Result<_>>()?
             };
             {
-                let mut lease = tx.prepare_cached("UPDATE entry SET lease = ?3 WHERE handler = 1 AND due = ?1 AND seq = ?2")?;
+                let mut lease = tx.prepare_cached(
+                    "UPDATE entry SET lease = ?3 WHERE handler = 1 AND due = ?1 AND seq = ?2",
+                )?;
                 for (due, seq, _) in &claimed {
                     lease.execute(params![due, seq, 1_900_000_000_000_i64])?;
                 }
@@ -78,7 +90,8 @@ impl File {
             tx.commit()?;
             let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             {
-                let mut delete = tx.prepare_cached("DELETE FROM entry WHERE handler = 1 AND due = ?1 AND seq = ?2")?;
+                let mut delete =
+                    tx.prepare_cached("DELETE FROM entry WHERE handler = 1 AND due = ?1 AND seq = ?2")?;
                 for (due, seq, _) in &claimed {
                     delete.execute(params![due, seq])?;
                 }

@@ -107,8 +107,13 @@ async fn growth(args: &Args, small: &Small) -> Result<()> {
 }
 
 fn show(args: &Args, row: String, ours: f64, limit: f64) -> Result<()> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive and far below 2^64")]
-    let row = Row { row, ours: ours as u64, limit: limit as u64, ratio: (ours / limit * 100.0).round() / 100.0 };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "rates are positive and far below 2^64"
+    )]
+    let row =
+        Row { row, ours: ours as u64, limit: limit as u64, ratio: (ours / limit * 100.0).round() / 100.0 };
     if args.json {
         println!("{}", serde_json::to_string(&row)?);
     } else {

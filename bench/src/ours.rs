@@ -96,5 +96,6 @@ impl File {
 }
 
 fn message(number: usize, payload: &Bytes) -> Message {
-    Message::new(format!("0192f7a0-0000-7000-8000-{number:012}"), "bench", payload.clone()).with_source("bench")
+    Message::new(format!("0192f7a0-0000-7000-8000-{number:012}"), "bench", payload.clone())
+        .with_source("bench")
 }

@@ -132,13 +132,17 @@ impl Config {
         if self.lease < Self::MIN_LEASE {
             return refuse("`lease` is under 300 ms: it would run out during an ordinary pause");
         }
-        for (name, value) in [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)] {
+        for (name, value) in
+            [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)]
+        {
             if value.is_zero() {
                 return refuse(&format!("`{name}` is 0: it would spin"));
             }
         }
         if self.retention.is_some_and(|window| window < self.lease) {
-            return refuse("`retention` is shorter than `lease`: a key could be forgotten while its message still runs");
+            return refuse(
+                "`retention` is shorter than `lease`: a key could be forgotten while its message still runs",
+            );
         }
         if self.limits.id == 0 || self.limits.text == 0 || self.limits.payload == 0 {
             return refuse("a limit is 0: nothing could be accepted");

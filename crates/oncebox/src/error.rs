@@ -78,7 +78,9 @@ impl ErrorKind {
             Self::Unavailable => "try again; do not acknowledge the delivery",
             Self::Full => "make room, then try again; do not acknowledge the delivery",
             Self::ReadOnly => "check the file's permissions, or connect to the primary",
-            Self::CommitUnknown => "do the same call again: what was stored is recognised; do not acknowledge before it answers",
+            Self::CommitUnknown => {
+                "do the same call again: what was stored is recognised; do not acknowledge before it answers"
+            }
             Self::SchemaTooNew => "use the newer build that made this schema",
             Self::SchemaOutdated => "run the migrations first",
             Self::Corrupt => "stop, keep a copy, and check the store",

@@ -63,7 +63,8 @@ impl<S: Store> Shared<S> {
 
     /// Tells the dispatcher of this process what it can soon claim.
     fn announce(&self, accepted: &Accepted, message: &NewMessage) {
-        if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty() {
+        if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
+        {
             if message.delay.is_zero() {
                 self.nudge.now();
             } else {
@@ -91,7 +92,14 @@ impl<S: Store> Clone for Inbox<S> {
 impl<S: Store> Inbox<S> {
     /// Begins an inbox named `name` over `store`.
     pub fn builder(name: impl Into<String>, store: S) -> Builder<S> {
-        Builder { name: name.into(), store, config: Config::default(), clock: None, data: Data::default(), registrations: Vec::new() }
+        Builder {
+            name: name.into(),
+            store,
+            config: Config::default(),
+            clock: None,
+            data: Data::default(),
+            registrations: Vec::new(),
+        }
     }
 
     /// The inbox's name.
@@ -117,9 +125,14 @@ impl<S: Store> Inbox<S> {
 
     /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
     /// the store concerns all of them.
-    pub async fn accept_batch(&self, messages: impl IntoIterator<Item = Message>) -> Result<Vec<Result<Accepted>>> {
-        let prepared: Vec<Result<NewMessage>> =
-            messages.into_iter().map(|message| self.shared.prepare(&Arc::new(message), Duration::ZERO)).collect();
+    pub async fn accept_batch(
+        &self,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<Vec<Result<Accepted>>> {
+        let prepared: Vec<Result<NewMessage>> = messages
+            .into_iter()
+            .map(|message| self.shared.prepare(&Arc::new(message), Duration::ZERO))
+            .collect();
         let batch: Vec<NewMessage> = prepared.iter().flatten().cloned().collect();
         let accepted = if batch.is_empty() { Vec::new() } else { self.shared.store.accept(&batch).await? };
         if accepted.len() != batch.len() {
@@ -332,7 +345,10 @@ impl<S: Store> Builder<S> {
 
 impl<S: Store> std::fmt::Debug for Builder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("name", &self.name).field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }
 

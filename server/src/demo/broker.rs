@@ -22,13 +22,20 @@ pub(crate) struct Broker {
 impl Broker {
     /// Every order as often as asked, in an order that the seed chooses.
     pub(crate) fn new(args: &Args, rng: &mut fastrand::Rng) -> Self {
-        let mut orders: Vec<u32> =
-            (0..args.messages).flat_map(|order| std::iter::repeat_n(order, args.duplicates as usize + 1)).collect();
+        let mut orders: Vec<u32> = (0..args.messages)
+            .flat_map(|order| std::iter::repeat_n(order, args.duplicates as usize + 1))
+            .collect();
         rng.shuffle(&mut orders);
         let waiting: VecDeque<Handed> =
             (0..).zip(orders).map(|(delivery, order)| Handed { delivery, order }).collect();
         let next_delivery = waiting.len() as u64;
-        Self { waiting, out: vec![HashMap::new(); args.workers as usize], next_delivery, deliveries: 0, acked: 0 }
+        Self {
+            waiting,
+            out: vec![HashMap::new(); args.workers as usize],
+            next_delivery,
+            deliveries: 0,
+            acked: 0,
+        }
     }
 
     /// The next delivery for a worker, if it may have one.

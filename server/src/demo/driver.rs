@@ -41,7 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let sound = report.is_sound();
     match kept {
         // What went wrong must stay where it can be looked at.
-        Some(temporary) if !sound => eprintln!("The file is kept: {}", shop::file(&temporary.keep()).display()),
+        Some(temporary) if !sound => {
+            eprintln!("The file is kept: {}", shop::file(&temporary.keep()).display())
+        }
         Some(_) => {}
         None => eprintln!("The file is kept: {}", shop::file(&dir).display()),
     }
@@ -51,13 +53,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn directory(args: &Args) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
     match &args.keep {
         None => {
-            let temporary = tempfile::Builder::new().prefix("oncebox-demo-").tempdir().context("no place for the demo's file")?;
+            let temporary = tempfile::Builder::new()
+                .prefix("oncebox-demo-")
+                .tempdir()
+                .context("no place for the demo's file")?;
             Ok((temporary.path().to_owned(), Some(temporary)))
         }
         Some(dir) => {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
             if shop::file(dir).exists() {
-                bail!("{} exists: the demo needs a fresh file; choose another directory", shop::file(dir).display());
+                bail!(
+                    "{} exists: the demo needs a fresh file; choose another directory",
+                    shop::file(dir).display()
+                );
             }
             Ok((dir.clone(), None))
         }
@@ -94,7 +102,17 @@ impl<'a> Demo<'a> {
     fn new(args: &'a Args, dir: &'a Path, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let broker = Broker::new(args, &mut rng);
-        Self { args, dir, seed, rng, broker, workers: Vec::new(), lives: 0, events: channel(), seen: Seen::default() }
+        Self {
+            args,
+            dir,
+            seed,
+            rng,
+            broker,
+            workers: Vec::new(),
+            lives: 0,
+            events: channel(),
+            seen: Seen::default(),
+        }
     }
 
     /// Delivers until everything is acknowledged and shipped, or nothing moves any more.
@@ -126,7 +144,9 @@ impl<'a> Demo<'a> {
                 (shipped, moved) = (shipments.effects, Instant::now());
             }
             // Kills are spread over the progress, not over time: a fast machine sees as many as a slow one.
-            if shipments.orders >= next_kill * u64::from(self.args.messages) / (KILLS + 1) && next_kill <= KILLS {
+            if shipments.orders >= next_kill * u64::from(self.args.messages) / (KILLS + 1)
+                && next_kill <= KILLS
+            {
                 next_kill += 1;
                 self.kill();
             }

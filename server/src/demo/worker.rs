@@ -44,7 +44,11 @@ struct OrderPlaced {
 pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
     // A panic is part of the show; its report is not.
     std::panic::set_hook(Box::new(|_| {}));
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(serve(args.clone()))
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(serve(args.clone()))
 }
 
 async fn serve(args: WorkerArgs) -> Result<()> {
@@ -72,7 +76,8 @@ async fn serve(args: WorkerArgs) -> Result<()> {
 /// Stores a delivery, and only then acknowledges it. While the file is locked it is held, not given back.
 async fn take(inbox: &Inbox<Sqlite>, handed: Handed, say: &mpsc::UnboundedSender<Said>) {
     let payload = serde_json::json!({ "order": handed.order }).to_string();
-    let message = Message::new(format!("order-{}", handed.order), "order.placed", payload).with_source("demo");
+    let message =
+        Message::new(format!("order-{}", handed.order), "order.placed", payload).with_source("demo");
     loop {
         match inbox.accept(message.clone()).await {
             Ok(accepted) => {
@@ -162,6 +167,10 @@ impl Fate {
 
     /// Whether the order has not killed a worker yet; remembered in a file, because the worker cannot.
     fn first_death(&self, order: u32) -> bool {
-        std::fs::OpenOptions::new().write(true).create_new(true).open(self.args.dir.join(format!("died-{order}"))).is_ok()
+        std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(self.args.dir.join(format!("died-{order}")))
+            .is_ok()
     }
 }

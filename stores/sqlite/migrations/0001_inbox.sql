@@ -82,6 +82,8 @@ CREATE TABLE oncebox_running (
     seq INTEGER NOT NULL,
     handler INTEGER NOT NULL,
     token INTEGER NOT NULL CHECK (token > 0),
+    -- When it was due: claims are handed out in this order.
+    due INTEGER NOT NULL,
     claimed_at INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
     attempts INTEGER NOT NULL,

@@ -103,7 +103,13 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
 }
 
 /// Adds an entry. Most messages ask for no order; theirs is the short way.
-fn insert_entry(work: &mut Work<'_>, handler: i64, seq: i64, order: Option<OrderKey>, due: Timestamp) -> Result<()> {
+fn insert_entry(
+    work: &mut Work<'_>,
+    handler: i64,
+    seq: i64,
+    order: Option<OrderKey>,
+    due: Timestamp,
+) -> Result<()> {
     *work.wake = true;
     if order.is_some() {
         Pending::fresh(handler, seq, due, order).insert(work.connection)?;

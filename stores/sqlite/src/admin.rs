@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Status, operate as decide};
-use oncebox::store::{AsideReason, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq};
+use oncebox::store::{
+    AsideReason, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -37,11 +39,19 @@ pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -
                 None => status_of(&row.get::<_, String>(1).map_err(store_error)?)?,
             };
             let count: i64 = row.get(row.as_ref().column_count() - 1).map_err(store_error)?;
-            counts.entries.push(HandlerCount { handler: handler.key.clone(), status, count: count.unsigned_abs() });
+            counts.entries.push(HandlerCount {
+                handler: handler.key.clone(),
+                status,
+                count: count.unsigned_abs(),
+            });
         }
     }
     let total = |sql| -> Result<u64> {
-        let count: i64 = connection.prepare_cached(sql).map_err(store_error)?.query_row([inbox.id], |row| row.get(0)).map_err(store_error)?;
+        let count: i64 = connection
+            .prepare_cached(sql)
+            .map_err(store_error)?
+            .query_row([inbox.id], |row| row.get(0))
+            .map_err(store_error)?;
         Ok(count.unsigned_abs())
     };
     counts.messages = total(include_str!("../sql/admin/count_messages.sql"))?;
@@ -58,12 +68,14 @@ fn status_of(word: &str) -> Result<Status> {
 pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> Result<Page> {
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
     let finished = matches!(filter.status, Status::Completed | Status::Discarded);
-    let mut statement = connection.prepare_cached(match filter.status {
-        Status::Pending => include_str!("../sql/admin/list_pending.sql"),
-        Status::Running => include_str!("../sql/admin/list_running.sql"),
-        Status::Poisoned => include_str!("../sql/admin/list_poisoned.sql"),
-        Status::Completed | Status::Discarded => include_str!("../sql/admin/list_finished.sql"),
-    }).map_err(store_error)?;
+    let mut statement = connection
+        .prepare_cached(match filter.status {
+            Status::Pending => include_str!("../sql/admin/list_pending.sql"),
+            Status::Running => include_str!("../sql/admin/list_running.sql"),
+            Status::Poisoned => include_str!("../sql/admin/list_poisoned.sql"),
+            Status::Completed | Status::Discarded => include_str!("../sql/admin/list_finished.sql"),
+        })
+        .map_err(store_error)?;
     let handler = filter.handler.as_ref().map(HandlerKey::as_str);
     let (after_seq, after_key) = filter.after.as_ref().map_or((0, ""), |(seq, key)| (seq.0, key.as_str()));
     // One more than asked tells whether there is another page.
@@ -102,7 +114,8 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         let word: String = row.get(0).map_err(store_error)?;
-        let reason = if word == AsideReason::Stale.as_str() { AsideReason::Stale } else { AsideReason::Conflict };
+        let reason =
+            if word == AsideReason::Stale.as_str() { AsideReason::Stale } else { AsideReason::Conflict };
         let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
         view.kept_aside.push(KeptAside { reason, received_at, message: row::message(row, 2)? });
     }
@@ -127,7 +140,9 @@ pub(crate) fn operate(
     handler: &HandlerKey,
     operation: Operation,
 ) -> Result<EntryView> {
-    let missing = || Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"));
+    let missing = || {
+        Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
+    };
     let view = show(work, inbox, key)?.ok_or_else(missing)?;
     let (seq, _, message) = view.stored.ok_or_else(missing)?;
     // The latest generation is the one that can still be acted on.
@@ -203,7 +218,12 @@ fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn set_paused(work: &mut Work<'_>, inbox: &InboxName, handler: &HandlerKey, paused: bool) -> Result<()> {
+pub(crate) fn set_paused(
+    work: &mut Work<'_>,
+    inbox: &InboxName,
+    handler: &HandlerKey,
+    paused: bool,
+) -> Result<()> {
     let inbox = work.names.inbox(work.connection, inbox)?;
     let handler = work.names.handler(work.connection, inbox.id, handler)?;
     work.names.set_paused(work.connection, handler, paused)?;

@@ -1,8 +1,8 @@
 //! Claim and rescue: lease entries to a worker.
 
+use oncebox::Result;
 use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token};
 use oncebox::time::Timestamp;
-use oncebox::Result;
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::error::store_error;
@@ -21,12 +21,19 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
     for want in &params.wants {
         let mut handlers = work.names.route(inbox.id, &want.route);
         handlers.retain(|handler| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused));
-        for (handler, limit) in shares(work, &handlers, want.limit)? {
-            let take = Take { claim_id: params.claim_id, token, lease_until, handler };
-            match params.mode {
-                ClaimMode::Healthy => taken += take_healthy(work, &take, limit)?,
-                ClaimMode::Suspect if taken == 0 => taken += take_suspect(work, &take)?,
-                ClaimMode::Suspect => {}
+        let take = |handler| Take { claim_id: params.claim_id, token, lease_until, handler };
+        match params.mode {
+            ClaimMode::Healthy => {
+                for (handler, limit) in shares(work, &handlers, want.limit)? {
+                    taken += take_healthy(work, &take(handler), limit)?;
+                }
+            }
+            ClaimMode::Suspect => {
+                for handler in handlers {
+                    if taken == 0 && want.limit > 0 {
+                        taken += take_suspect(work, &take(handler))?;
+                    }
+                }
             }
         }
     }
@@ -43,7 +50,9 @@ fn shares(work: &Work<'_>, handlers: &[i64], limit: usize) -> Result<Vec<(i64, u
     for handler in handlers {
         let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = peek
-            .query_map(params![handler, work.now.as_millis(), wanted], |row| Ok((row.get(0)?, row.get(1)?, *handler)))
+            .query_map(params![handler, work.now.as_millis(), wanted], |row| {
+                Ok((row.get(0)?, row.get(1)?, *handler))
+            })
             .map_err(store_error)?;
         due.extend(rows.collect::<rusqlite::Result<Vec<_>>>().map_err(store_error)?);
     }
@@ -79,7 +88,9 @@ fn take_healthy(work: &Work<'_>, take: &Take, limit: usize) -> Result<usize> {
     }
     let last: (i64, i64) = work
         .statement(include_str!("../sql/claim/last.sql"))?
-        .query_row(params![take.handler, now, i64::try_from(taken - 1).unwrap_or(i64::MAX)], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row(params![take.handler, now, i64::try_from(taken - 1).unwrap_or(i64::MAX)], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
         .map_err(store_error)?;
     work.statement(include_str!("../sql/claim/remove.sql"))?
         .execute(params![take.handler, last.0, last.1])
@@ -121,21 +132,24 @@ fn held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
                 inbox: inbox.clone(),
                 seq: Seq(row.get(0)?),
                 handler: handler.key.clone(),
-                key: row::key(row, 8)?,
+                key: row::key(row, 9)?,
                 token: Token(row.get(2)?),
                 claim_id,
                 attempts: row.get(4)?,
                 crashes: row.get(5)?,
                 generation: row.get(6)?,
                 ordered: row.get(7)?,
-                received_at: Timestamp::from_millis(row.get(9)?),
+                received_at: Timestamp::from_millis(row.get(10)?),
                 claimed_at: Timestamp::from_millis(row.get(3)?),
             })
         };
         let claim = read().map_err(store_error)?;
-        held.push(Claimed { claim, message: row::message(row, 10)? });
+        let due: i64 = row.get(8).map_err(store_error)?;
+        held.push((due, Claimed { claim, message: row::message(row, 11)? }));
     }
-    Ok(held)
+    // The rows come by sequence; a retry is younger than its sequence says.
+    held.sort_by_key(|(due, claimed)| (*due, claimed.claim.seq));
+    Ok(held.into_iter().map(|(_, claimed)| claimed).collect())
 }
 
 pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {
@@ -144,13 +158,15 @@ pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<C
         return Ok(held);
     }
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
-    let handlers: Vec<i64> = params.routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
+    let handlers: Vec<i64> =
+        params.routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
     let expired: Vec<([u8; 16], i64, i64, i64)> = {
         let mut statement = work.statement(include_str!("../sql/rescue/expired.sql"))?;
         let rows = statement
             .query_map([work.now.as_millis()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
             .map_err(store_error)?;
-        let known = rows.filter(|row| row.as_ref().map_or(true, |(_, _, handler, _)| handlers.contains(handler)));
+        let known =
+            rows.filter(|row| row.as_ref().map_or(true, |(_, _, handler, _)| handlers.contains(handler)));
         known.take(params.limit).collect::<rusqlite::Result<_>>().map_err(store_error)?
     };
     if expired.is_empty() {

@@ -45,7 +45,8 @@ impl Opener {
         } else {
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
         };
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(|error| self.cannot_open(error))?;
+        let connection =
+            Connection::open_with_flags(&self.path, flags).map_err(|error| self.cannot_open(error))?;
         self.configure(&connection).map_err(|error| self.cannot_open(error))?;
         Ok(connection)
     }
@@ -54,27 +55,41 @@ impl Opener {
         connection.busy_timeout(self.busy_timeout)?;
         connection.set_prepared_statement_cache_capacity(64);
         if !self.read_only {
-            let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+            let mode: String =
+                connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
             if !mode.eq_ignore_ascii_case("wal") {
                 // A file system without shared memory, or a database that must not be changed.
-                return Err(rusqlite::Error::InvalidParameterName(format!("journal mode is {mode}, not wal")));
+                return Err(rusqlite::Error::InvalidParameterName(format!(
+                    "journal mode is {mode}, not wal"
+                )));
             }
         }
-        connection.pragma_update(None, "synchronous", match self.synchronous {
-            Synchronous::Full => "full",
-            Synchronous::Normal => "normal",
-        })?;
+        connection.pragma_update(
+            None,
+            "synchronous",
+            match self.synchronous {
+                Synchronous::Full => "full",
+                Synchronous::Normal => "normal",
+            },
+        )?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.pragma_update(None, "cache_size", format!("-{CACHE_KIB}"))?;
         if let Some(bytes) = self.max_bytes {
-            let page_size: u64 = connection.pragma_query_value(None, "page_size", |row| row.get(0).map(i64::unsigned_abs))?;
-            connection.pragma_update_and_check(None, "max_page_count", (bytes / page_size.max(1)).max(1).to_string(), |_| Ok(()))?;
+            let page_size: u64 =
+                connection.pragma_query_value(None, "page_size", |row| row.get(0).map(i64::unsigned_abs))?;
+            connection.pragma_update_and_check(
+                None,
+                "max_page_count",
+                (bytes / page_size.max(1)).max(1).to_string(),
+                |_| Ok(()),
+            )?;
         }
         Ok(())
     }
 
     fn cannot_open(&self, error: rusqlite::Error) -> Error {
         let cause = store_error(error);
-        Error::new(cause.kind(), format!("cannot open {}: {}", self.path.display(), cause.what())).caused_by(cause)
+        Error::new(cause.kind(), format!("cannot open {}: {}", self.path.display(), cause.what()))
+            .caused_by(cause)
     }
 }

@@ -14,11 +14,15 @@ pub(crate) fn store_error(error: rusqlite::Error) -> Error {
             (ErrorKind::ReadOnly, "the SQLite file cannot be written")
         }
         Some(ffi::ErrorCode::CannotOpen) => (ErrorKind::Unavailable, "the SQLite file cannot be opened"),
-        Some(ffi::ErrorCode::SystemIoFailure) => (ErrorKind::Unavailable, "reading or writing the SQLite file failed"),
+        Some(ffi::ErrorCode::SystemIoFailure) => {
+            (ErrorKind::Unavailable, "reading or writing the SQLite file failed")
+        }
         Some(ffi::ErrorCode::NotADatabase | ffi::ErrorCode::DatabaseCorrupt) => {
             (ErrorKind::Corrupt, "the file is not a sound SQLite database")
         }
-        Some(ffi::ErrorCode::ConstraintViolation) => (ErrorKind::Corrupt, "the stored rows contradict one another"),
+        Some(ffi::ErrorCode::ConstraintViolation) => {
+            (ErrorKind::Corrupt, "the stored rows contradict one another")
+        }
         _ => (ErrorKind::Unavailable, "SQLite refused a statement"),
     };
     Error::new(kind, what).caused_by(error)

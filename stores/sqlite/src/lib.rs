@@ -41,9 +41,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, Migrate,
-    Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept,
-    Transactional, Wakeup, Wakeups,
+    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
+    MessageView, Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled,
+    Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
@@ -86,7 +86,10 @@ pub struct Options {
 
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options").field("opener", &self.opener).field("migrate", &self.migrate).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("opener", &self.opener)
+            .field("migrate", &self.migrate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,7 +140,8 @@ impl Options {
         }
         migrate::check(&connection)?;
         let (gate, wake) = (Gate::new(), watch::Sender::new(0));
-        let writer = Writer::start(self.opener.clone(), connection, Arc::clone(&clock), gate.clone(), wake.clone())?;
+        let writer =
+            Writer::start(self.opener.clone(), connection, Arc::clone(&clock), gate.clone(), wake.clone())?;
         let inner = Inner {
             opener: self.opener,
             clock,
@@ -197,7 +201,13 @@ impl Sqlite {
     /// assert_eq!(shop.query_row("SELECT count(*) FROM charge", [], |row| row.get::<_, i64>(0))?, 1);
     /// # Ok(()) }
     /// ```
-    pub fn once(&self, tx: &rusqlite::Connection, inbox: &InboxName, key: &Key, handler: &str) -> Result<Mark> {
+    pub fn once(
+        &self,
+        tx: &rusqlite::Connection,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &str,
+    ) -> Result<Mark> {
         let handler = HandlerKey::new(handler)?;
         mark::mark(tx, inbox, key, &handler, self.inner.clock.now())
     }

@@ -13,8 +13,9 @@ pub(crate) const MIGRATIONS: &[Migration] =
 
 /// The version of the schema; 0 for none.
 pub(crate) fn current(connection: &Connection) -> Result<u32> {
-    let exists: bool =
-        connection.query_row(include_str!("../sql/writer/schema_table.sql"), [], |row| row.get(0)).map_err(store_error)?;
+    let exists: bool = connection
+        .query_row(include_str!("../sql/writer/schema_table.sql"), [], |row| row.get(0))
+        .map_err(store_error)?;
     if !exists {
         return Ok(0);
     }
@@ -58,8 +59,11 @@ pub(crate) fn apply(connection: &mut Connection, now: Timestamp) -> Result<Vec<M
     tx.execute_batch(include_str!("../sql/writer/schema_create.sql")).map_err(store_error)?;
     for step in &missing {
         tx.execute_batch(step.sql).map_err(store_error)?;
-        tx.execute(include_str!("../sql/writer/schema_add.sql"), params![step.version, step.name, now.as_millis()])
-            .map_err(store_error)?;
+        tx.execute(
+            include_str!("../sql/writer/schema_add.sql"),
+            params![step.version, step.name, now.as_millis()],
+        )
+        .map_err(store_error)?;
     }
     tx.commit().map_err(crate::error::commit_error)?;
     Ok(missing)

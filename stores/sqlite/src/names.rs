@@ -41,7 +41,8 @@ impl Names {
             .map_err(store_error)?;
         for row in rows {
             let (id, name, watermark) = row.map_err(store_error)?;
-            names.add_inbox(InboxName::new(name)?, Inbox { id, watermark: Timestamp::from_millis(watermark) });
+            names
+                .add_inbox(InboxName::new(name)?, Inbox { id, watermark: Timestamp::from_millis(watermark) });
         }
         let mut statement = read(include_str!("../sql/writer/handlers.sql"))?;
         let rows = statement
@@ -71,9 +72,11 @@ impl Names {
         }
         let watermark = Timestamp::from_millis(i64::MIN);
         let id = connection
-            .query_row(include_str!("../sql/writer/add_inbox.sql"), params![name.as_str(), watermark.as_millis()], |row| {
-                row.get(0)
-            })
+            .query_row(
+                include_str!("../sql/writer/add_inbox.sql"),
+                params![name.as_str(), watermark.as_millis()],
+                |row| row.get(0),
+            )
             .map_err(store_error)?;
         let inbox = Inbox { id, watermark };
         self.add_inbox(name.clone(), inbox);
@@ -85,11 +88,19 @@ impl Names {
         self.inboxes.get(name).copied()
     }
 
-    pub(crate) fn set_watermark(&mut self, connection: &Connection, name: &InboxName, watermark: Timestamp) -> Result<()> {
+    pub(crate) fn set_watermark(
+        &mut self,
+        connection: &Connection,
+        name: &InboxName,
+        watermark: Timestamp,
+    ) -> Result<()> {
         let Some(inbox) = self.inboxes.get_mut(name) else { return Ok(()) };
         inbox.watermark = inbox.watermark.max(watermark);
         connection
-            .execute(include_str!("../sql/writer/set_watermark.sql"), params![inbox.id, inbox.watermark.as_millis()])
+            .execute(
+                include_str!("../sql/writer/set_watermark.sql"),
+                params![inbox.id, inbox.watermark.as_millis()],
+            )
             .map_err(store_error)?;
         Ok(())
     }
@@ -100,7 +111,9 @@ impl Names {
             return Ok(id);
         }
         let id = connection
-            .query_row(include_str!("../sql/writer/add_handler.sql"), params![inbox, key.as_str()], |row| row.get(0))
+            .query_row(include_str!("../sql/writer/add_handler.sql"), params![inbox, key.as_str()], |row| {
+                row.get(0)
+            })
             .map_err(store_error)?;
         self.add_handler(id, Handler { inbox, key: key.clone(), paused: false });
         Ok(id)
@@ -128,7 +141,9 @@ impl Names {
     }
 
     pub(crate) fn set_paused(&mut self, connection: &Connection, id: i64, paused: bool) -> Result<()> {
-        connection.execute(include_str!("../sql/admin/set_paused.sql"), params![id, paused]).map_err(store_error)?;
+        connection
+            .execute(include_str!("../sql/admin/set_paused.sql"), params![id, paused])
+            .map_err(store_error)?;
         if let Some(handler) = self.handlers.get_mut(&id) {
             handler.paused = paused;
         }

@@ -68,7 +68,9 @@ impl Line<'_> {
     fn move_to(&self, head: &Head, due: i64, not_before: i64) -> Result<()> {
         self.connection
             .prepare_cached(include_str!("../sql/order/move.sql"))
-            .and_then(|mut statement| statement.execute(params![self.handler, head.due, head.seq, due, not_before]))
+            .and_then(|mut statement| {
+                statement.execute(params![self.handler, head.due, head.seq, due, not_before])
+            })
             .map_err(store_error)?;
         Ok(())
     }
@@ -108,6 +110,11 @@ impl Line<'_> {
 /// The order key a stored column holds.
 pub(crate) fn order_key(bytes: Option<Vec<u8>>) -> Result<Option<OrderKey>> {
     bytes
-        .map(|bytes| bytes.try_into().map(OrderKey::from_bytes).map_err(|_| corrupt("a stored order key has a wrong length")))
+        .map(|bytes| {
+            bytes
+                .try_into()
+                .map(OrderKey::from_bytes)
+                .map_err(|_| corrupt("a stored order key has a wrong length"))
+        })
         .transpose()
 }

@@ -59,7 +59,8 @@ impl Tail {
             }
             self.len = self.slices.iter().map(|slice| len(slice)).sum();
         }
-        let mut statement = connection.prepare_cached(include_str!("../sql/proof/tail.sql")).map_err(store_error)?;
+        let mut statement =
+            connection.prepare_cached(include_str!("../sql/proof/tail.sql")).map_err(store_error)?;
         let mut rows = statement.query([self.seen.max(self.merged)]).map_err(store_error)?;
         while let Some(row) = rows.next().map_err(store_error)? {
             let (seq, digest) = (row.get(0).map_err(store_error)?, row.get(1).map_err(store_error)?);
@@ -82,7 +83,8 @@ impl Tail {
         if let Some(seq) = known {
             return Ok(Some(*seq));
         }
-        let mut statement = connection.prepare_cached(include_str!("../sql/proof/find.sql")).map_err(store_error)?;
+        let mut statement =
+            connection.prepare_cached(include_str!("../sql/proof/find.sql")).map_err(store_error)?;
         statement.query_row([&digest[..]], |row| row.get(0)).optional().map_err(store_error)
     }
 
@@ -118,11 +120,15 @@ impl Tail {
     fn merge_slice(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
         let slice = usize::try_from(counters.pass_slice).unwrap_or(0);
         let upto = counters.pass_upto;
-        let mut digests: Vec<(&[u8; 32], i64)> =
-            self.slices[slice].iter().filter(|(_, seq)| **seq <= upto).map(|(digest, seq)| (digest, *seq)).collect();
+        let mut digests: Vec<(&[u8; 32], i64)> = self.slices[slice]
+            .iter()
+            .filter(|(_, seq)| **seq <= upto)
+            .map(|(digest, seq)| (digest, *seq))
+            .collect();
         digests.sort_unstable();
         {
-            let mut merge = connection.prepare_cached(include_str!("../sql/proof/merge.sql")).map_err(store_error)?;
+            let mut merge =
+                connection.prepare_cached(include_str!("../sql/proof/merge.sql")).map_err(store_error)?;
             for (digest, seq) in &digests {
                 merge.execute(params![&digest[..], seq]).map_err(store_error)?;
             }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use oncebox::state::{ErrorText, PoisonReason, Status};
 use oncebox::store::{EntryView, Seq};
 use oncebox::time::Timestamp;
-use oncebox::{Headers, HandlerKey, Key, Message, Result};
+use oncebox::{HandlerKey, Headers, Key, Message, Result};
 use rusqlite::Row;
 
 use crate::error::{corrupt, store_error};
@@ -17,7 +17,9 @@ pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
         let bytes = |column: usize| -> rusqlite::Result<Bytes> {
             Ok(Bytes::copy_from_slice(row.get_ref(first + column)?.as_blob()?))
         };
-        let text = |column: usize| -> rusqlite::Result<Box<str>> { Ok(row.get_ref(first + column)?.as_str()?.into()) };
+        let text = |column: usize| -> rusqlite::Result<Box<str>> {
+            Ok(row.get_ref(first + column)?.as_str()?.into())
+        };
         let mut message = Message::new(bytes(2)?, text(3)?, bytes(6)?).with_source(text(1)?);
         if let Some(time) = row.get::<_, Option<i64>>(first)? {
             message = message.with_time(Timestamp::from_millis(time));
@@ -42,8 +44,7 @@ pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey) -> Result<EntryView> {
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
     let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;
     let read = || -> rusqlite::Result<EntryView> {
-        let mut view =
-            EntryView::new(Seq(row.get(0)?), handler, status, Timestamp::from_millis(row.get(6)?));
+        let mut view = EntryView::new(Seq(row.get(0)?), handler, status, Timestamp::from_millis(row.get(6)?));
         view.attempts = row.get(3)?;
         view.crashes = row.get(4)?;
         view.generation = row.get(5)?;

@@ -40,7 +40,13 @@ pub(crate) fn renew(work: &mut Work<'_>, params: &RenewParams) -> Result<Vec<Ren
         let handler = inbox.and_then(|inbox| work.names.known_handler(inbox.id, &claim.handler));
         let count = work
             .statement(include_str!("../sql/renew/renew.sql"))?
-            .execute(params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0, lease_until])
+            .execute(params![
+                &claim.claim_id.as_bytes()[..],
+                claim.seq.0,
+                handler,
+                claim.token.0,
+                lease_until
+            ])
             .map_err(store_error)?;
         renewed.push(if count == 1 { Renewed::Extended } else { Renewed::LeaseLost });
     }
@@ -70,7 +76,10 @@ struct Fenced<'a> {
 
 impl Fenced<'_> {
     fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<usize> {
-        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(store_error)
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(params))
+            .map_err(store_error)
     }
 
     /// Writes the settlement if the claim holds. The second answer says whether something became claimable.
@@ -126,7 +135,10 @@ impl Fenced<'_> {
             .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
             .and_then(|mut statement| {
                 let claim = self.claim;
-                statement.query_row(params![claim.seq.0, self.handler, claim.token.0, status.as_str()], |row| row.get(0))
+                statement
+                    .query_row(params![claim.seq.0, self.handler, claim.token.0, status.as_str()], |row| {
+                        row.get(0)
+                    })
             })
             .map_err(store_error)
     }

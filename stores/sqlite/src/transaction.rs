@@ -58,7 +58,10 @@ impl SqliteTx {
         blocking(move || {
             if connection.is_autocommit() {
                 // Some errors make SQLite roll back by itself; a commit now would pretend that nothing happened.
-                return Err(Error::new(ErrorKind::Unavailable, "SQLite rolled the handler's transaction back"));
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "SQLite rolled the handler's transaction back",
+                ));
             }
             allow_end(&mut connection, true)?;
             connection.execute_batch("COMMIT").map_err(commit_error)?;
@@ -74,7 +77,10 @@ impl Deref for SqliteTx {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        #[expect(clippy::expect_used, reason = "only `commit` and `drop` take it, and both end the transaction")]
+        #[expect(
+            clippy::expect_used,
+            reason = "only `commit` and `drop` take it, and both end the transaction"
+        )]
         self.connection.as_ref().expect("the transaction is open")
     }
 }

@@ -131,14 +131,7 @@ impl Writer {
         wake: watch::Sender<u64>,
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
-        let state = State {
-            opener,
-            connection: Some(connection),
-            known: None,
-            clock,
-            gate,
-            wake,
-        };
+        let state = State { opener, connection: Some(connection), known: None, clock, gate, wake };
         std::thread::Builder::new()
             .name("oncebox-sqlite".into())
             .spawn(move || state.run(queue))
@@ -307,7 +300,10 @@ pub(crate) fn watch_file(opener: Opener, wake: watch::Sender<u64>, stop: Arc<Ato
                 last = version;
                 wake.send_modify(|count| *count = count.wrapping_add(1));
             }
-            #[expect(clippy::disallowed_methods, reason = "polls shared memory that no clock of ours can wake it for")]
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "polls shared memory that no clock of ours can wake it for"
+            )]
             std::thread::sleep(EVERY);
         }
     });

@@ -40,6 +40,7 @@ macro_rules! store_conformance {
                     only_due_entries_are_claimed,
                     entries_come_by_due_time_then_sequence,
                     each_handler_has_its_own_limit,
+                    a_limit_of_zero_gives_nothing,
                     only_wanted_handlers_are_claimed,
                     legacy_keys_are_claimed_under_the_stored_key,
                     the_oldest_comes_first_whatever_its_key,

@@ -70,6 +70,14 @@ pub async fn each_handler_has_its_own_limit<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!((of("a"), of("b"), of("c"), claimed.len()), (2, 0, 4, 6));
 }
 
+pub async fn a_limit_of_zero_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
+    h.settled("suspect", Outcome::Crashed).await;
+    h.first(offer("healthy")).await;
+    assert!(h.claim("h", 0).await.is_empty());
+    let suspect = claim_params(&[route("h")], 0).suspect();
+    assert!(h.store.claim(&suspect).await.expect("claim").is_empty());
+}
+
 // FAULTS I1: a worker never takes what it cannot run.
 pub async fn only_wanted_handlers_are_claimed<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_to("1", &["known", "unknown"])).await;

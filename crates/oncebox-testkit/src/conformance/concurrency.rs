@@ -211,7 +211,7 @@ pub async fn a_sweep_and_an_accept_of_the_key_agree<S: StoreUnderTest>(h: &Harne
         match accepted {
             Accepted::First(_) => h.settle_all(&id).await,
             Accepted::Duplicate(_) => {
-                assert!(h.show(&id).await.is_none(), "it was forgotten after the duplicate")
+                assert!(h.show(&id).await.is_none(), "it was forgotten after the duplicate");
             }
             other => panic!("unexpected {other:?}"),
         }

@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::Observed;
-use crate::store::{Claim, Mark, MarkIn, Settled, SettleIn, Store, Transactional};
+use crate::store::{Claim, Mark, MarkIn, SettleIn, Settled, Store, Transactional};
 
 /// The surroundings of one run of a handler.
 pub struct Context<S: Store> {
@@ -90,13 +90,18 @@ where
             .as_mut()
             .and_then(|open| open.as_any().downcast_mut::<OpenTx<S>>())
             .map(|open| &mut open.tx)
-            .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the open transaction belongs to another store"))
+            .ok_or_else(|| {
+                Error::new(ErrorKind::Unsupported, "the open transaction belongs to another store")
+            })
     }
 }
 
 impl<S: Store> std::fmt::Debug for Context<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("key", &self.key).field("handler", &self.handler).finish_non_exhaustive()
+        f.debug_struct("Context")
+            .field("key", &self.key)
+            .field("handler", &self.handler)
+            .finish_non_exhaustive()
     }
 }
 

@@ -18,7 +18,10 @@ impl Data {
     pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T> {
         let value = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
         value.ok_or_else(|| {
-            let what = format!("a handler asked for data of type {}, which the inbox was not given", type_name::<T>());
+            let what = format!(
+                "a handler asked for data of type {}, which the inbox was not given",
+                type_name::<T>()
+            );
             Error::new(ErrorKind::InvalidConfig, what)
         })
     }

@@ -165,6 +165,9 @@ impl<S: Store> Registration<S> {
 
 impl<S: Store> std::fmt::Debug for Registration<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registration").field("key", &self.key).field("legacy", &self.legacy).finish_non_exhaustive()
+        f.debug_struct("Registration")
+            .field("key", &self.key)
+            .field("legacy", &self.legacy)
+            .finish_non_exhaustive()
     }
 }

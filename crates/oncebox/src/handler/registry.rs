@@ -82,7 +82,11 @@ impl<S: Store> Registry<S> {
 
     /// The inline handlers for a type.
     pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
-        self.by_type.get(kind).into_iter().flat_map(|routes| &routes.inline).map(|index| &self.handlers[*index])
+        self.by_type
+            .get(kind)
+            .into_iter()
+            .flat_map(|routes| &routes.inline)
+            .map(|index| &self.handlers[*index])
     }
 
     /// Whether an inline handler takes the type.
@@ -109,6 +113,9 @@ fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &R
         return refuse(format!("the handler {key:?} has a timeout of 0 and could never finish"));
     }
     registration.policy.validate().map_err(|error| {
-        Error::new(ErrorKind::InvalidHandler, format!("the policy of the handler {key:?} cannot work: {}", error.what()))
+        Error::new(
+            ErrorKind::InvalidHandler,
+            format!("the policy of the handler {key:?} cannot work: {}", error.what()),
+        )
     })
 }

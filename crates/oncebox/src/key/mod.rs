@@ -194,5 +194,5 @@ mod tests {
         let key = Key::new(&inbox(), "shop", ["evt_1"]);
         assert_eq!(key.to_string(), DERIVED);
     }
-    const DERIVED: &str = "to be pinned";
+    const DERIVED: &str = "757cb5cc175a4a3239bed170af85d458e19994f5547145ac020a2dfa8fbd0545";
 }

@@ -59,7 +59,11 @@ impl KeyStrategy {
             if !Self::MessageId.select(message, &mut parts) {
                 return Err(Error::new(
                     ErrorKind::MissingKey,
-                    format!("a message of type {:?} from source {:?} has no id", message.kind(), message.source()),
+                    format!(
+                        "a message of type {:?} from source {:?} has no id",
+                        message.kind(),
+                        message.source()
+                    ),
                 ));
             }
         }
@@ -73,7 +77,9 @@ impl KeyStrategy {
             Self::Header(header) => ("header", message.headers().get(header).map(|value| value.to_vec())),
             Self::JsonPointer(pointer) => ("json", json_field(message, pointer)),
             Self::Content => ("content", Some(blake3::hash(message.payload()).as_bytes().to_vec())),
-            Self::Composite(all) => return !all.is_empty() && all.iter().all(|one| one.select(message, parts)),
+            Self::Composite(all) => {
+                return !all.is_empty() && all.iter().all(|one| one.select(message, parts));
+            }
             Self::Custom(select) => ("custom", select(message)),
         };
         match value {
@@ -132,7 +138,8 @@ mod tests {
             KeyStrategy::Composite(vec![KeyStrategy::MessageId, KeyStrategy::header("message-id")]),
             KeyStrategy::custom(|m| Some(m.kind().into())),
         ];
-        let keys: std::collections::HashSet<_> = strategies.iter().map(|s| key(s, &message()).unwrap()).collect();
+        let keys: std::collections::HashSet<_> =
+            strategies.iter().map(|s| key(s, &message()).unwrap()).collect();
         assert_eq!(keys.len(), strategies.len());
     }
 

@@ -125,13 +125,21 @@ impl Message {
         field("message source", self.source.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("message type", self.kind.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("set of headers", self.headers.size(), limits.headers, ErrorKind::InvalidMessage)?;
-        field("ordering key", self.ordering_key.as_ref().map_or(0, Bytes::len), limits.id, ErrorKind::InvalidMessage)?;
+        field(
+            "ordering key",
+            self.ordering_key.as_ref().map_or(0, Bytes::len),
+            limits.id,
+            ErrorKind::InvalidMessage,
+        )?;
         field("payload", self.payload.len(), limits.payload, ErrorKind::TooLarge)?;
         if self.kind.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
         }
         if self.ordering_key.as_ref().is_some_and(Bytes::is_empty) {
-            return Err(Error::new(ErrorKind::InvalidMessage, "the ordering key is empty; leave it out instead"));
+            return Err(Error::new(
+                ErrorKind::InvalidMessage,
+                "the ordering key is empty; leave it out instead",
+            ));
         }
         Ok(())
     }

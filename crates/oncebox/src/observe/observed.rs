@@ -12,8 +12,8 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeups,
+    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed,
+    RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.

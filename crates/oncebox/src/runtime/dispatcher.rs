@@ -10,7 +10,7 @@ use super::executor::{Verdict, execute};
 use crate::error::{ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::state::{Outcome, Policy, Settlement, decide};
-use crate::store::{Claimed, ClaimParams, Store, Wakeup, Want};
+use crate::store::{ClaimParams, Claimed, Store, Wakeup, Want};
 
 /// How long a suspect waits for its neighbours to finish before it runs beside them after all: rather a neighbour
 /// that may be blamed once than an entry that never runs.
@@ -19,7 +19,10 @@ const ALONE_WITHIN: Duration = Duration::from_secs(10);
 /// The longest pause between two tries while the store does not answer.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>, settlements: UnboundedSender<Settlement>) -> Result<()> {
+pub(super) async fn run<S: Store>(
+    core: Arc<Core<S>>,
+    settlements: UnboundedSender<Settlement>,
+) -> Result<()> {
     let mut wakeup = core.inbox.store.wakeups().map(crate::store::Wakeups::subscribe);
     let mut pause = Duration::ZERO;
     let mut suspects = true;

@@ -7,7 +7,7 @@ use super::supervisor::Stop;
 use super::{rescuer, settler};
 use crate::error::Result;
 use crate::inbox::Shared;
-use crate::store::{Claimed, ClaimParams, Store, Want};
+use crate::store::{ClaimParams, Claimed, Store, Want};
 
 /// Runs at most `limit` entries that are due, one after the other; returns how many ran.
 pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usize) -> Result<usize> {

@@ -47,7 +47,8 @@ pub(super) async fn execute<S: Store>(
     let attempt = claim.attempts.saturating_add(1);
     let context =
         Context::new(inbox.surroundings(), Arc::clone(&message), claim.key, key, attempt, claim.generation);
-    let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq = claim.seq.0, attempt);
+    let span =
+        tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq = claim.seq.0, attempt);
     let run = run(handler, &message, context, inbox).instrument(span);
     let ended = tokio::select! {
         biased;
@@ -63,7 +64,9 @@ pub(super) async fn execute<S: Store>(
                 Ok(Ok(settled)) => {
                     match settled {
                         Settled::Applied => metrics::counter!(names::SETTLED, "event" => "done").increment(1),
-                        Settled::LeaseLost => tracing::info!("rolled back: the claim belongs to somebody else"),
+                        Settled::LeaseLost => {
+                            tracing::info!("rolled back: the claim belongs to somebody else")
+                        }
                     }
                     return Verdict::Written;
                 }
@@ -74,9 +77,10 @@ pub(super) async fn execute<S: Store>(
                     tracing::warn!(error = %error.what(), "the handler's transaction was rolled back");
                     Outcome::Snooze { delay: STORE_TROUBLE }
                 }
-                Err(panic) => {
-                    Outcome::Retry { error: ErrorText::new(format!("the commit panicked: {panic}")), after: None }
-                }
+                Err(panic) => Outcome::Retry {
+                    error: ErrorText::new(format!("the commit panicked: {panic}")),
+                    after: None,
+                },
             }
         }
     };
@@ -94,7 +98,9 @@ async fn run<S: Store>(
     let ended = match AssertUnwindSafe(call(handler, message, &mut context, inbox)).catch_unwind().await {
         Ok(Ok(())) => Ended::Ok(context.take_tx()),
         Ok(Err(outcome)) => Ended::Failed(outcome),
-        Err(panic) => Ended::Failed(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None }),
+        Err(panic) => {
+            Ended::Failed(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None })
+        }
     };
     let handler = handler.route.key.as_str().to_owned();
     metrics::histogram!(names::HANDLER_SECONDS, "handler" => handler).record(start.elapsed().as_secs_f64());
@@ -137,7 +143,8 @@ fn failure_outcome(failure: &Failure) -> Outcome {
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", text.unwrap_or("no text"))
 }
 
@@ -149,7 +156,10 @@ pub(crate) async fn run_inline<S: Store>(
     message: &Arc<Message>,
 ) -> Result<Processed> {
     let Some(open) = handler.registration.open else {
-        return Err(Error::new(ErrorKind::InvalidHandler, format!("{:?} is not an inline handler", handler.route.key)));
+        return Err(Error::new(
+            ErrorKind::InvalidHandler,
+            format!("{:?} is not an inline handler", handler.route.key),
+        ));
     };
     let handler_key = handler.route.key.clone();
     let (mark, tx) = open(Arc::clone(&inbox.store), inbox.name.clone(), key, handler_key.clone()).await?;
@@ -164,10 +174,14 @@ pub(crate) async fn run_inline<S: Store>(
         Ended::Ok(Some(tx)) => {
             // A task of its own: a commit must not be torn when the caller goes away.
             let committed = tokio::spawn(tx.commit()).await;
-            committed.map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))??;
+            committed.map_err(|panic| {
+                Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}"))
+            })??;
             Ok(Processed::Done)
         }
-        Ended::Ok(None) => Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone")),
+        Ended::Ok(None) => {
+            Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone"))
+        }
         Ended::Failed(outcome) => Ok(Processed::Failed(outcome)),
     }
 }

@@ -118,7 +118,12 @@ impl Flights {
     /// Claims whose deadline is at or before `time`.
     pub(super) fn overdue(&self, time: Duration) -> Vec<Claim> {
         let table = self.table.lock();
-        table.flights.values().filter(|flight| flight.deadline <= time).map(|flight| flight.claim.clone()).collect()
+        table
+            .flights
+            .values()
+            .filter(|flight| flight.deadline <= time)
+            .map(|flight| flight.claim.clone())
+            .collect()
     }
 
     pub(super) fn holds(&self, claim: &Claim) -> bool {
@@ -157,4 +162,3 @@ impl Flights {
         self.down_to(0).await;
     }
 }
-

@@ -89,7 +89,8 @@ impl<S: Store> Running<S> {
     /// Receives from a source until shutdown, or until the source is over.
     pub fn receive(&self, source: impl Source) {
         let source = Arc::new(tokio::sync::Mutex::new(source));
-        let task = supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&source)));
+        let task =
+            supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&source)));
         self.receivers.lock().push(task);
     }
 

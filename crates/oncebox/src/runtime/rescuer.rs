@@ -23,7 +23,9 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
                     continue;
                 }
             }
-            Err(error) => tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot rescue; trying again later"),
+            Err(error) => {
+                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot rescue; trying again later")
+            }
         }
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.rescue) => {}

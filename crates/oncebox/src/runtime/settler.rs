@@ -18,7 +18,10 @@ const BATCH: usize = 1_000;
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Runs until every sender is gone. Nothing is delayed to fill a batch: while one is written, the next one grows.
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>, queue: Arc<Mutex<UnboundedReceiver<Settlement>>>) -> Result<()> {
+pub(super) async fn run<S: Store>(
+    core: Arc<Core<S>>,
+    queue: Arc<Mutex<UnboundedReceiver<Settlement>>>,
+) -> Result<()> {
     let mut queue = queue.lock().await;
     let mut batch = Vec::new();
     while queue.recv_many(&mut batch, BATCH).await > 0 {
@@ -67,7 +70,9 @@ pub(super) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) ->
             }
             // An entry that is pending again, or one that waited behind this one for order.
             (Settled::Applied, Next::Pending { .. }) => inbox.nudge.now(),
-            (Settled::Applied, Next::Completed | Next::Discarded) if settlement.claim.ordered => inbox.nudge.now(),
+            (Settled::Applied, Next::Completed | Next::Discarded) if settlement.claim.ordered => {
+                inbox.nudge.now()
+            }
             (Settled::Applied, _) => {}
         }
     }

@@ -54,6 +54,8 @@ struct Answer(oneshot::Sender<Ack>);
 #[async_trait]
 impl Settle for Answer {
     async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
-        self.0.send(ack).map_err(|_| Error::new(ErrorKind::Unavailable, "the sender no longer waits for an answer"))
+        self.0
+            .send(ack)
+            .map_err(|_| Error::new(ErrorKind::Unavailable, "the sender no longer waits for an answer"))
     }
 }

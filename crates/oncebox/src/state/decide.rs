@@ -216,7 +216,10 @@ mod tests {
 
     #[test]
     fn the_last_attempt_poisons() {
-        let policy = Policy { retry: Retry::new(3, Duration::from_secs(1), Duration::from_secs(1)), ..Policy::default() };
+        let policy = Policy {
+            retry: Retry::new(3, Duration::from_secs(1), Duration::from_secs(1)),
+            ..Policy::default()
+        };
         let mut claim = claim();
         for expected in [Status::Pending, Status::Pending, Status::Poisoned] {
             let settlement = decide(&policy, &claim, failed());
@@ -252,7 +255,10 @@ mod tests {
         assert_eq!(decide(&policy, &claim, outcome()).next, Next::Pending { delay: policy.decode_retry });
         claim.received_at = Timestamp::ZERO;
         claim.claimed_at = Timestamp::ZERO.after(policy.decode_grace);
-        assert_eq!(decide(&policy, &claim, outcome()).next, Next::Poisoned { reason: PoisonReason::Undecodable });
+        assert_eq!(
+            decide(&policy, &claim, outcome()).next,
+            Next::Poisoned { reason: PoisonReason::Undecodable }
+        );
     }
 
     #[test]

@@ -82,7 +82,9 @@ impl Policy {
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
         if self.crashes == 0 {
-            return refuse("`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1");
+            return refuse(
+                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1",
+            );
         }
         if self.retry.first > self.retry.max {
             return refuse("`retry.first` is longer than `retry.max`");
@@ -127,7 +129,10 @@ mod tests {
             Policy { crashes: 0, ..Policy::default() },
             Policy { decode_retry: zero, ..Policy::default() },
             Policy { retry: Retry::new(3, zero, zero), ..Policy::default() },
-            Policy { retry: Retry::new(3, Duration::from_secs(2), Duration::from_secs(1)), ..Policy::default() },
+            Policy {
+                retry: Retry::new(3, Duration::from_secs(2), Duration::from_secs(1)),
+                ..Policy::default()
+            },
         ] {
             assert_eq!(bad.validate().unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad:?}");
         }

@@ -14,8 +14,8 @@ mod wakeups;
 
 pub use admin::{Admin, AsideReason, Counts, EntryView, Filter, KeptAside, MessageView, Page};
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, NewMessage, RenewParams, Renewed,
-    RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, NewMessage, RenewParams,
+    Renewed, RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
 };
 pub use migrate::{Migrate, Migration};
 pub use transaction::{Mark, MarkIn, SettleIn, Transactional};
