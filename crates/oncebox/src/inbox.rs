@@ -256,12 +256,11 @@ pub enum Receipt {
 impl Receipt {
     pub(crate) fn of(processed: Processed, policy: &Policy) -> Self {
         match processed {
-            Processed::Done | Processed::Duplicate => Self::Done,
+            Processed::Done | Processed::Duplicate | Processed::Failed(Outcome::Discard { .. }) => Self::Done,
             Processed::Busy => Self::Busy,
             Processed::Failed(Outcome::Reject { error } | Outcome::Undecodable { error }) => {
                 Self::Rejected { reason: error.to_string() }
             }
-            Processed::Failed(Outcome::Discard { .. }) => Self::Done,
             Processed::Failed(Outcome::Snooze { delay }) => Self::Failed { after: delay },
             Processed::Failed(Outcome::Retry { after: Some(after), .. }) => Self::Failed { after },
             Processed::Failed(_) => Self::Failed { after: policy.retry.first },

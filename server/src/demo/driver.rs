@@ -17,7 +17,7 @@ use super::worker::Said;
 use super::{Args, shop};
 
 /// Without a new shipment for this long, what is missing counts as lost.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How often the table is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 /// Workers killed from outside, at most.
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match kept {
         // What went wrong must stay where it can be looked at.
         Some(temporary) if !sound => {
-            eprintln!("The file is kept: {}", shop::file(&temporary.keep()).display())
+            eprintln!("The file is kept: {}", shop::file(&temporary.keep()).display());
         }
         Some(_) => {}
         None => eprintln!("The file is kept: {}", shop::file(&dir).display()),
@@ -81,6 +81,7 @@ struct Worker {
 }
 
 /// Something a worker did, with its place.
+#[derive(Clone, Copy)]
 enum Event {
     Said(usize, Said),
     Gone(usize, u64),

@@ -26,7 +26,7 @@ pub(crate) struct Handler {
 #[derive(Default)]
 pub(crate) struct Names {
     inboxes: HashMap<InboxName, Inbox>,
-    inbox_names: HashMap<i64, InboxName>,
+    by_inbox_id: HashMap<i64, InboxName>,
     ids: HashMap<i64, HashMap<HandlerKey, i64>>,
     handlers: HashMap<i64, Handler>,
 }
@@ -56,7 +56,7 @@ impl Names {
     }
 
     fn add_inbox(&mut self, name: InboxName, inbox: Inbox) {
-        self.inbox_names.insert(inbox.id, name.clone());
+        self.by_inbox_id.insert(inbox.id, name.clone());
         self.inboxes.insert(name, inbox);
     }
 
@@ -137,7 +137,7 @@ impl Names {
     }
 
     pub(crate) fn inbox_name(&self, id: i64) -> Result<&InboxName> {
-        self.inbox_names.get(&id).ok_or_else(|| corrupt("a stored handler has an unknown inbox"))
+        self.by_inbox_id.get(&id).ok_or_else(|| corrupt("a stored handler has an unknown inbox"))
     }
 
     pub(crate) fn set_paused(&mut self, connection: &Connection, id: i64, paused: bool) -> Result<()> {

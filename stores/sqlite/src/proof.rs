@@ -57,7 +57,7 @@ impl Tail {
             for slice in &mut self.slices {
                 slice.retain(|_, seq| *seq > counters.merged);
             }
-            self.len = self.slices.iter().map(|slice| len(slice)).sum();
+            self.len = self.slices.iter().map(len).sum();
         }
         let mut statement =
             connection.prepare_cached(include_str!("../sql/proof/tail.sql")).map_err(store_error)?;

@@ -65,7 +65,7 @@ pub(super) async fn execute<S: Store>(
                     match settled {
                         Settled::Applied => metrics::counter!(names::SETTLED, "event" => "done").increment(1),
                         Settled::LeaseLost => {
-                            tracing::info!("rolled back: the claim belongs to somebody else")
+                            tracing::info!("rolled back: the claim belongs to somebody else");
                         }
                     }
                     return Verdict::Written;

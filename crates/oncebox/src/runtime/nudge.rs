@@ -50,7 +50,7 @@ impl Nudge {
         let mut dues = self.dues.lock();
         while let Some(first) = dues.first().copied() {
             if first > now {
-                return (first - now).min(poll);
+                return first.saturating_sub(now).min(poll);
             }
             dues.pop_first();
         }

@@ -24,7 +24,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
                 }
             }
             Err(error) => {
-                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot rescue; trying again later")
+                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot rescue; trying again later");
             }
         }
         tokio::select! {

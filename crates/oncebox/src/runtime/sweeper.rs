@@ -20,7 +20,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>, retention: Duration) -> Re
         match sweep(&core.inbox, retention).await {
             Ok(removed) => tracing::info!(inbox = %core.inbox.name, removed, "swept"),
             Err(error) => {
-                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot sweep; trying again later")
+                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot sweep; trying again later");
             }
         }
     }

@@ -22,7 +22,7 @@ pub struct Retry {
 impl Default for Retry {
     /// 20 attempts over about three days: an outage over a week-end poisons nothing.
     fn default() -> Self {
-        Self { attempts: 20, first: Duration::from_secs(4), max: Duration::from_secs(12 * 3600) }
+        Self { attempts: 20, first: Duration::from_secs(4), max: Duration::from_hours(12) }
     }
 }
 
@@ -42,7 +42,7 @@ impl Retry {
         Self { attempts, first, max }
     }
 
-    /// The wait after `failures` failed attempts; `spread` in 0..=u32::MAX chooses the point in its upper half.
+    /// The wait after `failures` failed attempts; `spread` in `0..=u32::MAX` chooses the point in its upper half.
     pub fn delay(&self, failures: u32, spread: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let base = self.first.saturating_mul(1 << doublings).min(self.max);
@@ -71,8 +71,8 @@ impl Default for Policy {
         Self {
             retry: Retry::default(),
             crashes: 3,
-            decode_grace: Duration::from_secs(3600),
-            decode_retry: Duration::from_secs(60),
+            decode_grace: Duration::from_hours(1),
+            decode_retry: Duration::from_mins(1),
         }
     }
 }
