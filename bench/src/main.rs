@@ -38,7 +38,8 @@ struct Args {
 /// What one row shows, in messages a second.
 #[derive(Debug, Serialize)]
 struct Row {
-    row: String,
+    #[serde(rename = "row")]
+    name: String,
     ours: u64,
     limit: u64,
     ratio: f64,
@@ -50,20 +51,14 @@ fn main() -> Result<()> {
     if !args.json {
         println!("{:<58} {:>10} {:>10} {:>6}", "row (messages a second)", "ours", "limit", "ratio");
     }
-    let small = runtime.block_on(beside_the_limit(&args))?;
+    runtime.block_on(beside_the_limit(&args))?;
     if args.finished > 0 {
-        runtime.block_on(growth(&args, &small))?;
+        runtime.block_on(growth(&args))?;
     }
     Ok(())
 }
 
-/// What was measured on a small file.
-struct Small {
-    accept: f64,
-    process: f64,
-}
-
-async fn beside_the_limit(args: &Args) -> Result<Small> {
+async fn beside_the_limit(args: &Args) -> Result<()> {
     let n = args.messages;
     let (mut accepts, mut processes) = (Vec::new(), Vec::new());
     let (mut plain, mut bare, mut claims) = (Vec::new(), Vec::new(), Vec::new());
@@ -82,28 +77,31 @@ async fn beside_the_limit(args: &Args) -> Result<Small> {
         let dir = fresh(args)?;
         bare.push(limit::File::open(dir.path(), false)?.insert(n)?);
     }
-    let small = Small { accept: median(accepts), process: median(processes) };
-    let callers = args.callers;
-    show(args, format!("accept, {callers} callers | loop, 500 a transaction"), small.accept, median(plain))?;
-    show(args, format!("accept, {callers} callers | the loop without dedupe"), small.accept, median(bare))?;
-    show(args, "process, no-op handler | batched claim and delete".into(), small.process, median(claims))?;
-    Ok(small)
+    let (callers, accept, process) = (args.callers, median(accepts), median(processes));
+    show(args, format!("accept, {callers} callers | loop, 500 a transaction"), accept, median(plain))?;
+    show(args, format!("accept, {callers} callers | the loop without dedupe"), accept, median(bare))?;
+    show(args, "process, no-op handler | batched claim and delete".into(), process, median(claims))
 }
 
-/// The same again in a file with many finished messages; the limit is our own speed in a small file.
-async fn growth(args: &Args, small: &Small) -> Result<()> {
+/// The same in a file with many finished messages, taking turns with a small file: the limit is our own speed there.
+async fn growth(args: &Args) -> Result<()> {
     let n = args.messages;
     let dir = fresh(args)?;
-    let file = ours::File::open(dir.path())?;
-    file.fill(args.finished).await?;
-    let (mut accepts, mut processes) = (Vec::new(), Vec::new());
+    let big = ours::File::open(dir.path())?;
+    big.fill(args.finished).await?;
+    let mut rates: [Vec<f64>; 4] = Default::default();
     for round in 0..args.rounds {
-        accepts.push(file.accept(args.finished + round * n, n, args.callers).await?);
-        processes.push(file.process(n).await?);
+        let dir = fresh(args)?;
+        let small = ours::File::open(dir.path())?;
+        rates[0].push(big.accept(args.finished + round * n, n, args.callers).await?);
+        rates[1].push(small.accept(0, n, args.callers).await?);
+        rates[2].push(big.process(n).await?);
+        rates[3].push(small.process(n).await?);
     }
     let finished = args.finished;
-    show(args, format!("accept, {finished} finished | a small file"), median(accepts), small.accept)?;
-    show(args, format!("process, {finished} finished | a small file"), median(processes), small.process)
+    let [accept, accept_small, process, process_small] = rates.map(median);
+    show(args, format!("accept, {finished} finished | a small file"), accept, accept_small)?;
+    show(args, format!("process, {finished} finished | a small file"), process, process_small)
 }
 
 fn show(args: &Args, row: String, ours: f64, limit: f64) -> Result<()> {
@@ -112,12 +110,16 @@ fn show(args: &Args, row: String, ours: f64, limit: f64) -> Result<()> {
         clippy::cast_sign_loss,
         reason = "rates are positive and far below 2^64"
     )]
-    let row =
-        Row { row, ours: ours as u64, limit: limit as u64, ratio: (ours / limit * 100.0).round() / 100.0 };
+    let row = Row {
+        name: row,
+        ours: ours as u64,
+        limit: limit as u64,
+        ratio: (ours / limit * 100.0).round() / 100.0,
+    };
     if args.json {
         println!("{}", serde_json::to_string(&row)?);
     } else {
-        println!("{:<58} {:>10} {:>10} {:>6.2}", row.row, row.ours, row.limit, row.ratio);
+        println!("{:<58} {:>10} {:>10} {:>6.2}", row.name, row.ours, row.limit, row.ratio);
     }
     Ok(())
 }
