@@ -46,7 +46,7 @@ use oncebox::store::{
     Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock};
-use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use tokio::sync::watch;
 
 use connect::Opener;
@@ -176,24 +176,23 @@ impl Sqlite {
         }
     }
 
-    /// Marks a key as handled inside the caller's own transaction, on the caller's own connection to the same file.
-    /// Do the work only on [`Mark::First`], then commit. Call it first in the transaction: then a duplicate that runs
-    /// at the same time waits here.
+    /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
+    /// the same file. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
+    ///
+    /// Call it first in the transaction: then a duplicate that runs at the same time waits here, and its body does not
+    /// run. `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let dir = tempfile::tempdir()?; let file = dir.path().join("shop.db");
-    /// use oncebox::{InboxName, Key};
     /// use oncebox_sqlite::{Sqlite, rusqlite::Connection};
     ///
     /// let store = Sqlite::open(&file)?;
     /// let mut shop = Connection::open(&file)?;
     /// shop.execute_batch("CREATE TABLE charge (order_id INTEGER)")?;
-    ///
-    /// let key = Key::new(&InboxName::new("orders")?, "shop", ["evt_1"]);
     /// for _delivery in 0..3 {
     ///     let tx = shop.transaction()?;
-    ///     if store.once(&tx, &InboxName::new("orders")?, &key, "charge-card")?.is_first() {
+    ///     if store.once(&tx, "orders", "evt_1", "charge-card")?.is_first() {
     ///         tx.execute("INSERT INTO charge VALUES (7)", [])?;
     ///     }
     ///     tx.commit()?;
@@ -204,12 +203,25 @@ impl Sqlite {
     pub fn once(
         &self,
         tx: &rusqlite::Connection,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+    ) -> Result<Mark> {
+        let inbox = InboxName::new(inbox)?;
+        let message = Message::new(id.as_ref().to_vec(), "once", "");
+        let key = KeyStrategy::MessageId.key(&inbox, &message)?;
+        self.once_key(tx, &inbox, &key, handler)
+    }
+
+    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`].
+    pub fn once_key(
+        &self,
+        tx: &rusqlite::Connection,
         inbox: &InboxName,
         key: &Key,
         handler: &str,
     ) -> Result<Mark> {
-        let handler = HandlerKey::new(handler)?;
-        mark::mark(tx, inbox, key, &handler, self.inner.clock.now())
+        mark::mark(tx, inbox, key, &HandlerKey::new(handler)?, self.inner.clock.now())
     }
 
     async fn call<T, F>(&self, work: F) -> Result<T>

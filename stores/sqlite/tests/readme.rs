@@ -1,0 +1,70 @@
+//! The README's examples are the files in `examples/`, and they do what the README says.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The README and an example under their names from the root of the repository.
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The code block that follows the marker of an example.
+fn block<'a>(readme: &'a str, name: &str) -> &'a str {
+    let marker = format!("<!-- example: {name} -->\n```rust\n");
+    let start =
+        readme.find(&marker).unwrap_or_else(|| panic!("the README has no example {name}")) + marker.len();
+    let end = readme[start..].find("```").expect("the block ends");
+    &readme[start..start + end]
+}
+
+fn code(example: &str) -> String {
+    let lines: Vec<&str> = example.lines().filter(|line| !line.starts_with("//!")).collect();
+    lines.join("\n").trim().to_owned()
+}
+
+fn check(name: &str, expected_output: &str) {
+    let readme = read("README.md");
+    assert_eq!(
+        block(&readme, name).trim(),
+        code(&read(&format!("examples/{name}.rs"))),
+        "README and example {name}"
+    );
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    // The command of the README; built together with the tests, so there is nothing left to build.
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--locked", "--offline", "--example", name, "--manifest-path"])
+        .arg(manifest)
+        .current_dir(dir.path())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected_output);
+}
+
+#[test]
+fn once_charges_one_time() {
+    check("once", "charged 1 time(s)\n");
+}
+
+#[test]
+fn durable_ships_one_time() {
+    check("durable", "shipped order 7\n");
+}
+
+#[test]
+fn inline_runs_one_time() {
+    check("inline", "delivery 1: Done\ndelivery 2: Duplicate\ndelivery 3: Duplicate\n");
+}
+
+#[test]
+fn a_first_inbox_is_short() {
+    for (name, most) in [("once", 17), ("durable", 26), ("inline", 20)] {
+        let lines = code(&read(&format!("examples/{name}.rs")))
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .count();
+        assert!(lines <= most, "{name} has grown to {lines} lines");
+    }
+}
