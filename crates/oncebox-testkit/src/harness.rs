@@ -273,6 +273,8 @@ pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &s
     let mut tx = store.begin().await?;
     let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key)).await?;
     if mark.is_first() {
+        // The work itself: time for others to see the mark while it is open.
+        tokio::task::yield_now().await;
         store.commit(tx).await?;
     }
     Ok(mark)

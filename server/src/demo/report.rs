@@ -94,3 +94,22 @@ impl Report {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(effects: u64, orders: u64) -> Report {
+        Report::new(10, 40, Shipments { effects, orders }, Seen::default(), 1)
+    }
+
+    #[test]
+    fn what_is_missing_is_lost_and_what_is_too_much_is_doubled() {
+        assert!(report(10, 10).is_sound());
+        assert_eq!((report(9, 9).lost, report(9, 9).doubled), (1, 0));
+        assert_eq!((report(11, 10).lost, report(11, 10).doubled), (0, 1));
+        // One lost and one doubled do not make up for each other.
+        assert_eq!((report(10, 9).lost, report(10, 9).doubled), (1, 1));
+        assert!(!report(10, 9).is_sound() && !report(9, 9).is_sound() && !report(11, 10).is_sound());
+    }
+}

@@ -1,6 +1,7 @@
 //! Mark and complete: what is written inside a transaction that a handler shares.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Status};
 use oncebox::store::{Claim, Mark, Renewed, Settled, Token};
@@ -12,6 +13,12 @@ use crate::fixture::{
 };
 use crate::harness::mark;
 use crate::{Harness, StoreUnderTest};
+
+/// How long a rival has to do wrong, in real time.
+const CHANCE: Duration = Duration::from_millis(200);
+
+/// How long a mark may stay busy after a rollback, in real time.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub async fn the_first_mark_is_first_and_the_second_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
@@ -51,16 +58,18 @@ pub async fn a_rollback_leaves_no_mark<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn an_open_mark_is_not_free<S: StoreUnderTest>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
     assert_eq!(h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect("mark"), Mark::First);
-    let rival = tokio::spawn({
+    let mut rival = tokio::spawn({
         let store = h.store.clone();
         async move { mark(&store, "1", "h").await }
     });
-    // A store may let the rival wait, or tell it to come back; it has its chance to do wrong.
-    for _ in 0..1_000 {
-        tokio::task::yield_now().await;
-    }
+    // A store may let the rival wait, or tell it to come back.
+    let waited = tokio::time::timeout(CHANCE, &mut rival).await;
     h.store.commit(tx).await.expect("commit");
-    match rival.await.expect("the rival does not panic") {
+    let answer = match waited {
+        Ok(answer) => answer,
+        Err(_) => rival.await,
+    };
+    match answer.expect("the rival does not panic") {
         Ok(mark) => assert_ne!(mark, Mark::First),
         Err(error) => assert!(error.is_retryable(), "{error}"),
     }
@@ -218,6 +227,7 @@ pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harnes
 
 /// Opens a transaction with a first mark in it. A rollback before may take its time, so that the mark is still busy.
 async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
+    let start = Instant::now();
     loop {
         let mut tx = store.begin().await.expect("begin");
         match store.mark(&mut tx, &inbox(), &key(id), &handler("h")).await.expect("mark") {
@@ -225,18 +235,24 @@ async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
             Mark::Busy => drop(tx),
             Mark::Duplicate => panic!("a mark that was rolled back is left"),
         }
-        tokio::task::yield_now().await;
+        stay_patient(start).await;
     }
 }
 
 /// Marks a key, trying again while it is busy.
 async fn patient<S: StoreUnderTest>(store: &S, id: &str) -> Mark {
+    let start = Instant::now();
     loop {
         match mark(store, id, "h").await {
-            Ok(Mark::Busy) => tokio::task::yield_now().await,
+            Ok(Mark::Busy) => {}
             Ok(mark) => return mark,
-            Err(error) if error.is_retryable() => tokio::task::yield_now().await,
-            Err(error) => panic!("{error}"),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
         }
+        stay_patient(start).await;
     }
+}
+
+async fn stay_patient(since: Instant) {
+    assert!(since.elapsed() < PATIENCE, "a mark is busy for ever");
+    tokio::task::yield_now().await;
 }
