@@ -9,12 +9,18 @@ use super::worker::Handed;
 /// Deliveries a worker may hold unacknowledged.
 const PREFETCH: usize = 64;
 
+/// How many orders the deliveries may be ahead of the shipments: far enough to keep every worker busy, near enough that
+/// deliveries are still under way when workers are killed.
+const AHEAD: u64 = 100;
+
 /// What still has to be delivered, and what is out.
 pub(crate) struct Broker {
     waiting: VecDeque<Handed>,
     /// Unacknowledged deliveries, by worker.
     out: Vec<HashMap<u64, Handed>>,
     next_delivery: u64,
+    /// Deliveries of one order.
+    each: u64,
     pub(crate) deliveries: u64,
     pub(crate) acked: u64,
 }
@@ -33,14 +39,16 @@ impl Broker {
             waiting,
             out: vec![HashMap::new(); args.workers as usize],
             next_delivery,
+            each: u64::from(args.duplicates) + 1,
             deliveries: 0,
             acked: 0,
         }
     }
 
     /// The next delivery for a worker, if it may have one.
-    pub(crate) fn next(&mut self, worker: usize) -> Option<Handed> {
-        if self.out[worker].len() >= PREFETCH {
+    pub(crate) fn next(&mut self, worker: usize, shipped: u64) -> Option<Handed> {
+        // Every shipped order had at least one delivery, so this never stops short of what is left.
+        if self.out[worker].len() >= PREFETCH || self.acked >= (shipped + AHEAD) * self.each {
             return None;
         }
         let handed = self.waiting.pop_front()?;

@@ -128,7 +128,7 @@ impl<'a> Demo<'a> {
         let mut next_kill = 1;
         loop {
             for place in 0..self.workers.len() {
-                self.feed(place);
+                self.feed(place, shipped);
             }
             match self.events.1.recv_timeout(LOOK) {
                 Ok(event) => self.note(event)?,
@@ -198,9 +198,9 @@ impl<'a> Demo<'a> {
         Ok(Worker { child, input, life })
     }
 
-    fn feed(&mut self, place: usize) {
+    fn feed(&mut self, place: usize, shipped: u64) {
         let mut lines = Vec::new();
-        while let Some(handed) = self.broker.next(place) {
+        while let Some(handed) = self.broker.next(place, shipped) {
             // Serializing two numbers cannot fail.
             let _ = serde_json::to_writer(&mut lines, &handed);
             lines.push(b'\n');
