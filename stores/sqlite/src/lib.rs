@@ -45,7 +45,7 @@ use oncebox::store::{
     MessageView, Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled,
     Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
-use oncebox::time::{SharedClock, SystemClock};
+use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use tokio::sync::watch;
 
@@ -400,18 +400,31 @@ impl Admin for Sqlite {
     }
 }
 
+/// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but
+/// not opened.
 #[async_trait]
-impl Migrate for Sqlite {
+impl Migrate for Options {
     async fn current(&self) -> Result<u32> {
-        self.call(|work| migrate::current(work.connection)).await
+        self.with_connection(|connection, _| migrate::current(connection)).await
     }
 
     async fn pending(&self) -> Result<Vec<Migration>> {
-        self.call(|work| migrate::pending(work.connection)).await
+        self.with_connection(|connection, _| migrate::pending(connection)).await
     }
 
     async fn apply(&self) -> Result<Vec<Migration>> {
-        // An open store has no step missing: `open` applied or refused.
-        self.call(|work| migrate::pending(work.connection)).await
+        self.with_connection(migrate::apply).await
+    }
+}
+
+impl Options {
+    async fn with_connection<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut rusqlite::Connection, Timestamp) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let now = self.clock.clone().unwrap_or_else(SystemClock::shared).now();
+        let opener = self.opener.clone();
+        let done = tokio::task::spawn_blocking(move || work(&mut opener.open()?, now));
+        done.await.map_err(|panic| error::stopped().caused_by(panic))?
     }
 }
