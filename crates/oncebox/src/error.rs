@@ -52,6 +52,30 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// The word for it in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MissingKey => "missing_key",
+            Self::InvalidMessage => "invalid_message",
+            Self::TooLarge => "too_large",
+            Self::Unrouted => "unrouted",
+            Self::InvalidConfig => "invalid_config",
+            Self::InvalidHandler => "invalid_handler",
+            Self::Unsupported => "unsupported",
+            Self::Unavailable => "unavailable",
+            Self::Full => "full",
+            Self::ReadOnly => "read_only",
+            Self::CommitUnknown => "commit_unknown",
+            Self::SchemaTooNew => "schema_too_new",
+            Self::SchemaOutdated => "schema_outdated",
+            Self::Corrupt => "corrupt",
+            Self::NotFound => "not_found",
+            Self::Refused => "refused",
+            Self::Handler => "handler",
+            Self::LeaseLost => "lease_lost",
+        }
+    }
+
     /// Whether the same call may succeed later with nothing changed by the caller.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Full | Self::CommitUnknown | Self::LeaseLost | Self::Handler)

@@ -35,7 +35,7 @@ impl<S: Store> Shared<S> {
     pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<NewMessage> {
         let prepared = self.try_prepare(message, delay);
         if let Err(error) = &prepared {
-            metrics::counter!(names::REFUSED, "reason" => format!("{:?}", error.kind())).increment(1);
+            metrics::counter!(names::REFUSED, "reason" => error.kind().as_str()).increment(1);
         }
         prepared
     }

@@ -62,6 +62,13 @@ name!(
     ErrorKind::InvalidHandler
 );
 
+impl HandlerKey {
+    /// The name, shared: for labels, which are made for every run.
+    pub(crate) fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
 fn check(name: &str) -> std::result::Result<(), String> {
     if name.is_empty() {
         return Err("is empty".into());

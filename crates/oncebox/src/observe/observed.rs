@@ -36,10 +36,10 @@ async fn observe<T>(verb: &'static str, items: usize, call: impl Future<Output =
     let start = Instant::now();
     let result = call.instrument(tracing::debug_span!("oncebox.store", verb, items)).await;
     let outcome = match &result {
-        Ok(_) => "ok".to_owned(),
+        Ok(_) => "ok",
         Err(error) => {
             tracing::debug!(verb, error = %error.what(), kind = ?error.kind(), "store call failed");
-            format!("{:?}", error.kind())
+            error.kind().as_str()
         }
     };
     metrics::counter!(names::STORE_CALLS, "verb" => verb, "result" => outcome).increment(1);

@@ -102,7 +102,7 @@ async fn run<S: Store>(
             Ended::Failed(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None })
         }
     };
-    let handler = handler.route.key.as_str().to_owned();
+    let handler = handler.route.key.shared();
     metrics::histogram!(names::HANDLER_SECONDS, "handler" => handler).record(start.elapsed().as_secs_f64());
     ended
 }
