@@ -15,7 +15,9 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
         return Ok(held);
     }
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
-    let token = work.next_token();
+    // Taken for good only with an entry: a claim that finds nothing must not write, or idle workers would wake each other
+    // for ever.
+    let token = work.counters.token + 1;
     let lease_until = work.now.after(params.lease);
     let mut taken = 0;
     for want in &params.wants {
@@ -37,7 +39,11 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
             }
         }
     }
-    if taken == 0 { Ok(Vec::new()) } else { self::held(work, params.claim_id) }
+    if taken == 0 {
+        return Ok(Vec::new());
+    }
+    work.counters.token = token;
+    self::held(work, params.claim_id)
 }
 
 /// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under.
