@@ -1,5 +1,6 @@
 //! The operator's verbs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use oncebox::state::{Operation, Status, operate as decide};
@@ -20,13 +21,15 @@ use crate::writer::Work;
 pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -> Result<Counts> {
     let mut counts = Counts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
+    let mut sums: BTreeMap<(HandlerKey, Status), i64> = BTreeMap::new();
     let by_handler = [
-        (include_str!("../sql/admin/count_pending.sql"), Some(Status::Pending)),
-        (include_str!("../sql/admin/count_running.sql"), Some(Status::Running)),
-        (include_str!("../sql/admin/count_finished.sql"), None),
-        (include_str!("../sql/admin/count_poisoned.sql"), Some(Status::Poisoned)),
+        (include_str!("../sql/admin/count_pending.sql"), Some(Status::Pending), 1),
+        (include_str!("../sql/admin/count_running.sql"), Some(Status::Running), 1),
+        (include_str!("../sql/admin/count_poisoned.sql"), Some(Status::Poisoned), 1),
+        (include_str!("../sql/admin/count_finished.sql"), None, 1),
+        (include_str!("../sql/admin/count_replayed.sql"), None, -1),
     ];
-    for (sql, status) in by_handler {
+    for (sql, status, sign) in by_handler {
         let mut statement = connection.prepare_cached(sql).map_err(store_error)?;
         let mut rows = statement.query([]).map_err(store_error)?;
         while let Some(row) = rows.next().map_err(store_error)? {
@@ -39,13 +42,13 @@ pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -
                 None => status_of(&row.get::<_, String>(1).map_err(store_error)?)?,
             };
             let count: i64 = row.get(row.as_ref().column_count() - 1).map_err(store_error)?;
-            counts.entries.push(HandlerCount {
-                handler: handler.key.clone(),
-                status,
-                count: count.unsigned_abs(),
-            });
+            *sums.entry((handler.key.clone(), status)).or_default() += sign * count;
         }
     }
+    let counted = sums.into_iter().filter(|(_, count)| *count > 0);
+    counts.entries = counted
+        .map(|((handler, status), count)| HandlerCount { handler, status, count: count.unsigned_abs() })
+        .collect();
     let total = |sql| -> Result<u64> {
         let count: i64 = connection
             .prepare_cached(sql)

@@ -160,6 +160,21 @@ pub async fn a_replay_is_a_new_generation<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(seen, [(0, done), (1, done), (2, dismissed), (3, done)], "the history is kept");
 }
 
+// FAULTS J9: an entry is counted once, whatever was done with it before.
+pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>) {
+    h.completed("1").await;
+    h.completed("2").await;
+    let count = async |status| h.count().await.with_status(status);
+    h.operate("1", "h", Operation::Replay).await.expect("replay");
+    assert_eq!((count(Status::Completed).await, count(Status::Pending).await), (1, 1));
+    let claim = h.claim_one("h").await;
+    assert_eq!((count(Status::Completed).await, count(Status::Running).await), (1, 1));
+    h.settle(&claim, rejected()).await;
+    assert_eq!((count(Status::Completed).await, count(Status::Poisoned).await), (1, 1));
+    h.operate("1", "h", Operation::Discard).await.expect("discard");
+    assert_eq!((count(Status::Completed).await, count(Status::Discarded).await), (1, 1));
+}
+
 // FAULTS J1, J3: an operator never touches what a worker holds, and nothing twice.
 pub async fn what_is_not_allowed_is_refused_and_changes_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     one_of_each(h).await;

@@ -334,7 +334,8 @@ pub struct Swept {
     pub messages: usize,
     /// Marks of `once` and inline handlers.
     pub marks: usize,
-    /// Where to go on; `None` when everything old enough was looked at.
+    /// Where to go on; `None` when everything old enough was looked at. Set also when as many marks as the limit allows
+    /// were removed, because there may be more.
     pub next: Option<Seq>,
 }
 
