@@ -169,7 +169,7 @@ pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!((count(Status::Completed).await, count(Status::Pending).await), (1, 1));
     let claim = h.claim_one("h").await;
     assert_eq!((count(Status::Completed).await, count(Status::Running).await), (1, 1));
-    h.settle(&claim, rejected()).await;
+    h.settle(&claim, crate::fixture::rejected()).await;
     assert_eq!((count(Status::Completed).await, count(Status::Poisoned).await), (1, 1));
     h.operate("1", "h", Operation::Discard).await.expect("discard");
     assert_eq!((count(Status::Completed).await, count(Status::Discarded).await), (1, 1));
