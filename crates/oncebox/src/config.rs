@@ -129,6 +129,9 @@ impl Config {
         if self.batch > 10_000 {
             return refuse("`batch` is over 10,000: one claim would hold the store for too long");
         }
+        if self.prefetch > 100_000 {
+            return refuse("`prefetch` is over 100,000: the messages of one source could fill the memory");
+        }
         if self.lease < Self::MIN_LEASE {
             return refuse("`lease` is under 300 ms: it would run out during an ordinary pause");
         }
@@ -168,6 +171,7 @@ mod tests {
             Config { batch: 10_001, ..Config::default() },
             Config { in_flight: 0, ..Config::default() },
             Config { prefetch: 0, ..Config::default() },
+            Config { prefetch: usize::MAX, ..Config::default() },
             Config { lease: Duration::from_millis(299), ..Config::default() },
             Config { poll: zero, ..Config::default() },
             Config { rescue: zero, ..Config::default() },

@@ -68,7 +68,7 @@ impl<S: Store> Shared<S> {
             if message.delay.is_zero() {
                 self.nudge.now();
             } else {
-                self.nudge.at(self.clock.monotonic() + message.delay);
+                self.nudge.at(self.clock.monotonic().saturating_add(message.delay));
             }
         }
     }
@@ -150,8 +150,9 @@ impl<S: Store> Inbox<S> {
             .collect())
     }
 
-    /// Runs the inline handlers of a message now: each once, in one transaction with its mark. Retrying is the
-    /// caller's business; nothing but the marks is stored.
+    /// Runs the inline handlers of a message now: each once, in one transaction with its mark. One that fails keeps no
+    /// other from its work; the answer tells of the worst. Retrying is the caller's business: those that did their
+    /// work are not run again. Nothing but the marks is stored.
     pub async fn process(&self, message: Message) -> Result<Processed> {
         let message = Arc::new(message);
         let prepared = self.shared.prepare(&message, Duration::ZERO)?;
@@ -162,11 +163,7 @@ impl<S: Store> Inbox<S> {
         }
         let mut all = Processed::Duplicate;
         for handler in handlers {
-            match runtime::run_inline(&self.shared, handler, prepared.key, &message).await? {
-                Processed::Done => all = Processed::Done,
-                Processed::Duplicate => {}
-                stopped => return Ok(stopped),
-            }
+            all = all.and(runtime::run_inline(&self.shared, handler, prepared.key, &message).await?);
         }
         Ok(all)
     }
@@ -231,6 +228,20 @@ pub enum Processed {
     Busy,
     /// A handler did not do its work; its transaction was rolled back.
     Failed(Outcome),
+}
+
+impl Processed {
+    /// The answer for two handlers: the worse of theirs. A failure counts more than a wait, because somebody should
+    /// look at it.
+    fn and(self, other: Self) -> Self {
+        let rank = |processed: &Self| match processed {
+            Self::Duplicate => 0,
+            Self::Done => 1,
+            Self::Busy => 2,
+            Self::Failed(_) => 3,
+        };
+        if rank(&other) > rank(&self) { other } else { self }
+    }
 }
 
 /// What to tell the broker about a delivery.

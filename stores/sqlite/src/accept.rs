@@ -3,12 +3,16 @@
 use oncebox::config::OnConflict;
 use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
 use oncebox::time::Timestamp;
-use oncebox::{Fingerprint, OrderKey, Result};
+use oncebox::{Error, ErrorKind, Fingerprint, OrderKey, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::entry::Pending;
 use crate::error::store_error;
 use crate::writer::Work;
+
+/// The most that is kept free of a limited file, in bytes. Work in hand needs little, and what is finished takes about
+/// as much room as it had while it was pending.
+const MOST_RESERVED: u64 = 16 * 1024 * 1024;
 
 pub(crate) fn accept(work: &mut Work<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
     batch.iter().map(|message| accept_one(work, message)).collect()
@@ -21,6 +25,7 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     {
         return repeat(work, inbox.id, new, seq, &known);
     }
+    check_room(work)?;
     if new.message.time().is_some_and(|time| time <= inbox.watermark) {
         set_aside(work, inbox.id, new, AsideReason::Stale)?;
         return Ok(Accepted::Stale);
@@ -28,7 +33,10 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     let seq = work.next_seq();
     let mut handlers = Vec::with_capacity(new.routes.len());
     for route in new.routes.iter() {
-        handlers.push(work.names.handler(work.connection, inbox.id, &route.key)?);
+        let handler = work.names.handler(work.connection, inbox.id, &route.key)?;
+        if !handlers.contains(&handler) {
+            handlers.push(handler);
+        }
     }
     insert_message(work, inbox.id, new, seq, &handlers)?;
     for handler in handlers {
@@ -36,6 +44,22 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     }
     work.tail.add(&new.key, seq);
     Ok(Accepted::First(Seq(seq)))
+}
+
+/// Refuses what is new a little before the file is full: without room for claims and outcomes, what is stored could
+/// never be worked off, and nothing would ever make room.
+fn check_room(work: &Work<'_>) -> Result<()> {
+    let Some(max) = work.max_bytes else { return Ok(()) };
+    let pragma = |name| -> Result<u64> {
+        let value = work.connection.pragma_query_value(None, name, |row| row.get(0).map(i64::unsigned_abs));
+        value.map_err(store_error)
+    };
+    let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?) * pragma("page_size")?;
+    if used > max - (max / 8).min(MOST_RESERVED) {
+        let what = format!("the SQLite file holds {used} bytes, and may grow to {max}");
+        return Err(Error::new(ErrorKind::Full, what));
+    }
+    Ok(())
 }
 
 /// What is remembered of a message that was accepted before.
@@ -63,7 +87,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     let mut handlers = known.handlers.clone();
     for route in new.routes.iter() {
         let names = work.names.route(inbox, route);
-        if !names.iter().any(|handler| known.handlers.contains(handler)) {
+        if !names.iter().any(|handler| handlers.contains(handler)) {
             handlers.push(work.names.handler(work.connection, inbox, &route.key)?);
         }
     }

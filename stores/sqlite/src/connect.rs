@@ -1,9 +1,10 @@
 //! Opening the file, with the settings the guarantees rest on.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use oncebox::{Error, ErrorKind, Result};
+use rusqlite::ffi::ErrorCode;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::store_error;
@@ -26,12 +27,16 @@ pub(crate) struct Opener {
     pub(crate) busy_timeout: Duration,
     pub(crate) max_bytes: Option<u64>,
     pub(crate) read_only: bool,
+    /// Whether a missing file is made. Only by who comes first: a file that went away is not made up for.
+    pub(crate) create: bool,
 }
 
 /// The log is folded into the file after this many pages (of 4 KiB): often enough to stay small, seldom enough that
 /// one page is not written again and again.
 const CHECKPOINT_PAGES: u32 = 8_192;
 const CACHE_KIB: u32 = 64 * 1024;
+/// SQLite counts milliseconds in 31 bits, and this is for ever anyway.
+const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 impl Opener {
     pub(crate) fn open(&self) -> Result<Connection> {
@@ -40,10 +45,10 @@ impl Opener {
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
         let mut flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        flags |= if self.read_only {
-            OpenFlags::SQLITE_OPEN_READ_ONLY
-        } else {
-            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE
+        flags |= match self {
+            Self { read_only: true, .. } => OpenFlags::SQLITE_OPEN_READ_ONLY,
+            Self { create: true, .. } => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+            _ => OpenFlags::SQLITE_OPEN_READ_WRITE,
         };
         let connection =
             Connection::open_with_flags(&self.path, flags).map_err(|error| self.cannot_open(error))?;
@@ -51,12 +56,17 @@ impl Opener {
         Ok(connection)
     }
 
+    /// The same file for further connections, wherever the process changes its directory to.
+    pub(crate) fn opened(&self) -> Self {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        Self { path, create: false, ..self.clone() }
+    }
+
     fn configure(&self, connection: &Connection) -> rusqlite::Result<()> {
-        connection.busy_timeout(self.busy_timeout)?;
+        connection.busy_timeout(self.busy_timeout.min(LONGEST_WAIT))?;
         connection.set_prepared_statement_cache_capacity(64);
         if !self.read_only {
-            let mode: String =
-                connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+            let mode = self.log_ahead(connection)?;
             if !mode.eq_ignore_ascii_case("wal") {
                 // A file system without shared memory, or a database that must not be changed.
                 return Err(rusqlite::Error::InvalidParameterName(format!(
@@ -87,9 +97,45 @@ impl Opener {
         Ok(())
     }
 
+    /// Switches the log on, and returns the mode that is on then.
+    fn log_ahead(&self, connection: &Connection) -> rusqlite::Result<String> {
+        const PAUSE: Duration = Duration::from_millis(2);
+        let start = Instant::now();
+        loop {
+            match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)) {
+                Err(error)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && start.elapsed() < self.busy_timeout =>
+                {
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the one lock of SQLite that does not wait: several that open a new file at once"
+                    )]
+                    std::thread::sleep(PAUSE);
+                }
+                switched => return switched,
+            }
+        }
+    }
+
     fn cannot_open(&self, error: rusqlite::Error) -> Error {
+        if error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+            && let Some(why) = self.cannot_be_a_file()
+        {
+            return Error::new(ErrorKind::InvalidConfig, why).caused_by(error);
+        }
         let cause = store_error(error);
         Error::new(cause.kind(), format!("cannot open {}: {}", self.path.display(), cause.what()))
             .caused_by(cause)
+    }
+
+    /// What is wrong with the path, as far as SQLite does not say it.
+    fn cannot_be_a_file(&self) -> Option<String> {
+        let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+        if self.path.is_dir() {
+            return Some(format!("cannot open {}: it is a directory", self.path.display()));
+        }
+        let dir = self.path.parent().filter(missing)?;
+        Some(format!("cannot open {}: the directory {} does not exist", self.path.display(), dir.display()))
     }
 }

@@ -23,6 +23,10 @@ pub(crate) fn store_error(error: rusqlite::Error) -> Error {
         Some(ffi::ErrorCode::ConstraintViolation) => {
             (ErrorKind::Corrupt, "the stored rows contradict one another")
         }
+        Some(ffi::ErrorCode::TooBig) => (ErrorKind::TooLarge, "SQLite cannot store a value of this size"),
+        _ if error.to_string().contains("no such table: oncebox_") => {
+            (ErrorKind::SchemaOutdated, "the SQLite file has no tables of an inbox")
+        }
         _ => (ErrorKind::Unavailable, "SQLite refused a statement"),
     };
     Error::new(kind, what).caused_by(error)
@@ -35,6 +39,12 @@ pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
         Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => store_error(error),
         _ => Error::new(ErrorKind::CommitUnknown, "SQLite did not confirm a commit").caused_by(error),
     }
+}
+
+/// Whether the disk failed: what SQLite keeps in memory for that connection may be wrong from then on.
+pub(crate) fn is_io_failure(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
+    cause.and_then(rusqlite::Error::sqlite_error_code) == Some(ffi::ErrorCode::SystemIoFailure)
 }
 
 /// The writer thread is gone, or went away before it answered.

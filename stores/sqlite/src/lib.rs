@@ -46,7 +46,7 @@ use oncebox::store::{
     Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
-use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use oncebox::{ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use tokio::sync::watch;
 
 use connect::Opener;
@@ -100,13 +100,15 @@ impl Options {
         self
     }
 
-    /// How long to wait for another process that writes. Default 5 seconds.
+    /// How long to wait for another process that writes, or for a handler that keeps its transaction open. Default 5
+    /// seconds.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.opener.busy_timeout = timeout;
         self
     }
 
-    /// The largest size the file may grow to; beyond it, accepting fails with [`oncebox::ErrorKind::Full`]. Default: the disk.
+    /// The largest size the file may grow to. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so
+    /// that there is room to work off what is stored. Default: the disk.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.opener.max_bytes = Some(bytes);
         self
@@ -139,11 +141,12 @@ impl Options {
             migrate::apply(&mut connection, clock.now())?;
         }
         migrate::check(&connection)?;
-        let (gate, wake) = (Gate::new(), watch::Sender::new(0));
+        let opener = self.opener.opened();
+        let (gate, wake) = (Gate::new(opener.busy_timeout), watch::Sender::new(0));
         let writer =
-            Writer::start(self.opener.clone(), connection, Arc::clone(&clock), gate.clone(), wake.clone())?;
+            Writer::start(opener.clone(), connection, Arc::clone(&clock), gate.clone(), wake.clone())?;
         let inner = Inner {
-            opener: self.opener,
+            opener,
             clock,
             writer,
             gate,
@@ -170,6 +173,7 @@ impl Sqlite {
                 busy_timeout: Duration::from_secs(5),
                 max_bytes: None,
                 read_only: false,
+                create: true,
             },
             clock: None,
             migrate: true,
@@ -332,13 +336,15 @@ impl MarkIn<SqliteTx> for Sqlite {
         key: &Key,
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        std::future::ready(mark::mark(tx, inbox, key, handler, self.inner.clock.now()))
+        let now = self.inner.clock.now();
+        std::future::ready(tx.check().and_then(|()| mark::mark(tx, inbox, key, handler, now)))
     }
 }
 
 impl SettleIn<SqliteTx> for Sqlite {
     fn complete(&self, tx: &mut SqliteTx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
-        std::future::ready(settle::complete(tx, claim, self.inner.clock.now()))
+        let now = self.inner.clock.now();
+        std::future::ready(tx.check().and_then(|()| settle::complete(tx, claim, now)))
     }
 }
 
@@ -381,7 +387,16 @@ impl Admin for Sqlite {
         operation: Operation,
     ) -> Result<EntryView> {
         let (inbox, key, handler) = (inbox.clone(), *key, handler.clone());
-        self.call(move |work| admin::operate(work, &inbox, &key, &handler, operation)).await
+        let operated = self.call(move |work| {
+            match admin::operate(work, &inbox, &key, &handler, operation) {
+                // Said before anything is written: no reason to spoil the transaction for those who share it.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Refused) => {
+                    Ok(Err(error))
+                }
+                operated => operated.map(Ok),
+            }
+        });
+        operated.await?
     }
 
     async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Mark: remember inside the caller's own transaction that a key was handled.
 
 use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
@@ -15,6 +15,10 @@ pub(crate) fn mark(
     handler: &HandlerKey,
     now: Timestamp,
 ) -> Result<Mark> {
+    if connection.is_autocommit() {
+        let what = "a mark needs an open transaction: without one it would be kept even if the work fails";
+        return Err(Error::new(ErrorKind::Refused, what));
+    }
     let marked = connection
         .prepare_cached(include_str!("../sql/mark/mark.sql"))
         .and_then(|mut statement| {

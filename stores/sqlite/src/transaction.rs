@@ -1,10 +1,17 @@
 //! Transactions of handlers, on a connection of their own.
 
+use std::future::Future;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use oncebox::{Error, ErrorKind, Result};
 use rusqlite::Connection;
+use rusqlite::ffi::ErrorCode;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -14,62 +21,146 @@ use crate::error::{commit_error, stopped, store_error};
 /// Where the writes of one process take turns: SQLite lets only one of them write, and waiting here is fair and costs
 /// nothing. It holds the connection that handlers use.
 #[derive(Clone)]
-pub(crate) struct Gate(Arc<Mutex<Option<Connection>>>);
+pub(crate) struct Gate {
+    connection: Arc<Mutex<Option<Connection>>>,
+    /// How many turns there have been.
+    turns: Arc<AtomicU64>,
+    /// How long one turn is waited for.
+    patience: Duration,
+}
+
+type Turn = OwnedMutexGuard<Option<Connection>>;
 
 impl Gate {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(None)))
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { connection: Arc::default(), turns: Arc::default(), patience }
     }
 
-    pub(crate) fn enter_blocking(&self) -> tokio::sync::MutexGuard<'_, Option<Connection>> {
-        self.0.blocking_lock()
+    /// Waits for a turn, for as long as others have theirs. A single turn that lasts too long is an error: it may be
+    /// the caller's own, and then it would never end.
+    async fn enter(&self) -> Result<Turn> {
+        let mut lock = pin!(Arc::clone(&self.connection).lock_owned());
+        loop {
+            let turns = self.turns.load(Ordering::Relaxed);
+            let turn = tokio::time::timeout(self.patience, lock.as_mut()).await.ok();
+            if let Some(turn) = self.entered(turn, turns)? {
+                return Ok(turn);
+            }
+        }
+    }
+
+    /// The same for a thread that may block.
+    pub(crate) fn enter_blocking(&self) -> Result<Turn> {
+        let mut lock = pin!(Arc::clone(&self.connection).lock_owned());
+        loop {
+            let turns = self.turns.load(Ordering::Relaxed);
+            let turn = wait(lock.as_mut(), self.patience);
+            if let Some(turn) = self.entered(turn, turns)? {
+                return Ok(turn);
+            }
+        }
+    }
+
+    fn entered(&self, turn: Option<Turn>, before: u64) -> Result<Option<Turn>> {
+        if turn.is_some() {
+            self.turns.fetch_add(1, Ordering::Relaxed);
+        } else if self.turns.load(Ordering::Relaxed) == before {
+            let what = format!("a handler's transaction has been open for more than {:?}", self.patience);
+            return Err(Error::new(ErrorKind::Unavailable, what));
+        }
+        Ok(turn)
+    }
+}
+
+/// Blocks until a future is ready, or for so long.
+fn wait<F: Future + Unpin>(mut future: F, patience: Duration) -> Option<F::Output> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let (mut cx, start) = (Context::from_waker(&waker), Instant::now());
+    loop {
+        if let Poll::Ready(output) = pin!(&mut future).poll(&mut cx) {
+            return Some(output);
+        }
+        let left = patience.checked_sub(start.elapsed())?;
+        std::thread::park_timeout(left);
     }
 }
 
 /// An open transaction of a handler. Use it like a [`Connection`]; the library commits it, and dropping it rolls it
-/// back. While it is open nothing else can write to the file: do slow things before asking for it.
+/// back. While it is open nothing else can write to the file: do slow things before asking for it, and do not use the
+/// inbox while you have it.
 pub struct SqliteTx {
-    /// `None` only while it is being ended.
+    /// `None` only while it is being ended. Before `turn`, so that it is closed before the next turn begins.
     connection: Option<Connection>,
-    turn: OwnedMutexGuard<Option<Connection>>,
+    /// Set when SQLite rolls back by itself, as it does after some errors.
+    rolled_back: Arc<AtomicBool>,
+    turn: Turn,
 }
 
 impl SqliteTx {
     pub(crate) async fn begin(gate: &Gate, opener: &Opener) -> Result<Self> {
-        let mut turn = Arc::clone(&gate.0).lock_owned().await;
-        let (connection, opener) = (turn.take(), opener.clone());
-        let begun = blocking(move || {
-            let mut connection = match connection {
-                Some(connection) => connection,
-                None => opener.open()?,
-            };
-            connection.execute_batch("BEGIN IMMEDIATE").map_err(store_error)?;
-            allow_end(&mut connection, false)?;
-            Ok(connection)
-        });
-        Ok(Self { connection: Some(begun.await?), turn })
+        let turn = gate.enter().await?;
+        let opener = opener.clone();
+        // The turn goes along: if the caller goes away, it is over when this is.
+        let begun = tokio::task::spawn_blocking(move || Self::open(turn, &opener));
+        begun.await.map_err(|panic| stopped().caused_by(panic))?
+    }
+
+    fn open(mut turn: Turn, opener: &Opener) -> Result<Self> {
+        let connection = match turn.take() {
+            Some(connection) => connection,
+            None => opener.open()?,
+        };
+        let mut tx = Self { connection: None, rolled_back: Arc::default(), turn };
+        let connection = tx.connection.insert(connection);
+        // SQLite would begin, and refuse the handler's first write instead.
+        if connection.is_readonly("main").map_err(store_error)? {
+            return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
+        }
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(store_error)?;
+        guard(connection, Some(Arc::clone(&tx.rolled_back)))?;
+        Ok(tx)
+    }
+
+    /// An error if SQLite has rolled the transaction back: what is written from then on would be stored bit by bit,
+    /// without what was written before.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_autocommit() || self.rolled_back.load(Ordering::Relaxed) {
+            let what = "SQLite rolled the transaction back after an error that the handler did not report";
+            return Err(Error::new(ErrorKind::Handler, what));
+        }
+        Ok(())
     }
 
     /// Commits; the connection is kept for the next handler unless the commit is in doubt.
     pub(crate) async fn commit(mut self) -> Result<()> {
-        let mut connection = self.connection.take().ok_or_else(stopped)?;
-        let mut tx = self;
         // A task of its own: it goes on if the caller is cancelled.
-        blocking(move || {
-            if connection.is_autocommit() {
-                // Some errors make SQLite roll back by itself; a commit now would pretend that nothing happened.
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    "SQLite rolled the handler's transaction back",
-                ));
-            }
-            allow_end(&mut connection, true)?;
-            connection.execute_batch("COMMIT").map_err(commit_error)?;
-            *tx.turn = Some(connection);
-            drop(tx);
+        let committed = tokio::task::spawn_blocking(move || {
+            self.check()?;
+            let mut connection = self.connection.take().ok_or_else(stopped)?;
+            guard(&mut connection, None)?;
+            connection.execute_batch("COMMIT").map_err(handler_commit_error)?;
+            *self.turn = Some(connection);
             Ok(())
-        })
-        .await
+        });
+        committed.await.map_err(|panic| {
+            Error::new(ErrorKind::CommitUnknown, "a commit of SQLite panicked").caused_by(panic)
+        })?
+    }
+}
+
+/// A constraint that is checked at the commit is the handler's own, and it is known that nothing was stored.
+fn handler_commit_error(error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ConstraintViolation) => {
+            Error::new(ErrorKind::Handler, "what the handler wrote breaks a constraint").caused_by(error)
+        }
+        _ => commit_error(error),
     }
 }
 
@@ -88,7 +179,7 @@ impl Deref for SqliteTx {
 impl Drop for SqliteTx {
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take() {
-            let ended = allow_end(&mut connection, true).is_ok()
+            let ended = guard(&mut connection, None).is_ok()
                 && (connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok());
             if ended {
                 *self.turn = Some(connection);
@@ -104,18 +195,20 @@ impl std::fmt::Debug for SqliteTx {
 }
 
 /// A handler may do anything but end the transaction: that would tear its writes from its completion.
-fn allow_end(connection: &mut Connection, allowed: bool) -> Result<()> {
+///
+/// The authorizer refuses the statements, with an error that says so. The commit hook refuses what needs no statement:
+/// after SQLite rolled back by itself, every write would be a transaction of its own.
+fn guard(connection: &mut Connection, rolled_back: Option<Arc<AtomicBool>>) -> Result<()> {
     let refuse = |context: AuthContext<'_>| match context.action {
         AuthAction::Transaction { .. } => Authorization::Deny,
         _ => Authorization::Allow,
     };
-    let hook = if allowed { None } else { Some(refuse) };
-    connection.authorizer(hook).map_err(store_error)
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(panic) => Err(Error::new(ErrorKind::CommitUnknown, "a SQLite call panicked").caused_by(panic)),
-    }
+    let on = rolled_back.is_some();
+    connection
+        .authorizer(on.then_some(refuse))
+        .and_then(|()| connection.commit_hook(on.then_some(|| true)))
+        .and_then(|()| {
+            connection.rollback_hook(rolled_back.map(|seen| move || seen.store(true, Ordering::Relaxed)))
+        })
+        .map_err(store_error)
 }

@@ -1,15 +1,16 @@
 //! The one writer of a process: a thread that runs everything that waits in one transaction and commits it once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox::time::{SharedClock, Timestamp};
-use oncebox::{Error, Result};
+use oncebox::{Error, ErrorKind, Result};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connect::Opener;
-use crate::error::{commit_error, stopped, store_error};
+use crate::error::{commit_error, is_io_failure, stopped, store_error};
 use crate::names::Names;
 use crate::proof::Tail;
 use crate::transaction::Gate;
@@ -18,7 +19,7 @@ use crate::transaction::Gate;
 const MAX_GROUP: usize = 1_024;
 
 /// The counters of the store, as the open transaction sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) seq: i64,
     pub(crate) token: i64,
@@ -67,6 +68,8 @@ pub(crate) struct Work<'a> {
     pub(crate) counters: &'a mut Counters,
     /// Set when something became claimable.
     pub(crate) wake: &'a mut bool,
+    /// The largest size of the file.
+    pub(crate) max_bytes: Option<u64>,
 }
 
 impl Work<'_> {
@@ -149,7 +152,7 @@ impl Writer {
         let job = Box::new(Call { work, answer: None, reply });
         self.jobs.send(job).await.map_err(|_| stopped())?;
         // Gone without an answer: the thread died with the transaction open, or while it was committed.
-        answer.await.map_err(|_| Error::new(oncebox::ErrorKind::CommitUnknown, "the SQLite writer died"))?
+        answer.await.map_err(|_| Error::new(ErrorKind::CommitUnknown, "the SQLite writer died"))?
     }
 }
 
@@ -158,8 +161,34 @@ struct Known {
     names: Names,
     tail: Tail,
     counters: Counters,
-    /// Changes when another connection wrote.
-    data_version: i64,
+    /// Changes when another connection wrote. `None` when the names and counters have to be read again anyway.
+    data_version: Option<i64>,
+}
+
+impl Known {
+    fn nothing() -> Self {
+        Self { names: Names::default(), tail: Tail::new(), counters: Counters::default(), data_version: None }
+    }
+
+    /// Brings it up to date inside a transaction: as before, unless another connection wrote in between.
+    fn refresh(&mut self, connection: &Connection) -> Result<()> {
+        let data_version =
+            connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(store_error)?;
+        if self.data_version != Some(data_version) {
+            self.data_version = None;
+            self.counters = Counters::load(connection).map_err(store_error)?;
+            self.names = Names::load(connection)?;
+            self.tail.catch_up(connection, &self.counters)?;
+            self.data_version = Some(data_version);
+        }
+        Ok(())
+    }
+
+    /// The tail was read before the transaction wrote anything, so it is still true, and it is long.
+    fn rolled_back(&mut self) {
+        self.tail.rolled_back();
+        self.data_version = None;
+    }
 }
 
 struct State {
@@ -177,26 +206,45 @@ impl State {
     fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
         let mut group = Vec::new();
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
-            let outcome = self.transaction(&mut group);
-            match outcome {
-                Err(error) if group.len() > 1 && error.isolate => {
-                    // One call spoiled the transaction for all: each gets its own, so that only that one fails.
-                    for mut job in group.drain(..) {
-                        let outcome = self.transaction(std::slice::from_mut(&mut job));
-                        job.finish(outcome.map_err(|error| error.error));
-                    }
-                }
+            match self.transaction(&mut group) {
+                Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
                 Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
-                Err(error) => group.drain(..).for_each(|job| job.finish(Err(error.error.duplicate()))),
+                Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.duplicate()))),
             }
+        }
+    }
+
+    /// One call spoiled the transaction for all: each gets its own, so that only that one fails.
+    fn one_by_one(&mut self, jobs: impl Iterator<Item = Box<dyn Job>>) {
+        let mut away: Option<Error> = None;
+        for mut job in jobs {
+            // While the file is locked, each would wait for as long as the first one did.
+            if let Some(error) = &away {
+                job.finish(Err(error.duplicate()));
+                continue;
+            }
+            let outcome = self.transaction(std::slice::from_mut(&mut job));
+            if let Err(Failed { error, isolate: false }) = &outcome
+                && error.kind() == ErrorKind::Unavailable
+            {
+                away = Some(error.duplicate());
+            }
+            job.finish(outcome.map_err(|failed| failed.error));
         }
     }
 
     /// Runs all jobs in one transaction. Nothing of it is stored unless this is `Ok`.
     fn transaction(&mut self, jobs: &mut [Box<dyn Job>]) -> std::result::Result<(), Failed> {
+        // A panic ends the transaction, not the thread that all others depend on.
+        catch_unwind(AssertUnwindSafe(|| self.try_transaction(jobs))).unwrap_or_else(|_| {
+            (self.connection, self.known) = (None, None);
+            Err(Error::new(ErrorKind::CommitUnknown, "the SQLite writer panicked").into())
+        })
+    }
+
+    fn try_transaction(&mut self, jobs: &mut [Box<dyn Job>]) -> std::result::Result<(), Failed> {
         // Handlers' transactions and ours take turns here, instead of colliding on SQLite's lock.
-        let gate = self.gate.clone();
-        let _turn = gate.enter_blocking();
+        let _turn = self.gate.enter_blocking()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.opener.open()?,
@@ -211,15 +259,16 @@ impl State {
                 }
             }
             Err(failed) => {
-                if let Some(known) = &mut self.known {
-                    known.tail.rolled_back();
-                }
                 let rolled_back = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
-                // A connection whose commit is in doubt is never used again, nor what was believed of the file.
-                if rolled_back && failed.error.kind() != oncebox::ErrorKind::CommitUnknown {
+                let error = &failed.error;
+                let in_doubt = error.kind() == ErrorKind::CommitUnknown || is_io_failure(error);
+                // A connection that is in doubt is never used again, nor what was believed of the file.
+                if rolled_back && !in_doubt {
                     self.connection = Some(connection);
+                    self.known.iter_mut().for_each(Known::rolled_back);
+                } else {
+                    self.known = None;
                 }
-                self.known = None;
             }
         }
         result
@@ -235,7 +284,8 @@ impl State {
         // without a wait. A file that is only looked at must not be locked.
         let begin = if self.opener.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
         connection.execute_batch(begin).map_err(store_error)?;
-        let mut known = self.refresh(connection)?;
+        let known = self.known.get_or_insert_with(Known::nothing);
+        known.refresh(connection)?;
         let before = known.counters;
         let mut work = Work {
             connection,
@@ -244,33 +294,20 @@ impl State {
             tail: &mut known.tail,
             counters: &mut known.counters,
             wake,
+            max_bytes: self.opener.max_bytes,
         };
+        let blame = |error| Failed { error, isolate: true };
         for job in jobs {
-            job.run(&mut work).map_err(|error| Failed { error, isolate: true })?;
+            job.run(&mut work).map_err(blame)?;
         }
-        known.tail.merge(connection, &mut known.counters)?;
+        // Only accepted messages make it merge, so others need not suffer if there is no room for that.
+        known.tail.merge(connection, &mut known.counters).map_err(blame)?;
         if known.counters != before {
             known.counters.save(connection).map_err(store_error)?;
         }
         connection.execute_batch("COMMIT").map_err(commit_error)?;
         known.tail.committed(&known.counters);
-        self.known = Some(known);
         Ok(())
-    }
-
-    /// What is true now, inside the transaction: as before, unless another connection wrote in between.
-    fn refresh(&mut self, connection: &Connection) -> Result<Known> {
-        let data_version =
-            connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(store_error)?;
-        match self.known.take() {
-            Some(known) if known.data_version == data_version => Ok(known),
-            known => {
-                let counters = Counters::load(connection).map_err(store_error)?;
-                let mut tail = known.map_or_else(Tail::new, |known| known.tail);
-                tail.catch_up(connection, &counters)?;
-                Ok(Known { names: Names::load(connection)?, tail, counters, data_version })
-            }
-        }
     }
 }
 
@@ -292,7 +329,13 @@ pub(crate) fn watch_file(opener: Opener, wake: watch::Sender<u64>, stop: Arc<Ato
     // SQLite has no notification across processes; asking for the data version is a read of shared memory.
     const EVERY: std::time::Duration = std::time::Duration::from_millis(20);
     let spawned = std::thread::Builder::new().name("oncebox-watch".into()).spawn(move || {
-        let Ok(connection) = opener.open() else { return };
+        let connection = match opener.open() {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
+                return;
+            }
+        };
         let mut last: Option<i64> = None;
         while !stop.load(Ordering::Relaxed) {
             let version = connection.pragma_query_value(None, "data_version", |row| row.get(0)).ok();

@@ -1,6 +1,6 @@
 //! Which handlers there are, under which keys, for which types.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::Registration;
@@ -48,7 +48,8 @@ impl<S: Store> Registry<S> {
                     return Err(Error::new(ErrorKind::InvalidHandler, what));
                 }
             }
-            for kind in kinds {
+            // A type that is named twice is still one type: a message must not get two entries for one handler.
+            for kind in kinds.into_iter().collect::<BTreeSet<_>>() {
                 let (durable, inline) = types.entry(kind).or_default();
                 if registration.inline {
                     inline.push(index);

@@ -3,230 +3,255 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Core;
-use super::executor::{Verdict, execute};
-use crate::error::{ErrorKind, Result};
+use super::launch::{give_back, launch};
+use super::plan::{Plan, Room, Seat};
+use super::repeat::{Pauses, answered, is_trouble};
+use crate::error::Result;
+use crate::handler::Registered;
 use crate::inbox::Shared;
-use crate::state::{Outcome, Policy, Settlement, decide};
-use crate::store::{ClaimParams, Claimed, Store, Wakeup, Want};
+use crate::state::{Outcome, Settlement};
+use crate::store::{Claim, ClaimParams, Claimed, Store, Wakeup, Want};
 
 /// How long a suspect waits for its neighbours to finish before it runs beside them after all: rather a neighbour
 /// that may be blamed once than an entry that never runs.
 const ALONE_WITHIN: Duration = Duration::from_secs(10);
-
-/// The longest pause between two tries while the store does not answer.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// When a suspect is looked at again that cannot run beside its neighbours at all.
+const ALONE_LATER: Duration = Duration::from_mins(1);
+/// How long a little room is kept free in the hope of more.
+const GATHER: Duration = Duration::from_millis(20);
 
 pub(super) async fn run<S: Store>(
     core: Arc<Core<S>>,
     settlements: UnboundedSender<Settlement>,
 ) -> Result<()> {
-    let mut wakeup = core.inbox.store.wakeups().map(crate::store::Wakeups::subscribe);
-    let mut pause = Duration::ZERO;
-    let mut suspects = true;
-    while !core.stop.requested() {
-        let round = round(&core, &settlements, &mut suspects).await;
-        match round {
-            Ok(Round::More) => pause = Duration::ZERO,
-            Ok(Round::Idle(wait)) => {
-                pause = Duration::ZERO;
-                idle(&core, wakeup.as_mut(), wait, &mut suspects).await;
-            }
-            Err(error) if error.is_retryable() => {
-                if pause.is_zero() {
-                    tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot claim; trying again");
+    Dispatcher::new(core, settlements).run().await
+}
+
+struct Dispatcher<S: Store> {
+    core: Arc<Core<S>>,
+    settlements: UnboundedSender<Settlement>,
+    wakeup: Option<Wakeup>,
+    handlers: Vec<Arc<Registered<S>>>,
+    /// Which handlers may have work that was not asked for.
+    hungry: Vec<bool>,
+    /// Entries that crashed a worker may be due.
+    suspects: bool,
+    /// The last to run was a suspect: now it is the others' turn.
+    after_suspect: bool,
+    /// When everything was last looked for, whoever told of it.
+    polled: Duration,
+    /// The ticket up to which somebody waits for the end of all work.
+    ticket: u64,
+    turn: usize,
+    eager: bool,
+}
+
+impl<S: Store> Dispatcher<S> {
+    fn new(core: Arc<Core<S>>, settlements: UnboundedSender<Settlement>) -> Self {
+        let wakeup = core.inbox.store.wakeups().map(crate::store::Wakeups::subscribe);
+        let handlers: Vec<_> = core.inbox.registry.durable().cloned().collect();
+        let polled = core.inbox.clock.monotonic();
+        Self {
+            wakeup,
+            hungry: vec![true; handlers.len()],
+            suspects: !handlers.is_empty(),
+            handlers,
+            after_suspect: false,
+            polled,
+            ticket: 0,
+            turn: 0,
+            eager: false,
+            core,
+            settlements,
+        }
+    }
+
+    async fn run(mut self) -> Result<()> {
+        let core = Arc::clone(&self.core);
+        let mut pauses = Pauses::default();
+        while !core.stop.requested() {
+            // Listens before it looks: what lands in between ends the wait.
+            let landing = core.flights.landing();
+            let grounded = core.flights.len() == 0;
+            self.listen();
+            let plan = self.plan();
+            let suspect = self.suspects && plan.open.contains(&true) && !(self.after_suspect && plan.claims());
+            let claimed = if suspect {
+                self.suspect(&plan).await
+            } else if plan.claims() {
+                self.healthy(&plan).await
+            } else {
+                if grounded && !self.suspects && !self.hungry.contains(&true) {
+                    core.quiet.answer(self.ticket);
                 }
-                pause = (pause * 2).clamp(Duration::from_millis(100), MAX_PAUSE);
-                tokio::select! {
-                    () = core.inbox.clock.sleep(pause) => {}
-                    () = core.stop.wait() => {}
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// What a round found.
-enum Round {
-    /// There may be more to claim at once.
-    More,
-    /// Nothing to do before something happens.
-    Idle(Idle),
-}
-
-/// What ends an idle wait besides a request to stop.
-struct Idle {
-    /// Something was claimed by nobody because its handler is busy: look again when something lands.
-    landing: Option<Landing>,
-    /// Nothing more is due: look again when told, or at the next poll.
-    poll: bool,
-}
-
-type Landing = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-async fn round<S: Store>(
-    core: &Arc<Core<S>>,
-    settlements: &UnboundedSender<Settlement>,
-    suspects: &mut bool,
-) -> Result<Round> {
-    // Listens before it looks: what lands in between ends the wait.
-    let landing: Landing = Box::pin(core.flights.landing());
-    let Capacity { wants, busy } = capacity(core);
-    if wants.is_empty() {
-        return Ok(Round::Idle(Idle { landing: Some(landing), poll: false }));
-    }
-    if std::mem::take(suspects)
-        && let Some(suspect) = claim(core, wants.clone(), true).await?.pop()
-    {
-        *suspects = true;
-        alone(core, settlements, suspect).await;
-        return Ok(Round::More);
-    }
-    let asked: usize = wants.iter().map(|want| want.limit).sum();
-    let claimed = claim(core, wants, false).await?;
-    let (full, none) = (claimed.len() >= asked, claimed.is_empty());
-    for claimed in claimed {
-        launch(core, settlements, claimed);
-    }
-    if none && core.flights.len() == 0 {
-        core.quiet.send_modify(|rounds| *rounds = rounds.wrapping_add(1));
-    }
-    Ok(if full { Round::More } else { Round::Idle(Idle { landing: busy.then_some(landing), poll: true }) })
-}
-
-async fn idle<S: Store>(core: &Core<S>, wakeup: Option<&mut Wakeup>, wait: Idle, suspects: &mut bool) {
-    let Shared { clock, config, nudge, .. } = &*core.inbox;
-    let woken = async {
-        match wakeup {
-            Some(wakeup) => wakeup.woken().await,
-            None => std::future::pending().await,
-        }
-    };
-    let landed = async {
-        match wait.landing {
-            Some(landing) => landing.await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = landed => {}
-        () = core.stop.wait() => {}
-        () = woken, if wait.poll => {}
-        () = nudge.wait(), if wait.poll => {}
-        () = core.suspects.notified(), if wait.poll => *suspects = true,
-        () = clock.sleep(nudge.due_within(clock.monotonic(), config.poll)), if wait.poll => {
-            // What no wake-up told of is found here, suspects of other workers included.
-            *suspects = true;
-        }
-    }
-}
-
-/// What can be taken on.
-struct Capacity {
-    wants: Vec<Want>,
-    /// Some handler has no room worth a claim.
-    busy: bool,
-}
-
-fn capacity<S: Store>(core: &Core<S>) -> Capacity {
-    let config = &core.inbox.config;
-    let mut free = config.in_flight.saturating_sub(core.flights.len()).min(config.batch);
-    let mut capacity = Capacity { wants: Vec::new(), busy: false };
-    let handlers: Vec<_> = core.inbox.registry.durable().collect();
-    // Each round starts with another handler, so that a busy one cannot starve those behind it.
-    let turn = core.inbox.nudge.turn();
-    for index in 0..handlers.len() {
-        let handler = handlers[(index + turn) % handlers.len()];
-        let (busy, room) = (core.flights.count(&handler.route.key), handler.registration.concurrency);
-        let limit = room.saturating_sub(busy).min(free);
-        // Claiming a handful at a time while more lands every moment would make small batches of a big backlog.
-        let worth = (room.min(config.batch) / 4).max(1);
-        if limit >= worth || (busy == 0 && limit > 0) {
-            free -= limit;
-            capacity.wants.push(Want { route: handler.route.clone(), limit });
-        } else {
-            capacity.busy = true;
-        }
-    }
-    capacity
-}
-
-async fn claim<S: Store>(core: &Core<S>, wants: Vec<Want>, suspect: bool) -> Result<Vec<Claimed>> {
-    if wants.is_empty() {
-        return Ok(Vec::new());
-    }
-    let inbox = &core.inbox;
-    let params = ClaimParams::new(inbox.name.clone(), wants, inbox.config.lease);
-    let params = if suspect { params.suspect() } else { params };
-    loop {
-        // Taken before the claim is sent: the lease cannot have begun earlier.
-        let deadline = inbox.clock.monotonic() + inbox.config.lease;
-        match inbox.store.claim(&params).await {
-            Ok(claimed) => {
-                for Claimed { claim, .. } in &claimed {
-                    if let Some(handler) = inbox.registry.by_key(&claim.handler) {
-                        core.flights.insert(claim, &handler.route.key, deadline);
+                self.idle(landing, plan.short).await;
+                continue;
+            };
+            match claimed {
+                Ok(()) => pauses = Pauses::default(),
+                Err(error) if is_trouble(error.kind()) => {
+                    if pauses.is_first() {
+                        tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot claim; trying again");
+                    }
+                    tokio::select! {
+                        () = core.inbox.clock.sleep(pauses.next()) => {}
+                        () = core.stop.wait() => {}
                     }
                 }
-                return Ok(claimed);
-            }
-            // The same claim id finds what was claimed, if it was.
-            Err(error) if error.kind() == ErrorKind::CommitUnknown && !core.stop.requested() => {
-                inbox.clock.sleep(Duration::from_millis(100)).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-fn launch<S: Store>(core: &Arc<Core<S>>, settlements: &UnboundedSender<Settlement>, claimed: Claimed) {
-    let Some(handler) = core.inbox.registry.by_key(&claimed.claim.handler).map(Arc::clone) else {
-        // A store answered with a handler nobody asked for; its lease runs out and the right worker gets it.
-        tracing::error!(handler = %claimed.claim.handler, "claimed an entry of an unknown handler");
-        return;
-    };
-    let claim = claimed.claim.clone();
-    let (task_core, settlements) = (Arc::clone(core), settlements.clone());
-    let task = tokio::spawn(async move {
-        let claim = claimed.claim.clone();
-        match execute(&task_core.inbox, &handler, claimed, &task_core.cut).await {
-            Verdict::Settle(settlement) => {
-                // Fails only when the runtime is gone; then the lease runs out.
-                let _ = settlements.send(settlement);
-            }
-            Verdict::Written => {
-                task_core.flights.land([&claim]);
-                task_core.inbox.nudge.now();
+                Err(error) => return Err(error),
             }
         }
-    });
-    core.flights.attach(&claim, task.abort_handle());
-}
+        Ok(())
+    }
 
-/// Runs an entry that crashed a worker before, with nothing beside it.
-async fn alone<S: Store>(core: &Arc<Core<S>>, settlements: &UnboundedSender<Settlement>, suspect: Claimed) {
-    tokio::select! {
-        () = core.flights.down_to(1) => {}
-        () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
-        () = core.stop.wait() => {}
+    /// Takes note of everything that tells of work. Whatever is told from here on ends the next wait.
+    fn listen(&mut self) {
+        let Shared { clock, config, nudge, .. } = &*self.core.inbox;
+        let now = clock.monotonic();
+        let woken = self.wakeup.as_mut().is_some_and(|wakeup| wakeup.woken().now_or_never().is_some());
+        let mut told = nudge.take() || woken;
+        let ticket = self.core.quiet.ticket();
+        // Under steady work no wait lasts as long as a poll, so this cannot be left to the wait.
+        if nudge.take_passed(now) || now >= self.polled.saturating_add(config.poll) || ticket > self.ticket {
+            self.suspects = !self.handlers.is_empty();
+            self.polled = now;
+            told = true;
+        }
+        self.ticket = ticket;
+        if told {
+            self.hungry.fill(true);
+        }
     }
-    let claim = suspect.claim.clone();
-    if !core.flights.holds(&claim) {
-        return; // The lease was lost while waiting.
+
+    fn plan(&mut self) -> Plan {
+        let (config, flights) = (&self.core.inbox.config, &self.core.flights);
+        let total = Room { most: config.in_flight, busy: flights.len() };
+        let seat = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
+            let busy = flights.count(&handler.route.key);
+            Seat { room: Room { most: handler.registration.concurrency, busy }, hungry: *hungry }
+        };
+        let seats: Vec<Seat> = self.handlers.iter().zip(&self.hungry).map(seat).collect();
+        self.turn = self.turn.wrapping_add(1);
+        Plan::new(total, config.batch, &seats, self.turn, std::mem::take(&mut self.eager))
     }
-    if core.stop.requested() {
-        // Fails only when the runtime is gone; then the lease runs out.
-        let _ = settlements.send(decide(&Policy::default(), &claim, Outcome::Released));
-        return;
+
+    /// Waits until there is something to look for, or room for it.
+    async fn idle(&mut self, landing: impl Future<Output = ()>, short: bool) {
+        let Shared { clock, config, nudge, .. } = &*self.core.inbox;
+        let room_is_waited_for = self.suspects || self.hungry.contains(&true);
+        let wakeup = self.wakeup.as_mut();
+        let woken = async {
+            match wakeup {
+                Some(wakeup) => wakeup.woken().await,
+                None => std::future::pending().await,
+            }
+        };
+        let poll = self.polled.saturating_add(config.poll);
+        let next = nudge.next_due().map_or(poll, |due| due.min(poll)).saturating_sub(clock.monotonic());
+        tokio::select! {
+            () = landing, if room_is_waited_for || self.core.quiet.is_waited_for() => {}
+            () = self.core.stop.wait() => {}
+            () = clock.sleep(GATHER), if short => self.eager = true,
+            () = woken => self.hungry.fill(true),
+            () = nudge.wait() => self.hungry.fill(true),
+            () = self.core.suspects.notified() => self.suspects = !self.handlers.is_empty(),
+            // These two are what `listen` looks at itself.
+            () = self.core.quiet.taken() => {}
+            () = clock.sleep(next) => {}
+        }
     }
-    launch(core, settlements, suspect);
-    tokio::select! {
-        () = core.flights.down_to(0) => {}
-        () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
-        () = core.stop.wait() => {}
+
+    /// Claims and starts what no worker has crashed with.
+    async fn healthy(&mut self, plan: &Plan) -> Result<()> {
+        self.after_suspect = false;
+        let asked = plan.limits.iter().enumerate().filter(|(_, limit)| **limit > 0);
+        let wants = asked.map(|(index, limit)| self.want(index, *limit)).collect();
+        let claimed = self.claim(ClaimParams::new(
+            self.core.inbox.name.clone(),
+            wants,
+            self.core.inbox.config.lease,
+        ));
+        let claimed = claimed.await?;
+        for (index, handler) in self.handlers.iter().enumerate() {
+            let answers = |claimed: &&Claimed| handler.route.answers_to(&claimed.claim.handler);
+            // A handler that got all it asked for may have more.
+            if plan.limits[index] > 0 && claimed.iter().filter(answers).count() < plan.limits[index] {
+                self.hungry[index] = false;
+            }
+        }
+        for claimed in claimed {
+            if self.core.stop.requested() {
+                give_back(&self.core, &self.settlements, &claimed.claim, Outcome::Released);
+            } else {
+                launch(&self.core, &self.settlements, claimed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims one entry that crashed a worker before, and runs it with nothing beside it.
+    async fn suspect(&mut self, plan: &Plan) -> Result<()> {
+        let open = plan.open.iter().enumerate().filter(|(_, open)| **open);
+        let wants = open.map(|(index, _)| self.want(index, 1)).collect();
+        let params = ClaimParams::new(self.core.inbox.name.clone(), wants, self.core.inbox.config.lease);
+        match self.claim(params.suspect()).await?.pop() {
+            Some(suspect) => {
+                self.after_suspect = true;
+                self.alone(suspect).await;
+            }
+            None => self.suspects = false,
+        }
+        Ok(())
+    }
+
+    fn want(&self, index: usize, limit: usize) -> Want {
+        Want { route: self.handlers[index].route.clone(), limit }
+    }
+
+    async fn claim(&self, params: ClaimParams) -> Result<Vec<Claimed>> {
+        let Shared { clock, config, registry, store, .. } = &*self.core.inbox;
+        // Taken before the claim is first sent: the lease cannot have begun earlier.
+        let deadline = clock.monotonic().saturating_add(config.lease);
+        let claimed = answered(&self.core.inbox, &self.core.cut, || store.claim(&params)).await?;
+        for Claimed { claim, .. } in &claimed {
+            if let Some(handler) = registry.by_key(&claim.handler) {
+                self.core.flights.insert(claim, &handler.route.key, deadline);
+            }
+        }
+        Ok(claimed)
+    }
+
+    async fn alone(&self, suspect: Claimed) {
+        let (core, claim) = (&self.core, suspect.claim.clone());
+        tokio::select! {
+            () = core.flights.down_to(1) => {}
+            () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
+            () = core.stop.wait() => {}
+        }
+        if core.stop.requested() || !core.flights.may_run(&claim) {
+            return give_back(core, &self.settlements, &claim, Outcome::Released);
+        }
+        if core.flights.neighbours(&claim).iter().any(|neighbour| self.is_at_its_last(neighbour)) {
+            let later = Outcome::Snooze { delay: ALONE_LATER };
+            return give_back(core, &self.settlements, &claim, later);
+        }
+        launch(core, &self.settlements, suspect);
+        tokio::select! {
+            () = core.flights.down_to(0) => {}
+            () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
+            () = core.stop.wait() => {}
+        }
+    }
+
+    /// Whether one crash more would poison an entry: then nobody who may crash is put beside it.
+    fn is_at_its_last(&self, claim: &Claim) -> bool {
+        let handler = self.core.inbox.registry.by_key(&claim.handler);
+        handler.is_some_and(|handler| {
+            claim.crashes > 0 && claim.crashes.saturating_add(1) >= handler.registration.policy.crashes
+        })
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
+use super::repeat::is_trouble;
 use super::supervisor::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Context, Failure, FinishTx, Registered};
@@ -70,13 +71,18 @@ pub(super) async fn execute<S: Store>(
                     }
                     return Verdict::Written;
                 }
-                // It may have happened. Giving the entry back is right either way: the fence refuses it if the
-                // completion was written, and otherwise the handler runs again.
-                Ok(Err(error)) if error.kind() == ErrorKind::CommitUnknown => Outcome::Released,
-                Ok(Err(error)) => {
-                    tracing::warn!(error = %error.what(), "the handler's transaction was rolled back");
+                Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => {
+                    tracing::info!("rolled back: the claim belongs to somebody else");
+                    return Verdict::Written;
+                }
+                // It did not happen, or it is not known. Giving the entry back is right either way: the fence refuses
+                // it if the completion was written, and otherwise the handler runs again.
+                Ok(Err(error)) if is_trouble(error.kind()) => {
+                    tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
                     Outcome::Snooze { delay: STORE_TROUBLE }
                 }
+                // What the handler wrote cannot be committed, now or ever.
+                Ok(Err(error)) => Outcome::Retry { error: ErrorText::of(&error), after: None },
                 Err(panic) => Outcome::Retry {
                     error: ErrorText::new(format!("the commit panicked: {panic}")),
                     after: None,
@@ -135,9 +141,7 @@ async fn call<S: Store>(
 /// A store that was briefly away is not the handler's failure: no attempt is counted for it.
 fn failure_outcome(failure: &Failure) -> Outcome {
     match failure.store_error() {
-        Some(ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::CommitUnknown) => {
-            Outcome::Snooze { delay: STORE_TROUBLE }
-        }
+        Some(kind) if is_trouble(kind) => Outcome::Snooze { delay: STORE_TROUBLE },
         _ => failure.outcome(),
     }
 }

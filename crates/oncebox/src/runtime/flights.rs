@@ -19,22 +19,28 @@ struct Flight {
     /// When this worker must have stopped, on its own monotonic clock.
     deadline: Duration,
     task: Option<AbortHandle>,
+    /// Its run was told to stop. It is not renewed any more: a run that blocks its thread would never end.
+    stopped: bool,
 }
 
 #[derive(Default)]
 struct Table {
     flights: HashMap<(Seq, HandlerKey), Flight>,
     per_handler: HashMap<HandlerKey, usize>,
+    /// Nothing may be begun any more.
+    closed: bool,
 }
 
 impl Table {
-    fn remove(&mut self, claim: &Claim) -> Option<Flight> {
-        let id = (claim.seq, claim.handler.clone());
+    fn get(&mut self, claim: &Claim) -> Option<&mut Flight> {
+        let flight = self.flights.get_mut(&(claim.seq, claim.handler.clone()))?;
         // A rescued entry can come back to the same worker: the older claim must not take the newer one's place.
-        if self.flights.get(&id)?.claim.token != claim.token {
-            return None;
-        }
-        let flight = self.flights.remove(&id)?;
+        (flight.claim.token == claim.token).then_some(flight)
+    }
+
+    fn remove(&mut self, claim: &Claim) -> Option<Flight> {
+        self.get(claim)?;
+        let flight = self.flights.remove(&(claim.seq, claim.handler.clone()))?;
         if let Some(count) = self.per_handler.get_mut(&flight.handler) {
             *count -= 1;
         }
@@ -50,21 +56,27 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
+    /// Takes a claim in hand. An older claim of the same entry was lost: its run is stopped.
     pub(super) fn insert(&self, claim: &Claim, handler: &HandlerKey, deadline: Duration) {
         let mut table = self.table.lock();
-        let flight = Flight { claim: claim.clone(), handler: handler.clone(), deadline, task: None };
-        if table.flights.insert((claim.seq, claim.handler.clone()), flight).is_none() {
-            *table.per_handler.entry(handler.clone()).or_default() += 1;
+        let (claim, handler) = (claim.clone(), handler.clone());
+        let id = (claim.seq, claim.handler.clone());
+        let flight = Flight { claim, handler: handler.clone(), deadline, task: None, stopped: false };
+        match table.flights.insert(id, flight) {
+            None => *table.per_handler.entry(handler).or_default() += 1,
+            Some(Flight { task: Some(task), .. }) => task.abort(),
+            Some(_) => {}
         }
     }
 
-    /// Records the task that runs a claim, unless it has landed already.
+    /// Records the task that runs a claim. If the claim landed, was lost or was stopped before, the task has nothing
+    /// left to do.
     pub(super) fn attach(&self, claim: &Claim, task: AbortHandle) {
         let mut table = self.table.lock();
-        if let Some(flight) = table.flights.get_mut(&(claim.seq, claim.handler.clone()))
-            && flight.claim.token == claim.token
-        {
-            flight.task = Some(task);
+        let closed = table.closed;
+        match table.get(claim) {
+            Some(flight) if !closed && !flight.stopped => flight.task = Some(task),
+            _ => task.abort(),
         }
     }
 
@@ -78,8 +90,8 @@ impl Flights {
         self.landed.notify_waiters();
     }
 
-    /// Stops the handlers of claims that no longer hold.
-    pub(super) fn abort(&self, claims: &[Claim]) {
+    /// Stops the runs of claims that belong to somebody else, and forgets them.
+    pub(super) fn lose(&self, claims: &[Claim]) {
         let mut table = self.table.lock();
         for claim in claims {
             if let Some(Flight { task: Some(task), .. }) = table.remove(claim) {
@@ -90,46 +102,68 @@ impl Flights {
         self.landed.notify_waiters();
     }
 
-    /// Stops every handler where it stands.
-    pub(super) fn abort_all(&self) {
-        for flight in self.table.lock().flights.values() {
+    /// Stops the runs of claims that cannot be kept. They stay in hand until they are given back.
+    pub(super) fn stop(&self, claims: &[Claim]) {
+        let mut table = self.table.lock();
+        for claim in claims {
+            if let Some(flight) = table.get(claim) {
+                flight.stopped = true;
+                if let Some(task) = &flight.task {
+                    task.abort();
+                }
+            }
+        }
+    }
+
+    /// Stops every run where it stands, and those that are about to begin.
+    pub(super) fn close(&self) {
+        let mut table = self.table.lock();
+        table.closed = true;
+        for flight in table.flights.values() {
             if let Some(task) = &flight.task {
                 task.abort();
             }
         }
     }
 
+    /// The claims to renew.
     pub(super) fn claims(&self) -> Vec<Claim> {
-        self.table.lock().flights.values().map(|flight| flight.claim.clone()).collect()
+        self.select(|flight| !flight.stopped)
+    }
+
+    /// Claims whose deadline is at or before `time`, and that were not told to stop.
+    pub(super) fn overdue(&self, time: Duration) -> Vec<Claim> {
+        self.select(|flight| !flight.stopped && flight.deadline <= time)
+    }
+
+    /// All claims in hand but one.
+    pub(super) fn neighbours(&self, of: &Claim) -> Vec<Claim> {
+        self.select(|flight| flight.claim != *of)
+    }
+
+    fn select(&self, chosen: impl Fn(&Flight) -> bool) -> Vec<Claim> {
+        let table = self.table.lock();
+        table.flights.values().filter(|flight| chosen(flight)).map(|flight| flight.claim.clone()).collect()
     }
 
     /// Moves the deadline of claims that were renewed.
     pub(super) fn extend(&self, claims: &[Claim], deadline: Duration) {
         let mut table = self.table.lock();
         for claim in claims {
-            if let Some(flight) = table.flights.get_mut(&(claim.seq, claim.handler.clone()))
-                && flight.claim.token == claim.token
-            {
+            if let Some(flight) = table.get(claim) {
                 flight.deadline = deadline;
             }
         }
     }
 
-    /// Claims whose deadline is at or before `time`.
-    pub(super) fn overdue(&self, time: Duration) -> Vec<Claim> {
-        let table = self.table.lock();
-        table
-            .flights
-            .values()
-            .filter(|flight| flight.deadline <= time)
-            .map(|flight| flight.claim.clone())
-            .collect()
+    /// Whether a claim is in hand.
+    pub(super) fn holds(&self, claim: &Claim) -> bool {
+        self.table.lock().get(claim).is_some()
     }
 
-    pub(super) fn holds(&self, claim: &Claim) -> bool {
-        let table = self.table.lock();
-        let id = (claim.seq, claim.handler.clone());
-        table.flights.get(&id).is_some_and(|flight| flight.claim.token == claim.token)
+    /// Whether a claim is in hand and may run.
+    pub(super) fn may_run(&self, claim: &Claim) -> bool {
+        self.table.lock().get(claim).is_some_and(|flight| !flight.stopped)
     }
 
     pub(super) fn count(&self, handler: &HandlerKey) -> usize {
@@ -160,5 +194,62 @@ impl Flights {
 
     pub(super) async fn empty(&self) {
         self.down_to(0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Token;
+
+    fn claim(token: i64) -> Claim {
+        Claim { token: Token(token), ..Claim::for_tests() }
+    }
+
+    fn task() -> tokio::task::JoinHandle<()> {
+        tokio::spawn(std::future::pending())
+    }
+
+    async fn is_stopped(task: tokio::task::JoinHandle<()>) -> bool {
+        task.await.is_err_and(|ended| ended.is_cancelled())
+    }
+
+    // FAULTS B4: an entry that was rescued and claimed again by the same worker.
+    #[tokio::test]
+    async fn a_newer_claim_stops_the_run_of_an_older_one() {
+        let (flights, older, newer) = (Flights::default(), claim(1), claim(2));
+        let handler = older.handler.clone();
+        let run = task();
+        flights.insert(&older, &handler, Duration::ZERO);
+        flights.attach(&older, run.abort_handle());
+        flights.insert(&newer, &handler, Duration::ZERO);
+        assert!(is_stopped(run).await);
+        flights.land([&older]);
+        assert!(!flights.holds(&older) && flights.holds(&newer));
+        assert_eq!((flights.len(), flights.count(&handler)), (1, 1));
+        flights.land([&newer]);
+        assert_eq!((flights.len(), flights.count(&handler)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_run_that_begins_too_late_is_stopped() {
+        let (flights, lost, stopped, closed) = (Flights::default(), claim(1), claim(2), claim(3));
+        let late = task();
+        flights.attach(&lost, late.abort_handle());
+        assert!(is_stopped(late).await);
+
+        flights.insert(&stopped, &stopped.handler, Duration::ZERO);
+        flights.stop(std::slice::from_ref(&stopped));
+        let late = task();
+        flights.attach(&stopped, late.abort_handle());
+        assert!(is_stopped(late).await);
+        assert!(flights.holds(&stopped) && !flights.may_run(&stopped));
+        assert!(flights.claims().is_empty(), "a stopped run is not renewed");
+
+        flights.insert(&closed, &closed.handler, Duration::ZERO);
+        flights.close();
+        let late = task();
+        flights.attach(&closed, late.abort_handle());
+        assert!(is_stopped(late).await);
     }
 }

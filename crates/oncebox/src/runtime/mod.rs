@@ -9,9 +9,13 @@ mod dispatcher;
 mod drive;
 mod executor;
 mod flights;
+mod launch;
 mod nudge;
+mod plan;
+mod quiet;
 mod receiver;
 mod renewer;
+mod repeat;
 mod rescuer;
 mod settler;
 mod supervisor;
@@ -23,15 +27,19 @@ pub(crate) use nudge::Nudge;
 pub(crate) use sweeper::sweep;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, mpsc};
 
 use crate::inbox::Shared;
 use crate::source::Source;
 use crate::store::Store;
 use flights::Flights;
-use supervisor::{Stop, supervise};
+use quiet::Quiet;
+use supervisor::{AbortOnDrop, Stop, supervise};
+
+/// How long the last settlements may take once the grace is over.
+const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// What the components share while an inbox runs.
 pub(crate) struct Core<S: Store> {
@@ -39,8 +47,7 @@ pub(crate) struct Core<S: Store> {
     pub(crate) flights: Flights,
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
-    /// Counts the rounds that found nothing due while nothing ran.
-    quiet: watch::Sender<u64>,
+    quiet: Quiet,
     /// Asked for at shutdown: nothing new is begun.
     stop: Stop,
     /// Asked for when the grace is over: what runs is given back.
@@ -52,11 +59,12 @@ pub(crate) struct Core<S: Store> {
 pub struct Running<S: Store> {
     core: Arc<Core<S>>,
     /// Stopped first, so that nothing new comes in.
-    receivers: parking_lot::Mutex<Vec<JoinHandle<()>>>,
+    receivers: parking_lot::Mutex<Vec<AbortOnDrop<()>>>,
     /// Ends by itself once everything in hand was settled.
-    working: Vec<JoinHandle<()>>,
+    working: Vec<AbortOnDrop<()>>,
     /// Needed until the last claim is settled.
-    serving: Vec<JoinHandle<()>>,
+    #[expect(dead_code, reason = "held to be dropped")]
+    serving: Vec<AbortOnDrop<()>>,
 }
 
 impl<S: Store> Running<S> {
@@ -65,7 +73,7 @@ impl<S: Store> Running<S> {
             inbox,
             flights: Flights::default(),
             suspects: Notify::new(),
-            quiet: watch::Sender::new(0),
+            quiet: Quiet::default(),
             stop: Stop::default(),
             cut: Stop::default(),
         });
@@ -82,7 +90,6 @@ impl<S: Store> Running<S> {
         if let Some(retention) = core.inbox.config.retention {
             serving.push(supervise(&core, "sweeper", true, move |core| sweeper::run(core, retention)));
         }
-        core.suspects.notify_one();
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
 
@@ -95,24 +102,29 @@ impl<S: Store> Running<S> {
     }
 
     /// Stops receiving and claiming, lets running handlers finish within the grace, gives back what did not finish
-    /// without counting an attempt, and returns once everything is settled.
+    /// without counting an attempt, and returns once everything is settled. A store that does not answer is not
+    /// waited for beyond the grace and a few seconds more.
     pub async fn shutdown(mut self) {
-        self.core.stop.request();
-        let receivers = std::mem::take(&mut *self.receivers.lock());
-        for task in receivers.into_iter().chain(std::mem::take(&mut self.working)) {
-            // A component that panicked was reported by its supervisor.
-            let _ = task.await;
-        }
-        let Shared { clock, config, name, .. } = &*self.core.inbox;
+        let core = Arc::clone(&self.core);
+        core.stop.request();
+        let Shared { clock, config, name, .. } = &*core.inbox;
+        let begun = std::mem::take(&mut *self.receivers.lock()).into_iter().chain(self.working.drain(..));
+        let mut ended = std::pin::pin!(async {
+            for task in begun {
+                // A component that panicked was reported by its supervisor.
+                let _ = task.join().await;
+            }
+            core.flights.empty().await;
+        });
         tokio::select! {
-            () = self.core.flights.empty() => return,
-            () = clock.sleep(config.grace) => self.core.cut.request(),
+            () = &mut ended => return,
+            () = clock.sleep(config.grace) => core.cut.request(),
         }
         // Handlers that were cut are given back through the settler; only one that blocks its thread stays.
         tokio::select! {
-            () = self.core.flights.empty() => {}
-            () = clock.sleep(config.grace) => {
-                let left = self.core.flights.len();
+            () = ended => {}
+            () = clock.sleep(config.grace.min(LAST_WRITES)) => {
+                let left = core.flights.len();
                 tracing::warn!(inbox = %name, left, "handlers did not stop or settlements could not be written; their leases will run out");
             }
         }
@@ -121,18 +133,7 @@ impl<S: Store> Running<S> {
     /// Waits until nothing is due and nothing runs: for programs that end when their work is done, and for tests.
     /// What is due later, as retries are, is not waited for.
     pub async fn idle(&self) {
-        let core = &self.core;
-        let mut quiet = core.quiet.subscribe();
-        // Twice: the first quiet round may have looked at the store before the caller put something in.
-        let mut rounds = 0;
-        while rounds < 2 {
-            let landing = core.flights.landing();
-            core.inbox.nudge.now();
-            tokio::select! {
-                _ = quiet.changed() => rounds += 1,
-                () = landing => rounds = 0,
-            }
-        }
+        self.core.quiet.wait().await;
     }
 
     /// How many entries are in hand.
@@ -144,10 +145,8 @@ impl<S: Store> Running<S> {
 impl<S: Store> Drop for Running<S> {
     fn drop(&mut self) {
         self.core.stop.request();
-        for task in self.receivers.lock().iter().chain(&self.working).chain(&self.serving) {
-            task.abort();
-        }
-        self.core.flights.abort_all();
+        // The components end with the handles that are dropped now.
+        self.core.flights.close();
     }
 }
 

@@ -1,9 +1,9 @@
 //! Tells the dispatcher of work that this process itself knows of.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -18,7 +18,6 @@ pub(crate) struct Nudge {
     notify: Notify,
     /// When retries and delayed messages of this process are due, on its monotonic clock.
     dues: Mutex<BTreeSet<Duration>>,
-    turn: AtomicUsize,
 }
 
 impl Nudge {
@@ -29,9 +28,10 @@ impl Nudge {
 
     /// There may be work at `due`.
     pub(crate) fn at(&self, due: Duration) {
-        let millis = u64::try_from(due.as_millis()).unwrap_or(u64::MAX - GRAIN_MILLIS);
+        let millis = u64::try_from(due.as_millis()).unwrap_or(u64::MAX);
+        let grains = millis.div_ceil(GRAIN_MILLIS).saturating_add(1);
         let mut dues = self.dues.lock();
-        dues.insert(Duration::from_millis(millis.next_multiple_of(GRAIN_MILLIS) + GRAIN_MILLIS));
+        dues.insert(Duration::from_millis(grains.saturating_mul(GRAIN_MILLIS)));
         if dues.len() > MAX_DUES {
             dues.pop_last();
         }
@@ -45,21 +45,25 @@ impl Nudge {
         self.notify.notified().await;
     }
 
-    /// How long until the next known due, at most `poll`. Dues that have passed are forgotten.
-    pub(super) fn due_within(&self, now: Duration, poll: Duration) -> Duration {
-        let mut dues = self.dues.lock();
-        while let Some(first) = dues.first().copied() {
-            if first > now {
-                return first.saturating_sub(now).min(poll);
-            }
-            dues.pop_first();
-        }
-        poll
+    /// Whether there was a nudge since the last wait.
+    pub(super) fn take(&self) -> bool {
+        self.wait().now_or_never().is_some()
     }
 
-    /// A number that is another one at each call.
-    pub(super) fn turn(&self) -> usize {
-        self.turn.fetch_add(1, Ordering::Relaxed)
+    /// The next known due, if there is one; it may have passed.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.dues.lock().first().copied()
+    }
+
+    /// Forgets the dues that have passed; says whether there were any.
+    pub(super) fn take_passed(&self, now: Duration) -> bool {
+        let mut dues = self.dues.lock();
+        let mut passed = false;
+        while dues.first().is_some_and(|first| *first <= now) {
+            dues.pop_first();
+            passed = true;
+        }
+        passed
     }
 }
 
@@ -73,9 +77,21 @@ mod tests {
         let secs = Duration::from_secs;
         nudge.at(secs(9));
         nudge.at(secs(3));
-        assert!(nudge.due_within(secs(1), secs(30)) <= secs(3));
-        assert!(nudge.due_within(secs(5), secs(30)) <= secs(5));
-        assert_eq!(nudge.due_within(secs(20), secs(30)), secs(30));
-        assert_eq!(nudge.due_within(secs(0), secs(30)), secs(30));
+        assert!(nudge.next_due().is_some_and(|due| due >= secs(3) && due < secs(4)));
+        assert!(!nudge.take_passed(secs(3)));
+        assert!(nudge.take_passed(secs(5)));
+        assert!(nudge.next_due().is_some_and(|due| due >= secs(9) && due < secs(10)));
+        assert!(nudge.take_passed(secs(20)));
+        assert!(!nudge.take_passed(secs(20)));
+        assert_eq!(nudge.next_due(), None);
+    }
+
+    #[test]
+    fn a_due_beyond_all_time_is_remembered_like_any_other() {
+        let nudge = Nudge::default();
+        nudge.at(Duration::MAX);
+        assert!(nudge.next_due().is_some());
+        assert!(nudge.take());
+        assert!(!nudge.take());
     }
 }

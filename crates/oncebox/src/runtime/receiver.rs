@@ -3,40 +3,63 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 use super::Core;
+use super::repeat::Pauses;
 use crate::error::{Error, Result};
 use crate::inbox::{Receipt, Shared};
 use crate::source::{Ack, Delivery, Source};
-use crate::store::Store;
+use crate::store::{Accepted, Store};
 
-/// The longest pause between two tries while the store does not answer.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long a delivery is held back that somebody else is working on right now.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>, source: Arc<Mutex<impl Source>>) -> Result<()> {
     let mut source = source.lock().await;
-    let room = core.inbox.config.prefetch;
-    let slots = Arc::new(Semaphore::new(room));
-    loop {
-        // A slot first: while the store is away, the slots stay taken and nothing more is received.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
-        let delivery = tokio::select! {
-            delivery = source.recv() => delivery,
-            () = core.stop.wait() => None,
-        };
-        let Some(delivery) = delivery else { break };
+    let mut in_hand = JoinSet::new();
+    while let Some(delivery) = next(&core, &mut *source, &mut in_hand).await {
         let core = Arc::clone(&core);
-        tokio::spawn(async move {
-            deliver(&core, delivery).await;
-            drop(slot);
-        });
+        in_hand.spawn(async move { deliver(&core, delivery).await });
     }
-    // Deliveries in hand are settled before the source is let go.
-    let _ = slots.acquire_many(u32::try_from(room).unwrap_or(u32::MAX)).await;
+    // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
+    // unsettled, and the broker keeps it.
+    tokio::select! {
+        () = async { while ended(in_hand.join_next().await) {} } => {}
+        () = core.cut.wait() => {}
+    }
     Ok(())
+}
+
+/// The next delivery, as soon as there is room for it; `None` at a request to stop or when the source is over.
+async fn next<S: Store>(
+    core: &Core<S>,
+    source: &mut impl Source,
+    in_hand: &mut JoinSet<()>,
+) -> Option<Delivery> {
+    while in_hand.try_join_next().is_some_and(|one| ended(Some(one))) {}
+    // While the store is away these stay in hand, and nothing more is received.
+    while in_hand.len() >= core.inbox.config.prefetch {
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            one = in_hand.join_next() => ended(one),
+        };
+    }
+    tokio::select! {
+        biased;
+        () = core.stop.wait() => None,
+        delivery = source.recv() => delivery,
+    }
+}
+
+/// Whether there was one that ended. One that panicked was dropped unsettled: the broker brings it again.
+fn ended(one: Option<std::result::Result<(), tokio::task::JoinError>>) -> bool {
+    if let Some(Err(panic)) = &one {
+        tracing::error!(error = %panic, "taking a delivery in panicked");
+    }
+    one.is_some()
 }
 
 /// Stores one delivery and settles it. A store that is away is waited for: giving the delivery back would only make
@@ -44,17 +67,16 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>, source: Arc<Mutex<impl Sou
 async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     let (message, settle) = delivery.into_parts();
     let message = Arc::new(message);
-    let mut pause = Duration::ZERO;
+    let mut pauses = Pauses::default();
     let ack = loop {
         match core.inbox.receive(&message).await {
             Ok(receipt) => break ack(&receipt),
             Err(error) if waits(&error) => {
-                if pause.is_zero() {
+                if pauses.is_first() {
                     tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot store a delivery; holding it");
                 }
-                pause = (pause * 2).clamp(Duration::from_millis(100), MAX_PAUSE);
                 tokio::select! {
-                    () = core.inbox.clock.sleep(pause) => {}
+                    () = core.inbox.clock.sleep(pauses.next()) => {}
                     // Dropped unsettled: the broker keeps it.
                     () = core.stop.wait() => return,
                 }
@@ -93,7 +115,11 @@ impl<S: Store> Shared<S> {
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there. A message for inline handlers alone leaves nothing but their marks.
         if !prepared.routes.is_empty() || !self.registry.has_inline(message.kind()) {
-            self.accept(&prepared).await?;
+            let accepted = self.accept(&prepared).await?;
+            if matches!(accepted, Accepted::Conflict(_) | Accepted::Stale) {
+                // It is kept aside for a person, so nothing of it may run.
+                return Ok(Receipt::Done);
+            }
         }
         let mut receipt = Receipt::Done;
         for handler in self.registry.inline(message.kind()) {

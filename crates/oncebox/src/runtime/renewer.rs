@@ -3,47 +3,62 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::flights::Flights;
 use crate::error::Result;
+use crate::inbox::Shared;
 use crate::store::{Claim, RenewParams, Renewed, Store};
 
 /// The most claims in one call.
 const BATCH: usize = 1_000;
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
-    let lease = core.inbox.config.lease;
-    let tick = lease / 4;
+    let Shared { clock, config, name, .. } = &*core.inbox;
+    let (tick, patience) = (config.lease / 6, config.lease / 3);
     loop {
-        core.inbox.clock.sleep(tick).await;
-        for claims in core.flights.claims().chunks(BATCH) {
-            renew(&core, claims).await;
+        clock.sleep(tick).await;
+        tokio::select! {
+            biased;
+            lost = renew(&core.inbox, &core.flights) => core.flights.lose(&lost),
+            () = clock.sleep(patience) => tracing::warn!(inbox = %name, "the renewal of leases takes too long"),
         }
-        // What could not be renewed must stop before the store's lease ends, and the next look comes a tick later.
-        let overdue = core.flights.overdue(core.inbox.clock.monotonic() + tick);
+        // What could not be renewed must stop before the store's lease ends, and the next look can be this far away.
+        let overdue = core.flights.overdue(clock.monotonic().saturating_add(tick + patience));
         if !overdue.is_empty() {
-            tracing::warn!(inbox = %core.inbox.name, count = overdue.len(), "leases could not be renewed; stopping their handlers");
-            core.flights.abort(&overdue);
+            tracing::warn!(inbox = %name, count = overdue.len(), "leases could not be renewed; stopping their handlers");
+            core.flights.stop(&overdue);
         }
     }
 }
 
-async fn renew<S: Store>(core: &Core<S>, claims: &[Claim]) {
-    let inbox = &core.inbox;
+/// Renews everything in hand; returns the claims that belong to somebody else by now.
+async fn renew<S: Store>(inbox: &Shared<S>, flights: &Flights) -> Vec<Claim> {
     let lease = inbox.config.lease;
-    // Taken before the call: the lease cannot have been extended from an earlier moment.
-    let deadline = inbox.clock.monotonic() + lease;
-    match inbox.store.renew(&RenewParams::new(claims.to_vec(), lease)).await {
-        Ok(renewed) => {
-            let (mut kept, mut lost) = (Vec::new(), Vec::new());
-            for (claim, renewed) in claims.iter().zip(renewed) {
-                match renewed {
-                    Renewed::Extended => kept.push(claim.clone()),
-                    Renewed::LeaseLost => lost.push(claim.clone()),
+    let mut lost = Vec::new();
+    for claims in flights.claims().chunks(BATCH) {
+        // Taken before the call: the lease cannot have been extended from an earlier moment.
+        let deadline = inbox.clock.monotonic().saturating_add(lease);
+        match inbox.store.renew(&RenewParams::new(claims.to_vec(), lease)).await {
+            Ok(renewed) => {
+                let mut kept = Vec::new();
+                for (claim, renewed) in claims.iter().zip(renewed) {
+                    match renewed {
+                        Renewed::Extended => kept.push(claim.clone()),
+                        Renewed::LeaseLost => lost.push(claim.clone()),
+                    }
                 }
+                flights.extend(&kept, deadline);
             }
-            core.flights.extend(&kept, deadline);
-            core.flights.abort(&lost);
+            // The deadlines stand; what reaches its own is stopped.
+            Err(error) => tracing::warn!(inbox = %inbox.name, error = %error, "cannot renew leases"),
         }
-        // The deadlines stand; what reaches its own is stopped.
-        Err(error) => tracing::warn!(inbox = %inbox.name, error = %error, "cannot renew leases"),
+    }
+    lost
+}
+
+/// Renews everything in hand until it is dropped, and stops nothing: for a caller who runs handlers by hand.
+pub(super) async fn keep_renewing<S: Store>(inbox: &Shared<S>, flights: &Flights) -> std::convert::Infallible {
+    loop {
+        inbox.clock.sleep(inbox.config.lease / 4).await;
+        renew(inbox, flights).await;
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::repeat::{Pauses, answered, is_trouble};
 use super::settler::settle;
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::state::{Outcome, Settlement, decide};
-use crate::store::{RescueParams, Route, Store};
+use crate::store::{Claimed, RescueParams, Route, Store};
 
 /// The most entries in one call.
-const BATCH: usize = 100;
+pub(super) const BATCH: usize = 100;
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     while !core.stop.requested() {
-        match rescue(&core.inbox).await {
+        match rescue(&core).await {
             Ok(0) => {}
             Ok(rescued) => {
                 tracing::warn!(inbox = %core.inbox.name, rescued, "leases ran out: their workers died or hang");
@@ -35,24 +36,42 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     Ok(())
 }
 
-/// Rescues one batch; returns its size. If this is interrupted between the two steps, the next rescue finds the
+/// Rescues one batch; returns its size. If this is interrupted between the two steps, a later rescue finds the
 /// entries again, and the crash is still counted once.
-pub(super) async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
-    let routes: Vec<Route> = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
-    if routes.is_empty() {
-        return Ok(0);
-    }
-    let params = RescueParams::new(inbox.name.clone(), routes, inbox.config.lease, BATCH);
-    let rescued = inbox.store.rescue(&params).await?;
-    let settlements: Vec<Settlement> = rescued
-        .iter()
-        .filter_map(|rescued| {
-            let handler = inbox.registry.by_key(&rescued.claim.handler)?;
-            Some(decide(&handler.registration.policy, &rescued.claim, Outcome::Crashed))
-        })
-        .collect();
-    if !settlements.is_empty() {
-        settle(inbox, &settlements).await?;
+async fn rescue<S: Store>(core: &Core<S>) -> Result<usize> {
+    let inbox = &core.inbox;
+    let Some(params) = params(inbox) else { return Ok(0) };
+    let ends = inbox.clock.monotonic().saturating_add(inbox.config.lease);
+    let rescued = answered(inbox, &core.stop, || inbox.store.rescue(&params)).await?;
+    let crashed = crashed(inbox, &rescued);
+    let mut pauses = Pauses::default();
+    while !crashed.is_empty() {
+        match settle(inbox, &crashed).await {
+            Ok(()) => break,
+            Err(error) if is_trouble(error.kind()) && inbox.clock.monotonic() < ends => {
+                tokio::select! {
+                    () = inbox.clock.sleep(pauses.next()) => {}
+                    () = core.stop.wait() => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(rescued.len())
+}
+
+/// What to ask for; nothing without handlers.
+pub(super) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescueParams> {
+    let routes: Vec<Route> = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
+    let some = !routes.is_empty();
+    some.then(|| RescueParams::new(inbox.name.clone(), routes, inbox.config.lease, BATCH))
+}
+
+/// What follows for entries whose lease ran out.
+pub(super) fn crashed<S: Store>(inbox: &Shared<S>, rescued: &[Claimed]) -> Vec<Settlement> {
+    let settlement = |rescued: &Claimed| {
+        let handler = inbox.registry.by_key(&rescued.claim.handler)?;
+        Some(decide(&handler.registration.policy, &rescued.claim, Outcome::Crashed))
+    };
+    rescued.iter().filter_map(settlement).collect()
 }

@@ -1,12 +1,13 @@
 //! Writes what was decided, many settlements at a time, and frees their capacity.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Core;
+use super::flights::Flights;
+use super::repeat::{Pauses, is_trouble};
 use crate::error::{ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::state::{Next, Settlement};
@@ -14,8 +15,6 @@ use crate::store::{Claim, Settled, Store};
 
 /// The most settlements in one call.
 const BATCH: usize = 1_000;
-/// The longest pause between two tries while the store does not answer.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Runs until every sender is gone. Nothing is delayed to fill a batch: while one is written, the next one grows.
 pub(super) async fn run<S: Store>(
@@ -23,38 +22,56 @@ pub(super) async fn run<S: Store>(
     queue: Arc<Mutex<UnboundedReceiver<Settlement>>>,
 ) -> Result<()> {
     let mut queue = queue.lock().await;
-    let mut batch = Vec::new();
-    while queue.recv_many(&mut batch, BATCH).await > 0 {
-        write(&core, &batch).await?;
-        core.flights.land(batch.iter().map(|settlement| &settlement.claim));
-        batch.clear();
+    loop {
+        let mut batch = Batch { flights: &core.flights, settlements: Vec::new() };
+        if queue.recv_many(&mut batch.settlements, BATCH).await == 0 {
+            return Ok(());
+        }
+        write(&core, &batch.settlements).await;
     }
-    Ok(())
+}
+
+/// Settlements on their way to the store. Whatever becomes of them, their entries are not in hand any more: an entry
+/// that was renewed for ever could never be rescued.
+struct Batch<'a> {
+    flights: &'a Flights,
+    settlements: Vec<Settlement>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.flights.land(self.settlements.iter().map(|settlement| &settlement.claim));
+    }
 }
 
 /// Writes a batch, and tries again while the store is away: a settlement is idempotent under its fence. What cannot
 /// be written before the leases run out is refused then, and runs again elsewhere.
-async fn write<S: Store>(core: &Core<S>, batch: &[Settlement]) -> Result<()> {
-    let mut pause = Duration::ZERO;
+async fn write<S: Store>(core: &Core<S>, batch: &[Settlement]) {
+    let mut pauses = Pauses::default();
     loop {
         match settle(&core.inbox, batch).await {
-            Ok(()) => return Ok(()),
-            Err(error) if error.is_retryable() => {
-                if pause.is_zero() {
+            Ok(()) => return,
+            Err(error) if is_trouble(error.kind()) => {
+                if pauses.is_first() {
                     tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot settle; trying again");
                 }
-                pause = (pause * 2).clamp(Duration::from_millis(50), MAX_PAUSE);
-                core.inbox.clock.sleep(pause).await;
+                core.inbox.clock.sleep(pauses.next()).await;
             }
-            // Nothing of this batch can be written now; free its capacity and let the leases run out.
+            Err(_) if batch.len() > 1 => {
+                // One of them spoils it for all: each gets its own call, so that only that one fails.
+                for settlement in batch {
+                    Box::pin(write(core, std::slice::from_ref(settlement))).await;
+                }
+                return;
+            }
             Err(error) => {
-                core.flights.land(batch.iter().map(|settlement| &settlement.claim));
-                return Err(error);
+                tracing::error!(inbox = %core.inbox.name, error = %error, "cannot settle; leaving it to its lease");
+                return;
             }
         }
         if batch.iter().all(|settlement| !core.flights.holds(&settlement.claim)) {
             tracing::warn!(inbox = %core.inbox.name, count = batch.len(), "leases ran out before they could be settled");
-            return Ok(());
+            return;
         }
     }
 }
@@ -66,7 +83,7 @@ pub(super) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) ->
         match (settled, settlement.next) {
             (Settled::LeaseLost, _) => report_lost(&settlement.claim),
             (Settled::Applied, Next::Pending { delay }) if !delay.is_zero() => {
-                inbox.nudge.at(inbox.clock.monotonic() + delay);
+                inbox.nudge.at(inbox.clock.monotonic().saturating_add(delay));
             }
             // An entry that is pending again, or one that waited behind this one for order.
             (Settled::Applied, Next::Pending { .. }) => inbox.nudge.now(),

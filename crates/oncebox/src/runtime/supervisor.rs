@@ -47,14 +47,14 @@ pub(super) fn supervise<S, F, Fut>(
     component: &'static str,
     ends_on_stop: bool,
     start: F,
-) -> JoinHandle<()>
+) -> AbortOnDrop<()>
 where
     S: Store,
     F: Fn(Arc<Core<S>>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<()>> + Send + 'static,
 {
     let core = Arc::clone(core);
-    tokio::spawn(async move {
+    AbortOnDrop(tokio::spawn(async move {
         loop {
             // A task of its own, so that a panic ends the component and not its supervisor.
             let task = AbortOnDrop(tokio::spawn(start(Arc::clone(&core))));
@@ -71,14 +71,14 @@ where
                 () = core.stop.wait(), if ends_on_stop => return,
             }
         }
-    })
+    }))
 }
 
 /// A task that does not outlive whoever waits for it.
-struct AbortOnDrop<T>(JoinHandle<T>);
+pub(super) struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> AbortOnDrop<T> {
-    async fn join(mut self) -> std::result::Result<T, tokio::task::JoinError> {
+    pub(super) async fn join(mut self) -> std::result::Result<T, tokio::task::JoinError> {
         (&mut self.0).await
     }
 }

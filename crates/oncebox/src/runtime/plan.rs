@@ -1,0 +1,131 @@
+//! How much to claim: the room there is, shared among the handlers that may have work.
+
+/// How much can be in hand at once, and how much is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) most: usize,
+    pub(super) busy: usize,
+}
+
+impl Room {
+    const fn free(self) -> usize {
+        self.most.saturating_sub(self.busy)
+    }
+
+    /// Claiming a handful at a time while more lands every moment would make small batches of a big backlog.
+    fn is_worth_a_claim(self, batch: usize) -> bool {
+        self.busy == 0 || self.free() >= (self.most.min(batch) / 4).max(1)
+    }
+}
+
+/// A handler, as far as claiming goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seat {
+    pub(super) room: Room,
+    /// Whether there may be work for it.
+    pub(super) hungry: bool,
+}
+
+/// What to claim, handler by handler in the order they were given.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// At most this many.
+    pub(super) limits: Vec<usize>,
+    /// Whether one entry more would fit at all.
+    pub(super) open: Vec<bool>,
+    /// Some handler may have work and has room, but too little yet to be worth a claim.
+    pub(super) short: bool,
+}
+
+impl Plan {
+    /// Shares the room. `turn` is another number at each call, so that nobody is always served last. `eager` takes
+    /// even what is not worth it, because waiting for more was in vain.
+    pub(super) fn new(total: Room, batch: usize, seats: &[Seat], turn: usize, eager: bool) -> Self {
+        let mut plan = Self { limits: vec![0; seats.len()], open: vec![false; seats.len()], short: false };
+        let enough = |room: Room| room.free() > 0 && (eager || room.is_worth_a_claim(batch));
+        let mut served: Vec<usize> = Vec::new();
+        for index in (0..seats.len()).map(|index| (index + turn) % seats.len()) {
+            let Seat { room, hungry } = seats[index];
+            plan.open[index] = total.free() > 0 && room.free() > 0;
+            if hungry && plan.open[index] {
+                if enough(total) && enough(room) {
+                    served.push(index);
+                } else {
+                    plan.short = true;
+                }
+            }
+        }
+        let mut free = total.free().min(batch);
+        // Everybody the same first, so that all are asked in one call; then what is left to whoever has room for it.
+        let share = free.checked_div(served.len()).unwrap_or(0).max(1);
+        for most in [share, usize::MAX] {
+            for &index in &served {
+                let more = seats[index].room.free().min(most).saturating_sub(plan.limits[index]).min(free);
+                plan.limits[index] += more;
+                free -= more;
+            }
+        }
+        plan
+    }
+
+    /// Whether there is anything to claim.
+    pub(super) fn claims(&self) -> bool {
+        self.limits.iter().any(|limit| *limit > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: Seat = Seat { room: Room { most: 64, busy: 0 }, hungry: true };
+
+    fn plan(in_flight: usize, seats: &[Seat], turn: usize) -> Plan {
+        let busy = seats.iter().map(|seat| seat.room.busy).sum();
+        Plan::new(Room { most: in_flight, busy }, 100, seats, turn, false)
+    }
+
+    // A handler that is not asked must wait for a wake-up that may never come.
+    #[test]
+    fn all_who_may_have_work_are_asked_in_one_call() {
+        assert_eq!(plan(512, &[IDLE; 10], 3).limits, [10; 10]);
+        let fed = Seat { hungry: false, ..IDLE };
+        assert_eq!(plan(512, &[fed, IDLE, fed], 0).limits, [0, 64, 0]);
+        assert_eq!(plan(512, &[IDLE, IDLE], 0).limits, [50, 50]);
+        let small = Seat { room: Room { most: 4, busy: 0 }, hungry: true };
+        assert_eq!(plan(512, &[small, IDLE, IDLE], 0).limits, [4, 63, 33]);
+    }
+
+    #[test]
+    fn with_less_room_than_handlers_all_have_their_turn() {
+        for turn in 0..3 {
+            let mut expected = [0; 3];
+            expected[turn] = 1;
+            assert_eq!(plan(1, &[IDLE; 3], turn).limits, expected);
+        }
+    }
+
+    #[test]
+    fn never_more_than_there_is_room_for() {
+        for (in_flight, busy) in [(1, 0), (3, 1), (100, 60), (512, 64), (512, 0)] {
+            let seats = [Seat { room: Room { most: 64, busy }, hungry: true }, IDLE, IDLE];
+            let plan = plan(in_flight, &seats, 1);
+            let asked: usize = plan.limits.iter().sum();
+            assert!(asked <= in_flight.saturating_sub(busy).min(100), "{in_flight} {busy} {plan:?}");
+            assert!(plan.limits[0] <= 64 - busy.min(64));
+        }
+    }
+
+    // Slots must not stay empty behind runs that take hours.
+    #[test]
+    fn a_little_room_is_waited_with_but_not_for_ever() {
+        let seat = Seat { room: Room { most: 64, busy: 60 }, hungry: true };
+        let waits = plan(512, &[seat], 0);
+        assert!(waits.short && !waits.claims() && waits.open[0]);
+        let eager = Plan::new(Room { most: 512, busy: 60 }, 100, &[seat], 0, true);
+        assert_eq!(eager.limits, [4]);
+        let full = Seat { room: Room { most: 64, busy: 64 }, hungry: true };
+        assert_eq!(plan(512, &[full], 0), Plan { limits: vec![0], open: vec![false], short: false });
+        assert_eq!(plan(512, &[], 0), Plan::default());
+    }
+}

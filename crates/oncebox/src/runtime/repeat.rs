@@ -1,0 +1,82 @@
+//! Calls that have to be made again.
+
+use std::time::Duration;
+
+use super::supervisor::Stop;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inbox::Shared;
+use crate::store::Store;
+
+/// The longest pause between two tries while the store does not answer.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// Whether an error tells of a store that has trouble, rather than of a call that cannot work.
+pub(super) const fn is_trouble(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unavailable
+            | ErrorKind::Full
+            | ErrorKind::ReadOnly
+            | ErrorKind::CommitUnknown
+            | ErrorKind::SchemaOutdated
+            | ErrorKind::SchemaTooNew
+    )
+}
+
+/// Pauses that double.
+#[derive(Default)]
+pub(super) struct Pauses(Duration);
+
+impl Pauses {
+    const FIRST: Duration = Duration::from_millis(50);
+
+    /// Whether there was none yet: one report for each trouble is enough.
+    pub(super) const fn is_first(&self) -> bool {
+        self.0.is_zero()
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        self.0 = (self.0 * 2).clamp(Self::FIRST, MAX_PAUSE);
+        self.0
+    }
+}
+
+/// Makes a call under a claim id. Once its answer was lost, it is made again until it is answered, because the id
+/// finds what was claimed: forgetting the id would leave the entries to their leases, and count a crash for each.
+pub(super) async fn answered<S, T, F>(
+    inbox: &Shared<S>,
+    give_up: &Stop,
+    mut call: impl FnMut() -> F,
+) -> Result<T>
+where
+    S: Store,
+    F: Future<Output = Result<T>>,
+{
+    let mut pauses = Pauses::default();
+    let mut unknown = false;
+    loop {
+        let error = tokio::select! {
+            biased;
+            answer = call() => match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            },
+            () = give_up.wait() => return Err(gave_up()),
+        };
+        unknown |= error.kind() == ErrorKind::CommitUnknown;
+        if !(unknown && is_trouble(error.kind())) {
+            return Err(error);
+        }
+        if pauses.is_first() {
+            tracing::warn!(inbox = %inbox.name, error = %error, "an answer was lost; asking again");
+        }
+        tokio::select! {
+            () = inbox.clock.sleep(pauses.next()) => {}
+            () = give_up.wait() => return Err(error),
+        }
+    }
+}
+
+fn gave_up() -> Error {
+    Error::new(ErrorKind::Unavailable, "the inbox stopped before the store answered")
+}

@@ -1,0 +1,270 @@
+//! What the tests of the runtime share: an inbox on a clock that stands still, over a store that fails on demand, and
+//! handlers that do what their message says.
+#![allow(dead_code, reason = "no test file needs all of it")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::state::Status;
+use oncebox::store::{Admin, Counts, EntryView, Store};
+use oncebox::{
+    BoxError, Builder, Context, Discard, Inbox, KeyStrategy, Memory, Message, Registration, Reject,
+    RetryAfter, Snooze, handler,
+};
+use oncebox_testkit::{FaultyStore, TestClock};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+/// The store of most tests.
+pub(crate) type Faulty = FaultyStore<Memory>;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// An inbox over an empty memory store that can be made to fail, with its clock and its handlers' stage.
+pub(crate) struct World {
+    pub(crate) clock: TestClock,
+    pub(crate) inbox: Inbox<Faulty>,
+    pub(crate) stage: Stage,
+}
+
+impl World {
+    /// `build` registers the handlers, which play on the stage.
+    pub(crate) fn new(build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>) -> Self {
+        let clock = TestClock::new();
+        Self::over(FaultyStore::new(Memory::with_clock(clock.shared())), clock, build)
+    }
+
+    /// The same over a store that others use too.
+    pub(crate) fn over(
+        store: Faulty,
+        clock: TestClock,
+        build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>,
+    ) -> Self {
+        let stage = Stage::default();
+        let builder = build(Inbox::builder("test", store), &stage);
+        let inbox = builder.clock(clock.shared()).build().unwrap();
+        Self { clock, inbox, stage }
+    }
+
+    pub(crate) fn store(&self) -> &Faulty {
+        self.inbox.store()
+    }
+
+    /// Accepts a message whose payload says what its handlers do.
+    pub(crate) async fn accept(&self, id: &str, play: &str) {
+        self.inbox.accept(message(id, play)).await.unwrap();
+    }
+
+    pub(crate) async fn entry(&self, id: &str, handler: &str) -> EntryView {
+        entry(&self.inbox, id, handler).await
+    }
+
+    pub(crate) async fn status(&self, id: &str, handler: &str) -> Status {
+        self.entry(id, handler).await.status
+    }
+
+    /// How many entries there are with each status that occurs.
+    pub(crate) async fn count(&self, status: Status) -> u64 {
+        counts(&self.inbox).await.with_status(status)
+    }
+
+    /// Lets time pass in small steps, and everybody act at each.
+    pub(crate) async fn pass(&self, time: Duration) {
+        pass(&self.clock, time).await;
+    }
+
+    /// Lets time pass until `holds`; panics after a day.
+    pub(crate) async fn pass_until(&self, holds: impl AsyncFn() -> bool) {
+        let mut left = Duration::from_hours(24);
+        while !holds().await {
+            left = left.checked_sub(SECOND / 4).expect("what a test waits for happens within a day");
+            self.clock.advance(SECOND / 4);
+            quiet().await;
+        }
+    }
+}
+
+/// A message of type `t`.
+pub(crate) fn message(id: &str, payload: &str) -> Message {
+    Message::new(id.to_owned(), "t", payload.to_owned())
+}
+
+pub(crate) async fn entry<S: Admin>(inbox: &Inbox<S>, id: &str, handler: &str) -> EntryView {
+    let key = KeyStrategy::MessageId.key(inbox.name(), &message(id, "")).unwrap();
+    let view = inbox.store().show(inbox.name(), &key).await.unwrap();
+    let entries = view.unwrap_or_else(|| panic!("{id:?} is not stored")).entries;
+    let found = entries.into_iter().rfind(|entry| entry.handler.as_str() == handler);
+    found.unwrap_or_else(|| panic!("{id:?} has no entry for {handler:?}"))
+}
+
+pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> Counts {
+    inbox.store().count(inbox.name()).await.unwrap()
+}
+
+/// Lets every task act until it waits for something. All tasks of these tests share one thread.
+pub(crate) async fn quiet() {
+    for _ in 0..64 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets time pass in steps of a quarter second, and everybody act at each.
+pub(crate) async fn pass(clock: &TestClock, time: Duration) {
+    let mut left = time;
+    quiet().await;
+    while !left.is_zero() {
+        let step = left.min(SECOND / 4);
+        left -= step;
+        clock.advance(step);
+        quiet().await;
+    }
+}
+
+/// A net under a whole test: what should happen by itself and does not is a failure, not a hang.
+pub(crate) async fn in_time<T>(test: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), test).await.expect("the test ends by itself")
+}
+
+/// Where handlers play: it remembers what ran, and holds those that wait.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    log: Mutex<Vec<String>>,
+    plays: Mutex<HashMap<(String, String), String>>,
+    started: watch::Sender<usize>,
+    /// Runs that go on right now, and the most there ever were.
+    running: Mutex<(usize, usize)>,
+    /// Runs that were stopped from outside.
+    cut: watch::Sender<usize>,
+    go: Semaphore,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        let shared = Shared {
+            log: Mutex::default(),
+            plays: Mutex::default(),
+            started: watch::Sender::new(0),
+            running: Mutex::default(),
+            cut: watch::Sender::new(0),
+            go: Semaphore::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+}
+
+impl Stage {
+    /// A handler that does what the payload says: `ok`, `wait`, `fail why`, `panic why`, `reject why`, `discard why`,
+    /// `snooze seconds`, `after seconds`. Several, separated by `;`, are for one attempt each.
+    pub(crate) fn handler<S: Store>(&self, key: &'static str) -> Registration<S> {
+        let stage = self.clone();
+        handler(key, move |message: Message, cx: &mut Context<S>| {
+            stage.clone().play(key, message, cx.attempt())
+        })
+    }
+
+    /// Lets one handler do something else with a message than its payload says.
+    pub(crate) fn says(&self, handler: &str, id: &str, play: &str) {
+        self.shared.plays.lock().insert((handler.to_owned(), id.to_owned()), play.to_owned());
+    }
+
+    /// Every run so far, as `handler id attempt`.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.shared.log.lock().clone()
+    }
+
+    /// How often a handler ran for a message.
+    pub(crate) fn runs(&self, handler: &str, id: &str) -> usize {
+        let start = format!("{handler} {id} ");
+        self.log().iter().filter(|line| line.starts_with(&start)).count()
+    }
+
+    /// Completes when this many runs have begun.
+    pub(crate) async fn started(&self, runs: usize) {
+        let _ = self.shared.started.subscribe().wait_for(|started| *started >= runs).await;
+    }
+
+    /// How many runs go on.
+    pub(crate) fn running(&self) -> usize {
+        self.shared.running.lock().0
+    }
+
+    /// The most runs there ever were at once.
+    pub(crate) fn most(&self) -> usize {
+        self.shared.running.lock().1
+    }
+
+    /// Forgets the most there ever were.
+    pub(crate) fn forget_most(&self) {
+        let mut running = self.shared.running.lock();
+        running.1 = running.0;
+    }
+
+    /// How many runs were stopped from outside.
+    pub(crate) fn cut(&self) -> usize {
+        *self.shared.cut.borrow()
+    }
+
+    /// Lets runs that wait go on, now or when they come to it.
+    pub(crate) fn go(&self, runs: usize) {
+        self.shared.go.add_permits(runs);
+    }
+
+    async fn play(self, handler: &'static str, message: Message, attempt: u32) -> Result<(), BoxError> {
+        let id = String::from_utf8_lossy(message.id()).into_owned();
+        self.shared.log.lock().push(format!("{handler} {id} {attempt}"));
+        let mut run = Run::new(&self.shared);
+        let said = self.shared.plays.lock().get(&(handler.to_owned(), id)).cloned();
+        let all = said.unwrap_or_else(|| String::from_utf8_lossy(message.payload()).into_owned());
+        let turn = usize::try_from(attempt - 1).unwrap();
+        let play = all.split(';').nth(turn).or_else(|| all.split(';').next_back()).unwrap().to_owned();
+        self.shared.started.send_modify(|started| *started += 1);
+        let (verb, rest) = play.split_once(' ').unwrap_or((&play, ""));
+        let seconds = || Duration::from_secs(rest.parse().unwrap());
+        if verb == "wait" {
+            self.shared.go.acquire().await.unwrap().forget();
+        }
+        run.ended = true;
+        match verb {
+            "ok" | "wait" => Ok(()),
+            "fail" => Err(rest.into()),
+            "panic" => panic!("{rest}"),
+            "reject" => Err(Reject(rest.into()).into()),
+            "discard" => Err(Discard(rest.into()).into()),
+            "snooze" => Err(Snooze(seconds()).into()),
+            "after" => Err(RetryAfter(seconds(), "later".into()).into()),
+            other => panic!("no handler can play {other:?}"),
+        }
+    }
+}
+
+/// Counts a run while it goes on, and tells if it was stopped from outside.
+struct Run<'a> {
+    shared: &'a Shared,
+    ended: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let mut running = shared.running.lock();
+        running.0 += 1;
+        running.1 = running.1.max(running.0);
+        drop(running);
+        Self { shared, ended: false }
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.shared.running.lock().0 -= 1;
+        if !self.ended {
+            self.shared.cut.send_modify(|cut| *cut += 1);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Files that are wrong, locked, full or shared: what is answered, that nothing is half stored, and that work goes on
+//! once the reason is gone.
+
+mod support;
+
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use oncebox::state::{Operation, Settlement, Status};
+use oncebox::store::{
+    Accepted, Admin as _, Filter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled, Store as _,
+    SweepParams, Transactional as _, Wakeups as _,
+};
+use oncebox::{Error, ErrorKind};
+use oncebox_sqlite::Sqlite;
+use support::{
+    File, LEASE, PAST_LEASE, RETENTION, accept, claim, claim_one, claim_params, complete_all, first, handler,
+    inbox, key, message, offer, offer_message, route, status,
+};
+
+/// An error that says what happened, what was kept and what to do.
+#[track_caller]
+fn tells(error: &Error, kind: ErrorKind, what: &str) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(text.contains(what), "{what:?} is not in {text:?}");
+    assert!(text.contains(kind.kept()) && text.contains(kind.advice()), "{text}");
+}
+
+fn refused(options: oncebox_sqlite::Options) -> Error {
+    options.open().expect_err("it must not open")
+}
+
+// FAULTS I7
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let file = File::new();
+    first(&file.open(), "1").await;
+    file.connect().execute_batch("INSERT INTO oncebox_schema VALUES (7, 'future', 0)").expect("a newer step");
+    let before = file.number("SELECT sum(rootpage) + count(*) FROM sqlite_schema");
+    for options in [file.options(), file.options().migrate(false), file.options().read_only()] {
+        tells(&refused(options), ErrorKind::SchemaTooNew, "schema version 7, this build knows 1");
+    }
+    assert_eq!(file.number("SELECT sum(rootpage) + count(*) FROM sqlite_schema"), before);
+    assert_eq!(file.number("SELECT count(*) FROM oncebox_message"), 1);
+}
+
+#[test]
+fn a_missing_schema_is_refused_when_it_may_not_be_made() {
+    let file = File::new();
+    file.connect().execute_batch("CREATE TABLE shop (id); INSERT INTO shop VALUES (7)").expect("a database");
+    for options in [file.options().migrate(false), file.options().read_only()] {
+        tells(&refused(options), ErrorKind::SchemaOutdated, "lacks schema version 1");
+    }
+    assert_eq!(file.number("SELECT count(*) FROM sqlite_schema"), 1, "nothing was added");
+    // Beside a shop's own tables an inbox is at home.
+    file.open();
+    assert_eq!(file.number("SELECT id FROM shop"), 7);
+}
+
+#[test]
+fn what_is_not_a_database_is_refused_and_left_alone() {
+    let file = File::new();
+    let text = "not a database, but somebody's letters\n".repeat(300);
+    std::fs::write(file.path(), &text).expect("a file");
+    tells(&refused(file.options()), ErrorKind::Corrupt, "inbox.db");
+    assert_eq!(std::fs::read_to_string(file.path()).expect("the file"), text);
+}
+
+#[test]
+fn a_path_that_cannot_be_a_file_is_a_wrong_setting() {
+    let file = File::new();
+    let dir = file.dir();
+    tells(&refused(Sqlite::options(dir)), ErrorKind::InvalidConfig, "is a directory");
+    let missing = dir.join("missing/inbox.db");
+    tells(&refused(Sqlite::options(&missing)), ErrorKind::InvalidConfig, "missing does not exist");
+    for path in [":memory:", ""] {
+        tells(&refused(Sqlite::options(path)), ErrorKind::InvalidConfig, "Memory store");
+    }
+    assert_eq!(std::fs::read_dir(dir).expect("the directory").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_file_that_is_only_looked_at_is_not_made() {
+    let file = File::new();
+    tells(&refused(file.options().read_only()), ErrorKind::Unavailable, "inbox.db");
+    assert!(!file.path().exists());
+}
+
+#[test]
+fn any_busy_timeout_will_do() {
+    for timeout in [Duration::ZERO, Duration::from_nanos(1), Duration::MAX] {
+        File::new().options().busy_timeout(timeout).open().expect("it opens");
+    }
+}
+
+#[tokio::test]
+async fn reading_works_and_writing_is_refused_when_read_only() {
+    let file = File::new();
+    let writer = file.open();
+    for id in ["running", "pending"] {
+        first(&writer, id).await;
+    }
+    let running = claim(&writer, 1).await.remove(0).claim;
+    let store = file.options().read_only().open().expect("it opens");
+
+    assert_eq!(store.count(&inbox()).await.expect("count").messages, 2);
+    let listed = store.list(&Filter::new(inbox(), Status::Pending)).await.expect("list");
+    assert_eq!(listed.entries.len(), 1);
+    assert!(store.show(&inbox(), &key("running")).await.expect("show").is_some());
+    assert_eq!(file.options().read_only().current().await.expect("current"), 1);
+    let _wakeup = store.subscribe();
+
+    file.clock.advance(PAST_LEASE);
+    let rescue = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
+    let refused = [
+        store.accept(&[offer("new")]).await.err(),
+        store.claim(&claim_params(10)).await.err(),
+        store.settle(&[Settlement::done(&running)]).await.err(),
+        store.renew(&RenewParams::new(vec![running.clone()], LEASE)).await.err(),
+        store.rescue(&rescue).await.err(),
+        store.sweep(&SweepParams::new(inbox(), RETENTION, 10)).await.err(),
+        store.operate(&inbox(), &key("pending"), &handler("h"), Operation::Discard).await.err(),
+        store.pause(&inbox(), &handler("h")).await.err(),
+        store.resume(&inbox(), &handler("h")).await.err(),
+        store.purge(&inbox(), Duration::ZERO, 10).await.err(),
+        store.begin().await.err(),
+    ];
+    for (verb, error) in refused.iter().enumerate() {
+        let error = error.as_ref().unwrap_or_else(|| panic!("verb {verb} was not refused"));
+        tells(error, ErrorKind::ReadOnly, "cannot be written");
+    }
+    assert!(store.show(&inbox(), &key("running")).await.expect("reading goes on").is_some());
+    assert_eq!(accept(&writer, "new").await.map(|accepted| accepted.as_str()).expect("accept"), "first");
+    file.check();
+}
+
+fn large(id: usize) -> NewMessage {
+    let message = oncebox::Message::new(id.to_string(), "order.placed", vec![7; 10_000]);
+    offer_message(message, &["h", "g"])
+}
+
+// FAULTS E10
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
+    let file = File::new();
+    let store = file.options().max_bytes(1_000_000).open().expect("it opens");
+    let mut stored = 0;
+    let error = loop {
+        match store.accept(&[large(stored)]).await {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 1_000, "it never gets full");
+    };
+    tells(&error, ErrorKind::Full, "may grow to 1000000");
+    assert!(stored > 50);
+    file.check();
+    // A batch is stored whole or not at all.
+    let batch: Vec<NewMessage> = (stored..stored + 20).map(large).collect();
+    assert_eq!(store.accept(&batch).await.expect_err("no room").kind(), ErrorKind::Full);
+    assert_eq!(file.number("SELECT count(*) FROM oncebox_message"), stored as i64);
+    // Neighbours in the same transaction do not suffer.
+    let (claims, mut accepts) = (claim_params(10), tokio::task::JoinSet::new());
+    for n in 0..20 {
+        let store = store.clone();
+        accepts.spawn(async move { store.accept(&[large(stored + n)]).await.expect_err("no room").kind() });
+    }
+    let claimed = store.claim(&claims).await.expect("claims of what is there go on");
+    assert_eq!(claimed.len(), 10);
+    let settlements: Vec<Settlement> = claimed.iter().map(|one| Settlement::done(&one.claim)).collect();
+    let settled = store.settle(&settlements).await.expect("and so do settlements");
+    assert!(settled.iter().all(|settled| *settled == Settled::Applied));
+    assert!(accepts.join_all().await.iter().all(|kind| *kind == ErrorKind::Full));
+    assert!(matches!(store.accept(&[large(0)]).await.expect("known")[0], Accepted::Duplicate(_)));
+    // Room made by a sweep is room.
+    complete_all(&store).await;
+    let others: Vec<_> = store
+        .claim(&oncebox::store::ClaimParams::new(
+            inbox(),
+            vec![oncebox::store::Want { route: route("g"), limit: usize::MAX }],
+            LEASE,
+        ))
+        .await
+        .expect("claim");
+    let settlements: Vec<Settlement> = others.iter().map(|one| Settlement::done(&one.claim)).collect();
+    store.settle(&settlements).await.expect("settle");
+    file.clock.advance(RETENTION);
+    assert_eq!(support::sweep(&store).await, stored);
+    assert!(matches!(store.accept(&[large(stored)]).await.expect("room again")[0], Accepted::First(_)));
+    // And so is a higher limit.
+    while store.accept(&[large(stored)]).await.is_ok() {
+        stored += 1;
+    }
+    drop(store);
+    let store = file.options().max_bytes(2_000_000).open().expect("it opens");
+    assert!(matches!(store.accept(&[large(stored)]).await.expect("room again")[0], Accepted::First(_)));
+    file.check();
+}
+
+// FAULTS E13
+#[tokio::test]
+async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
+    let file = File::new();
+    let store = file.options().busy_timeout(Duration::from_millis(20)).open().expect("it opens");
+    first(&store, "known").await;
+    let running = claim_one(&store).await.claim;
+    let other = file.connect();
+    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    for id in ["new", "known"] {
+        let error = accept(&store, id).await.expect_err("it is locked");
+        tells(&error, ErrorKind::Unavailable, "another process");
+    }
+    let error = store.settle(&[Settlement::done(&running)]).await.expect_err("it is locked");
+    tells(&error, ErrorKind::Unavailable, "another process");
+    tells(&store.begin().await.expect_err("it is locked"), ErrorKind::Unavailable, "another process");
+    // What needs no lock goes on.
+    assert_eq!(store.count(&inbox()).await.expect("count").messages, 1);
+    file.options().open().expect("a file that is up to date opens");
+    other.execute_batch("ROLLBACK").expect("it ends");
+    first(&store, "new").await;
+    assert_eq!(accept(&store, "known").await.expect("accept").as_str(), "duplicate");
+    assert_eq!(store.settle(&[Settlement::done(&running)]).await.expect("settle"), [Settled::Applied]);
+    store.commit(store.begin().await.expect("begin")).await.expect("commit");
+}
+
+#[tokio::test]
+async fn a_file_that_went_away_is_not_made_again() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    std::fs::rename(file.path(), file.dir().join("moved.db")).expect("moved");
+    tells(&store.begin().await.expect_err("no file"), ErrorKind::Unavailable, "inbox.db");
+    tells(&store.count(&inbox()).await.expect_err("no file"), ErrorKind::Unavailable, "inbox.db");
+    assert!(!file.path().exists());
+}
+
+// FAULTS I4
+#[test]
+fn many_open_a_new_file_at_once() {
+    for _ in 0..20 {
+        let file = File::new();
+        let barrier = Arc::new(Barrier::new(8));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    file.open();
+                });
+            }
+        });
+        assert_eq!(file.number("SELECT count(*) FROM oncebox_schema"), 1);
+        assert_eq!(file.number("SELECT count(*) FROM oncebox_counter"), 1);
+        file.check();
+    }
+}
+
+#[tokio::test]
+async fn opening_again_at_once_is_no_trouble() {
+    let file = File::new();
+    for round in 0..100 {
+        // The former store's threads may still be closing the file.
+        let store = file.options().busy_timeout(Duration::from_secs(1)).open().expect("it opens");
+        let _wakeup = store.subscribe();
+        first(&store, &round.to_string()).await;
+    }
+    file.check();
+}
+
+#[tokio::test]
+async fn two_stores_on_one_file_are_one_inbox() {
+    let file = File::new();
+    let (one, two) = (file.open(), file.open());
+    for round in 0..20 {
+        let (id, other) = (format!("{round}"), format!("{round}-other"));
+        first(&one, &id).await;
+        assert_eq!(accept(&two, &id).await.expect("accept").as_str(), "duplicate");
+        first(&two, &other).await;
+        assert_eq!(accept(&one, &other).await.expect("accept").as_str(), "duplicate");
+        let mine = claim(&one, 1).await.remove(0).claim;
+        let theirs = claim(&two, 10).await.remove(0).claim;
+        assert_ne!(mine.seq, theirs.seq);
+        assert!(theirs.token > mine.token, "tokens grow over all stores of a file");
+        let settled = two.settle(&[Settlement::done(&mine)]).await.expect("settle");
+        assert_eq!(settled, [Settled::Applied], "a claim is not bound to the store it came from");
+        one.settle(&[Settlement::done(&theirs)]).await.expect("settle");
+    }
+    two.pause(&inbox(), &handler("h")).await.expect("pause");
+    first(&one, "paused").await;
+    assert!(claim(&one, 10).await.is_empty(), "a pause holds for all");
+    file.check();
+}
+
+#[tokio::test]
+async fn a_commit_of_another_store_wakes_this_one() {
+    let file = File::new();
+    let (one, two) = (file.open(), file.open());
+    let mut wakeup = one.subscribe();
+    // The first look finds a version it did not know.
+    wakeup.woken().await;
+    first(&two, "1").await;
+    wakeup.woken().await;
+    assert_eq!(claim(&one, 10).await.len(), 1);
+}
+
+/// An idle worker asks again and again. If asking changed the file, it would wake itself and all others for ever.
+#[tokio::test]
+async fn asking_for_work_that_is_not_there_changes_nothing() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    complete_all(&store).await;
+    let observer = file.connect();
+    let version = || support::number(&observer, "PRAGMA data_version");
+    let before = version();
+    assert!(claim(&store, 10).await.is_empty());
+    assert!(store.claim(&claim_params(10).suspect()).await.expect("claim").is_empty());
+    let rescue = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
+    assert!(store.rescue(&rescue).await.expect("rescue").is_empty());
+    store.sweep(&SweepParams::new(inbox(), RETENTION, 10)).await.expect("sweep");
+    accept(&store, "1").await.expect("a duplicate");
+    assert_eq!(version(), before);
+    first(&store, "2").await;
+    assert_ne!(version(), before, "the observer would have seen it");
+}
+
+#[tokio::test]
+async fn a_message_survives_the_store() {
+    let file = File::new();
+    first(&file.open(), "1").await;
+    let store = file.open();
+    assert_eq!(*claim_one(&store).await.message, message("1"));
+    assert_eq!(status(&store, "1").await, Some(Status::Running));
+}

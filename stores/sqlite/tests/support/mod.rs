@@ -1,0 +1,195 @@
+//! What the tests of this store share: a file of their own, and short ways to say what they do with it.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::state::{Settlement, Status};
+use oncebox::store::{
+    Accepted, Admin as _, ClaimParams, Claimed, NewMessage, Route, Settled, Store as _, SweepParams, Want,
+};
+use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
+use oncebox_sqlite::rusqlite::Connection;
+use oncebox_sqlite::{Options, Sqlite, Synchronous};
+use oncebox_testkit::TestClock;
+use tempfile::TempDir;
+
+pub(crate) const LEASE: Duration = Duration::from_mins(1);
+/// Longer than the lease by the least the store can tell.
+pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
+pub(crate) const RETENTION: Duration = Duration::from_hours(24);
+
+/// A database file that leaves with the test, and the clock its stores go by.
+pub(crate) struct File {
+    dir: TempDir,
+    pub(crate) clock: TestClock,
+}
+
+impl File {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a temporary directory"), clock: TestClock::new() }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("inbox.db")
+    }
+
+    /// Options that do not wait for the disk: what is tested does not depend on the power staying on.
+    pub(crate) fn options(&self) -> Options {
+        Sqlite::options(self.path()).synchronous(Synchronous::Normal).clock(self.clock.shared())
+    }
+
+    pub(crate) fn open(&self) -> Sqlite {
+        self.options().open().expect("the file opens")
+    }
+
+    /// A connection of somebody else's, to look at the file or to stand in the way.
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(self.path()).expect("another connection")
+    }
+
+    /// The one number that a query finds.
+    pub(crate) fn number(&self, sql: &str) -> i64 {
+        number(&self.connect(), sql)
+    }
+
+    /// Asks SQLite whether the file is sound, and the tables whether they agree with each other.
+    pub(crate) fn check(&self) {
+        check(&self.connect());
+    }
+}
+
+pub(crate) fn number(connection: &Connection, sql: &str) -> i64 {
+    connection.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+/// What must hold in a file at any time.
+pub(crate) fn check(connection: &Connection) {
+    let sound: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("a check");
+    assert_eq!(sound, "ok");
+    for (what, sql) in [
+        ("a key is stored twice", "SELECT count(*) - count(DISTINCT digest) FROM oncebox_message"),
+        (
+            "an entry is in two places",
+            "SELECT count(*) FROM (SELECT 1 FROM (SELECT seq, handler FROM oncebox_entry UNION ALL
+             SELECT seq, handler FROM oncebox_running UNION ALL SELECT seq, handler FROM oncebox_poisoned)
+             GROUP BY seq, handler HAVING count(*) > 1)",
+        ),
+        (
+            "an entry has no message",
+            "SELECT count(*) FROM (SELECT seq FROM oncebox_entry UNION ALL SELECT seq FROM oncebox_running
+             UNION ALL SELECT seq FROM oncebox_poisoned UNION ALL SELECT seq FROM oncebox_outcome)
+             WHERE seq NOT IN (SELECT seq FROM oncebox_message)",
+        ),
+        (
+            "a message lacks one of its entries",
+            "SELECT count(*) FROM oncebox_message m WHERE length(m.handlers) / 4 <>
+             (SELECT count(DISTINCT handler) FROM (
+                 SELECT handler FROM oncebox_entry WHERE seq = m.seq UNION ALL
+                 SELECT handler FROM oncebox_running WHERE seq = m.seq UNION ALL
+                 SELECT handler FROM oncebox_poisoned WHERE seq = m.seq UNION ALL
+                 SELECT handler FROM oncebox_outcome WHERE seq = m.seq))",
+        ),
+        (
+            "a number was given out that the counter does not know of",
+            "SELECT (SELECT coalesce(max(seq), 0) FROM oncebox_message) > seq FROM oncebox_counter",
+        ),
+        (
+            "a merged key is not in the proof",
+            "SELECT count(*) FROM oncebox_message m WHERE m.seq <= (SELECT merged FROM oncebox_counter)
+             AND NOT EXISTS (SELECT 1 FROM oncebox_proof p WHERE p.digest = m.digest AND p.seq = m.seq)",
+        ),
+    ] {
+        assert_eq!(number(connection, sql), 0, "{what}");
+    }
+}
+
+pub(crate) fn inbox() -> InboxName {
+    InboxName::new("orders").expect("a good name")
+}
+
+pub(crate) fn handler(name: &str) -> HandlerKey {
+    HandlerKey::new(name).expect("a good name")
+}
+
+pub(crate) fn route(name: &str) -> Route {
+    Route::new(handler(name))
+}
+
+pub(crate) fn message(id: &str) -> Message {
+    Message::new(id.to_owned(), "order.placed", id.to_owned())
+}
+
+pub(crate) fn key(id: &str) -> Key {
+    KeyStrategy::MessageId.key(&inbox(), &message(id)).expect("an id")
+}
+
+/// A message for the handler `h`.
+pub(crate) fn offer(id: &str) -> NewMessage {
+    offer_message(message(id), &["h"])
+}
+
+pub(crate) fn offer_message(message: Message, handlers: &[&str]) -> NewMessage {
+    let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("an id");
+    NewMessage::new(inbox(), key, Arc::new(message), handlers.iter().copied().map(route).collect())
+}
+
+/// Offers one message.
+pub(crate) async fn accept(store: &Sqlite, id: &str) -> Result<Accepted, Error> {
+    store.accept(&[offer(id)]).await.map(|accepted| accepted[0])
+}
+
+/// Offers one message that must be new.
+pub(crate) async fn first(store: &Sqlite, id: &str) {
+    let accepted = accept(store, id).await.expect("accept");
+    assert!(matches!(accepted, Accepted::First(_)), "{id} is {accepted:?}");
+}
+
+pub(crate) fn claim_params(limit: usize) -> ClaimParams {
+    ClaimParams::new(inbox(), vec![Want { route: route("h"), limit }], LEASE)
+}
+
+pub(crate) async fn claim(store: &Sqlite, limit: usize) -> Vec<Claimed> {
+    store.claim(&claim_params(limit)).await.expect("claim")
+}
+
+/// Claims the only entry there is to claim.
+pub(crate) async fn claim_one(store: &Sqlite) -> Claimed {
+    let mut claimed = claim(store, 2).await;
+    assert_eq!(claimed.len(), 1, "{claimed:?}");
+    claimed.remove(0)
+}
+
+/// Claims everything and completes it.
+pub(crate) async fn complete_all(store: &Sqlite) {
+    let settlements: Vec<Settlement> =
+        claim(store, usize::MAX).await.iter().map(|claimed| Settlement::done(&claimed.claim)).collect();
+    let settled = store.settle(&settlements).await.expect("settle");
+    assert!(settled.iter().all(|settled| *settled == Settled::Applied));
+}
+
+/// Sweeps page after page; returns how many messages left.
+pub(crate) async fn sweep(store: &Sqlite) -> usize {
+    let mut params = SweepParams::new(inbox(), RETENTION, 1_000);
+    let mut messages = 0;
+    loop {
+        let swept = store.sweep(&params).await.expect("sweep");
+        messages += swept.messages;
+        match swept.next {
+            None => return messages,
+            next => params.after = next,
+        }
+    }
+}
+
+/// The status of the entry of `h`; `None` if the message is not stored.
+pub(crate) async fn status(store: &Sqlite, id: &str) -> Option<Status> {
+    let view = store.show(&inbox(), &key(id)).await.expect("show")?;
+    view.entries.iter().filter(|entry| entry.handler == handler("h")).map(|entry| entry.status).next_back()
+}

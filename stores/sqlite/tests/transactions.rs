@@ -1,0 +1,380 @@
+//! Transactions of handlers: what they write and their completion are stored together, or not at all, whatever the
+//! handler does and wherever it is interrupted.
+
+mod support;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use oncebox::ErrorKind;
+use oncebox::state::Status;
+use oncebox::store::{
+    Accepted, Claim, Mark, MarkIn as _, RescueParams, SettleIn as _, Settled, Store as _, Transactional as _,
+};
+use oncebox_sqlite::{Sqlite, SqliteTx};
+use support::{
+    File, LEASE, PAST_LEASE, accept, claim, claim_one, first, handler, inbox, key, offer, route, status,
+};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+/// A store beside a business table.
+fn shop() -> (File, Sqlite) {
+    let file = File::new();
+    let store = file.open();
+    file.connect().execute_batch("CREATE TABLE shipment (id TEXT)").expect("a table");
+    (file, store)
+}
+
+fn ship(tx: &SqliteTx, id: &str) {
+    tx.execute("INSERT INTO shipment VALUES (?1)", [id]).expect("a business write");
+}
+
+fn shipments(file: &File) -> i64 {
+    file.number("SELECT count(*) FROM shipment")
+}
+
+async fn complete(store: &Sqlite, tx: &mut SqliteTx, claim: &Claim) -> Settled {
+    store.complete(tx, claim).await.expect("complete")
+}
+
+#[tokio::test]
+async fn a_business_write_and_its_completion_are_stored_together() {
+    let (file, store) = shop();
+    first(&store, "1").await;
+    let claimed = claim_one(&store).await;
+    let mut tx = store.begin().await.expect("begin");
+    ship(&tx, "1");
+    assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
+    assert_eq!(shipments(&file), 0, "nobody sees half of it");
+    store.commit(tx).await.expect("commit");
+    assert_eq!((shipments(&file), status(&store, "1").await), (1, Some(Status::Completed)));
+    file.check();
+}
+
+// FAULTS B4
+#[tokio::test]
+async fn a_lost_lease_takes_the_business_write_with_it() {
+    let (file, store) = shop();
+    first(&store, "1").await;
+    let claimed = claim_one(&store).await;
+    file.clock.advance(PAST_LEASE);
+    let rescue = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
+    assert_eq!(store.rescue(&rescue).await.expect("rescue").len(), 1);
+    let mut tx = store.begin().await.expect("begin");
+    ship(&tx, "1");
+    assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::LeaseLost);
+    drop(tx);
+    assert_eq!((shipments(&file), status(&store, "1").await), (0, Some(Status::Running)));
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_leaves_nothing_and_the_next_one_works() {
+    let (file, store) = shop();
+    for round in 0..50 {
+        let tx = store.begin().await.expect("begin");
+        ship(&tx, "dropped");
+        drop(tx);
+        let tx = store.begin().await.expect("begin");
+        ship(&tx, "committed");
+        store.commit(tx).await.expect("commit");
+        assert_eq!(shipments(&file), round + 1);
+    }
+    assert_eq!(file.number("SELECT count(*) FROM shipment WHERE id = 'dropped'"), 0);
+    assert_eq!(store.accept(&[offer("1")]).await.expect("the writer has its turn").len(), 1);
+}
+
+// FAULTS C8
+#[tokio::test]
+async fn a_handler_cannot_end_the_transaction() {
+    let (file, store) = shop();
+    let tx = store.begin().await.expect("begin");
+    ship(&tx, "1");
+    for sql in ["COMMIT", "END", "ROLLBACK", "BEGIN", "commit transaction", "; ; COMMIT"] {
+        assert!(tx.execute_batch(sql).is_err(), "{sql}");
+        assert!(tx.prepare_cached(sql).and_then(|mut statement| statement.execute([])).is_err(), "{sql}");
+    }
+    assert!(tx.unchecked_transaction().is_err());
+    assert!(!tx.is_autocommit());
+    tx.execute_batch("SAVEPOINT a").expect("savepoints are the handler's own");
+    ship(&tx, "2");
+    tx.execute_batch("ROLLBACK TO a; RELEASE a; SAVEPOINT left_open").expect("and so are their ends");
+    ship(&tx, "3");
+    assert_eq!(shipments(&file), 0);
+    store.commit(tx).await.expect("commit");
+    assert_eq!(file.number("SELECT sum(id) FROM shipment"), 4);
+}
+
+/// A transaction that SQLite has rolled back by itself, with an error that the handler swallowed.
+async fn rolled_back_inside(file: &File, store: &Sqlite) -> SqliteTx {
+    file.connect().execute_batch("CREATE TABLE one (id INTEGER PRIMARY KEY)").expect("a table");
+    let tx = store.begin().await.expect("begin");
+    ship(&tx, "lost");
+    tx.execute("INSERT INTO one VALUES (1)", []).expect("the first");
+    assert!(tx.execute("INSERT OR ROLLBACK INTO one VALUES (1)", []).is_err());
+    tx
+}
+
+// FAULTS C7
+#[tokio::test]
+async fn what_sqlite_rolled_back_cannot_be_completed() {
+    let (file, store) = shop();
+    first(&store, "1").await;
+    let claimed = claim_one(&store).await;
+    let mut tx = rolled_back_inside(&file, &store).await;
+    let error = store.complete(&mut tx, &claimed.claim).await.expect_err("its writes are gone");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    assert!(store.commit(tx).await.is_err());
+    assert_eq!((shipments(&file), status(&store, "1").await), (0, Some(Status::Running)));
+}
+
+// FAULTS C7
+#[tokio::test]
+async fn what_sqlite_rolled_back_is_not_marked() {
+    let (file, store) = shop();
+    let mut tx = rolled_back_inside(&file, &store).await;
+    let error = store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect_err("no transaction");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    drop(tx);
+    assert_eq!(file.number("SELECT count(*) FROM oncebox_mark"), 0);
+}
+
+// FAULTS C7
+#[tokio::test]
+async fn what_is_written_after_sqlite_rolled_back_is_not_stored_bit_by_bit() {
+    let (file, store) = shop();
+    let tx = rolled_back_inside(&file, &store).await;
+    assert!(tx.execute("INSERT INTO shipment VALUES ('torn')", []).is_err());
+    assert!(store.commit(tx).await.is_err());
+    assert_eq!(shipments(&file), 0);
+    let tx = store.begin().await.expect("begin");
+    ship(&tx, "whole");
+    store.commit(tx).await.expect("commit");
+    assert_eq!(shipments(&file), 1);
+}
+
+/// A full file rolls a transaction back without being asked to.
+// FAULTS C7, E10
+#[tokio::test]
+async fn a_full_file_that_the_handler_ignores_completes_nothing() {
+    let (file, store) = shop();
+    first(&store, "1").await;
+    drop(store);
+    let size = std::fs::metadata(file.path()).expect("the file").len().max(200_000);
+    let store = file.options().max_bytes(size).open().expect("reopened");
+    let claimed = claim_one(&store).await;
+    let mut tx = store.begin().await.expect("begin");
+    ship(&tx, "1");
+    let full = (0..10_000).find(|_| tx.execute("INSERT INTO shipment VALUES (zeroblob(3000))", []).is_err());
+    assert!(full.is_some(), "the file never got full");
+    match store.complete(&mut tx, &claimed.claim).await {
+        // Nothing but the failed statement is lost, or all is: never the writes alone.
+        Ok(settled) => assert_eq!(settled, Settled::Applied),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Handler, "{error}"),
+    }
+    let committed = store.commit(tx).await.is_ok();
+    let completed = status(&store, "1").await == Some(Status::Completed);
+    assert_eq!((committed, shipments(&file) > 0), (completed, completed));
+    file.check();
+}
+
+/// It is known that nothing was stored, and it is the handler's doing: neither unknown nor worth an endless repeat.
+#[tokio::test]
+async fn a_constraint_that_fails_at_the_commit_is_the_handlers_failure() {
+    let (file, store) = shop();
+    file.connect()
+        .execute_batch(
+            "CREATE TABLE parent (id INTEGER PRIMARY KEY);
+             CREATE TABLE child (parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .expect("tables");
+    first(&store, "1").await;
+    let claimed = claim_one(&store).await;
+    let mut tx = store.begin().await.expect("begin");
+    tx.execute("INSERT INTO child VALUES (7)", []).expect("checked at the commit");
+    assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
+    let error = store.commit(tx).await.expect_err("no such parent");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    assert_eq!(file.number("SELECT count(*) FROM child"), 0);
+    assert_eq!(status(&store, "1").await, Some(Status::Running));
+    assert_eq!(
+        store.settle(&[oncebox::state::Settlement::done(&claimed.claim)]).await.expect("settle").len(),
+        1
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_transactions_and_accepts_take_turns() {
+    const EACH: usize = 64;
+    let (file, store) = shop();
+    for n in 0..EACH {
+        first(&store, &n.to_string()).await;
+    }
+    let barrier = Arc::new(Barrier::new(2 * EACH));
+    let mut tasks = JoinSet::new();
+    for claimed in claim(&store, EACH).await {
+        let (store, barrier) = (store.clone(), Arc::clone(&barrier));
+        tasks.spawn(async move {
+            barrier.wait().await;
+            let mut tx = store.begin().await.expect("begin");
+            ship(&tx, "1");
+            tokio::task::yield_now().await;
+            assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
+            store.commit(tx).await.expect("commit");
+        });
+    }
+    for n in EACH..2 * EACH {
+        let (store, barrier) = (store.clone(), Arc::clone(&barrier));
+        tasks.spawn(async move {
+            barrier.wait().await;
+            first(&store, &n.to_string()).await;
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(shipments(&file), EACH as i64);
+    assert_eq!(file.number("SELECT count(*) FROM oncebox_outcome"), EACH as i64);
+    assert_eq!(claim(&store, 2 * EACH).await.len(), EACH);
+    file.check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accept_waits_for_an_open_transaction() {
+    let (_file, store) = shop();
+    let tx = store.begin().await.expect("begin");
+    let accepting = tokio::spawn({
+        let store = store.clone();
+        async move { accept(&store, "1").await }
+    });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!accepting.is_finished());
+    store.commit(tx).await.expect("commit");
+    assert!(matches!(accepting.await.expect("no panic").expect("accept"), Accepted::First(_)));
+}
+
+/// A handler that asks for its transaction and then uses the inbox waits for itself: that must end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_waits_for_itself_is_told_so() {
+    let file = File::new();
+    let store = file.options().busy_timeout(Duration::from_millis(50)).open().expect("the file opens");
+    let tx = store.begin().await.expect("begin");
+    let error = accept(&store, "1").await.expect_err("its own transaction is in the way");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("transaction"), "{error}");
+    let error = store.begin().await.expect_err("one at a time");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    store.commit(tx).await.expect("commit");
+    first(&store, "1").await;
+}
+
+// FAULTS C2
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_rolls_back_and_frees_the_way() {
+    let (file, store) = shop();
+    let panicking = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let tx = store.begin().await.expect("begin");
+            ship(&tx, "1");
+            panic!("a handler that panics");
+        }
+    });
+    assert!(panicking.await.expect_err("it panics").is_panic());
+    assert_eq!(shipments(&file), 0);
+    first(&store, "1").await;
+    store.commit(store.begin().await.expect("begin")).await.expect("commit");
+}
+
+/// Polls a future so many times, then drops it where it stands.
+async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+// FAULTS C6
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_begin_holds_no_lock() {
+    let (file, store) = shop();
+    for round in 0..60 {
+        if round % 2 == 0 {
+            // In the queue, behind another one.
+            let holder = store.begin().await.expect("begin");
+            assert!(cut(store.begin(), 1).await.is_none());
+            drop(holder);
+        } else {
+            drop(cut(store.begin(), round % 5).await);
+        }
+        let tx = store.begin().await.expect("the lock is free");
+        ship(&tx, "1");
+        store.commit(tx).await.expect("commit");
+        first(&store, &round.to_string()).await;
+    }
+    assert_eq!(shipments(&file), 60);
+}
+
+// FAULTS C6
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_commit_leaves_all_or_nothing() {
+    let (file, store) = shop();
+    let mut committed = 0;
+    for round in 0..60 {
+        let id = round.to_string();
+        first(&store, &id).await;
+        let claimed = claim_one(&store).await;
+        let mut tx = store.begin().await.expect("begin");
+        ship(&tx, &id);
+        assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
+        cut(store.commit(tx), round % 3).await;
+        // The next transaction comes after whatever became of that one.
+        drop(store.begin().await.expect("the lock is free"));
+        let stored = file.number(&format!("SELECT count(*) FROM shipment WHERE id = '{id}'")) == 1;
+        assert_eq!(status(&store, &id).await == Some(Status::Completed), stored, "round {round}");
+        assert_eq!(stored, round % 3 > 0, "a commit that was begun goes on, one that was not is rolled back");
+        committed += i64::from(stored);
+    }
+    assert_eq!(shipments(&file), committed);
+    file.check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_writer_call_leaves_all_or_nothing() {
+    let (file, store) = shop();
+    for round in 0..60 {
+        let id = round.to_string();
+        let answer = cut(accept(&store, &id), round % 3).await;
+        // Calls are done in the order in which they were sent.
+        let again = accept(&store, &id).await.expect("accept");
+        if answer.is_some() {
+            assert!(matches!(again, Accepted::Duplicate(_)), "what was answered is stored");
+        }
+        assert!(matches!(again, Accepted::First(_) | Accepted::Duplicate(_)), "{again:?}");
+    }
+    assert_eq!(claim(&store, 100).await.len(), 60);
+    file.check();
+}
+
+#[tokio::test]
+async fn marks_and_completions_of_one_transaction_share_its_fate() {
+    let (file, store) = shop();
+    let mut tx = store.begin().await.expect("begin");
+    let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect("mark");
+    assert_eq!(mark, Mark::First);
+    drop(tx);
+    assert_eq!(file.number("SELECT count(*) FROM oncebox_mark"), 0);
+}
