@@ -186,7 +186,8 @@ impl<S: Store> Inbox<S> {
         self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
     }
 
-    /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping.
+    /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping. To be called within a
+    /// Tokio runtime, whose tasks these are.
     pub fn start(&self) -> Running<S> {
         Running::start(Arc::clone(&self.shared))
     }
@@ -231,14 +232,16 @@ pub enum Processed {
 }
 
 impl Processed {
-    /// The answer for two handlers: the worse of theirs. A failure counts more than a wait, because somebody should
-    /// look at it.
+    /// The answer for two handlers: the worse of theirs. What may still succeed counts more than what cannot, because
+    /// the message must come again for it.
     fn and(self, other: Self) -> Self {
         let rank = |processed: &Self| match processed {
             Self::Duplicate => 0,
             Self::Done => 1,
-            Self::Busy => 2,
-            Self::Failed(_) => 3,
+            Self::Failed(Outcome::Discard { .. }) => 2,
+            Self::Failed(Outcome::Reject { .. } | Outcome::Undecodable { .. }) => 3,
+            Self::Failed(_) => 4,
+            Self::Busy => 5,
         };
         if rank(&other) > rank(&self) { other } else { self }
     }

@@ -27,6 +27,11 @@ macro_rules! name {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// The name, shared: for labels, which are made for every run.
+            pub(crate) fn shared(&self) -> Arc<str> {
+                Arc::clone(&self.0)
+            }
         }
 
         impl fmt::Display for $name {
@@ -61,13 +66,6 @@ name!(
     "handler key",
     ErrorKind::InvalidHandler
 );
-
-impl HandlerKey {
-    /// The name, shared: for labels, which are made for every run.
-    pub(crate) fn shared(&self) -> Arc<str> {
-        Arc::clone(&self.0)
-    }
-}
 
 fn check(name: &str) -> std::result::Result<(), String> {
     if name.is_empty() {

@@ -152,3 +152,5 @@ CREATE TABLE oncebox_mark (
     at INTEGER NOT NULL,
     UNIQUE (digest, handler)
 ) STRICT;
+-- For the sweep, which would else read every mark to find the few old ones. Grows at its end, so it is cheap.
+CREATE INDEX oncebox_mark_age ON oncebox_mark (inbox, at);

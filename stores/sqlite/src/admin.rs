@@ -1,6 +1,7 @@
 //! The operator's verbs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::{Operation, Status, operate as decide};
@@ -8,7 +9,7 @@ use oncebox::store::{
     AsideReason, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, OrderKey, Result};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
@@ -104,14 +105,9 @@ pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> R
 pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
-    if let Some(seq) = work.tail.find(work.connection, key)? {
-        let mut statement = work.statement(include_str!("../sql/admin/show_message.sql"))?;
-        let mut rows = statement.query(params![seq, inbox.id]).map_err(store_error)?;
-        if let Some(row) = rows.next().map_err(store_error)? {
-            let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
-            view.stored = Some((Seq(seq), received_at, row::message(row, 2)?));
-            view.entries = entries(work, seq)?;
-        }
+    if let Some((seq, received_at, message)) = stored(work, inbox.id, key)? {
+        view.stored = Some((seq, received_at, message?));
+        view.entries = entries(work, seq.0)?;
     }
     let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
@@ -123,6 +119,18 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
         view.kept_aside.push(KeptAside { reason, received_at, message: row::message(row, 2)? });
     }
     Ok((view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view))
+}
+
+/// A stored message: its number, when it came, and itself if it can be read.
+type Stored = (Seq, Timestamp, Result<Arc<Message>>);
+
+fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
+    let Some(seq) = work.tail.find(work.connection, key)? else { return Ok(None) };
+    let mut statement = work.statement(include_str!("../sql/admin/show_message.sql"))?;
+    let mut rows = statement.query(params![seq, inbox]).map_err(store_error)?;
+    let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
+    let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
+    Ok(Some((Seq(seq), received_at, row::message(row, 2))))
 }
 
 fn entries(work: &Work<'_>, seq: i64) -> Result<Vec<EntryView>> {
@@ -146,13 +154,12 @@ pub(crate) fn operate(
     let missing = || {
         Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
     };
-    let view = show(work, inbox, key)?.ok_or_else(missing)?;
-    let (seq, _, message) = view.stored.ok_or_else(missing)?;
+    let inbox_id = work.names.known_inbox(inbox).ok_or_else(missing)?.id;
+    let (seq, _, message) = stored(work, inbox_id, key)?.ok_or_else(missing)?;
     // The latest generation is the one that can still be acted on.
-    let current = view.entries.into_iter().filter(|entry| entry.handler == *handler);
+    let current = entries(work, seq.0)?.into_iter().filter(|entry| entry.handler == *handler);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
     let next = decide(entry.status, operation)?;
-    let inbox_id = work.names.inbox(work.connection, inbox)?.id;
     let handler_id = work.names.handler(work.connection, inbox_id, handler)?;
     let removed = match entry.status {
         Status::Pending => remove(work, include_str!("../sql/admin/remove_pending.sql"), seq, handler_id)?,
@@ -165,7 +172,7 @@ pub(crate) fn operate(
             entry.generation += 1;
         }
         (entry.attempts, entry.crashes) = (0, 0);
-        entry.at = pend(work, &entry, handler_id, OrderKey::of(inbox, &message))?;
+        entry.at = pend(work, &entry, handler_id, OrderKey::of(inbox, &*message?))?;
     } else {
         discard(work, &entry, handler_id)?;
         entry.at = work.now;

@@ -1,12 +1,16 @@
 //! Claim and rescue: lease entries to a worker.
 
-use oncebox::Result;
+use std::sync::Arc;
+
+use oncebox::state::{ErrorText, Outcome};
 use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token};
 use oncebox::time::Timestamp;
+use oncebox::{Message, Policy, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::error::store_error;
 use crate::row;
+use crate::settle::settle;
 use crate::writer::Work;
 
 pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
@@ -125,8 +129,28 @@ fn take_suspect(work: &Work<'_>, take: &Take) -> Result<usize> {
         .map_err(store_error)
 }
 
-/// What a claim id holds.
-fn held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
+/// What a claim id holds. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+fn held(work: &mut Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
+    let (mut held, mut damaged) = (Vec::new(), Vec::new());
+    for (claim, message) in read_held(work, claim_id)? {
+        match message {
+            Ok(message) => held.push(Claimed { claim, message }),
+            Err(error) => {
+                tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
+                let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
+                damaged.push(claim.settle(&Policy::default(), Outcome::Reject { error }));
+            }
+        }
+    }
+    if !damaged.is_empty() {
+        settle(work, &damaged)?;
+        // There may be others behind them.
+        *work.wake = true;
+    }
+    Ok(held)
+}
+
+fn read_held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<(Claim, Result<Arc<Message>>)>> {
     let mut statement = work.statement(include_str!("../sql/claim/held.sql"))?;
     let mut rows = statement.query([&claim_id.as_bytes()[..]]).map_err(store_error)?;
     let mut held = Vec::new();
@@ -151,11 +175,11 @@ fn held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
         };
         let claim = read().map_err(store_error)?;
         let due: i64 = row.get(8).map_err(store_error)?;
-        held.push((due, Claimed { claim, message: row::message(row, 11)? }));
+        held.push((due, claim, row::message(row, 11)));
     }
     // The rows come by sequence; a retry is younger than its sequence says.
-    held.sort_by_key(|(due, claimed)| (*due, claimed.claim.seq));
-    Ok(held.into_iter().map(|(_, claimed)| claimed).collect())
+    held.sort_by_key(|(due, claim, _)| (*due, claim.seq));
+    Ok(held.into_iter().map(|(_, claim, message)| (claim, message)).collect())
 }
 
 pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {

@@ -24,6 +24,9 @@ pub(crate) fn store_error(error: rusqlite::Error) -> Error {
             (ErrorKind::Corrupt, "the stored rows contradict one another")
         }
         Some(ffi::ErrorCode::TooBig) => (ErrorKind::TooLarge, "SQLite cannot store a value of this size"),
+        None if is_unreadable(&error) => {
+            (ErrorKind::Corrupt, "the SQLite file holds a value that cannot be read")
+        }
         _ if error.to_string().contains("no such table: oncebox_") => {
             (ErrorKind::SchemaOutdated, "the SQLite file has no tables of an inbox")
         }
@@ -32,12 +35,26 @@ pub(crate) fn store_error(error: rusqlite::Error) -> Error {
     Error::new(kind, what).caused_by(error)
 }
 
+/// Whether a value of a row is not what its column holds.
+fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
+    matches!(
+        error,
+        FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..) | Utf8Error(..)
+    )
+}
+
 /// At COMMIT: only a lock that was not granted is known to have changed nothing. After any other failure the commit
 /// may be found in the log when the file is opened again.
 pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
-    match error.sqlite_error_code() {
-        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => store_error(error),
-        _ => Error::new(ErrorKind::CommitUnknown, "SQLite did not confirm a commit").caused_by(error),
+    let code = error.sqlite_error_code();
+    let cause = store_error(error);
+    match code {
+        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => cause,
+        _ => {
+            let what = format!("SQLite did not confirm a commit, because {}", cause.what());
+            Error::new(ErrorKind::CommitUnknown, what).caused_by(cause)
+        }
     }
 }
 

@@ -51,8 +51,12 @@ use tokio::sync::watch;
 
 use connect::Opener;
 use names::Names;
+use proof::Pace;
 use transaction::Gate;
-use writer::{Work, Writer};
+use writer::{Abandoned, Work, Writer};
+
+/// How long calls of one process wait for each other at least: a slow disk is no reason to refuse.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A SQLite file as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -82,6 +86,7 @@ pub struct Options {
     opener: Opener,
     clock: Option<SharedClock>,
     migrate: bool,
+    pace: Pace,
 }
 
 impl std::fmt::Debug for Options {
@@ -142,9 +147,15 @@ impl Options {
         }
         migrate::check(&connection)?;
         let opener = self.opener.opened();
-        let (gate, wake) = (Gate::new(opener.busy_timeout), watch::Sender::new(0));
-        let writer =
-            Writer::start(opener.clone(), connection, Arc::clone(&clock), gate.clone(), wake.clone())?;
+        let (gate, wake) = (Gate::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
+        let writer = Writer::start(
+            opener.clone(),
+            connection,
+            Arc::clone(&clock),
+            gate.clone(),
+            wake.clone(),
+            self.pace,
+        )?;
         let inner = Inner {
             opener,
             clock,
@@ -177,6 +188,7 @@ impl Sqlite {
             },
             clock: None,
             migrate: true,
+            pace: Pace::default(),
         }
     }
 
@@ -233,7 +245,7 @@ impl Sqlite {
         F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.inner.writer.call(work).await
+        self.inner.writer.call(Abandoned::Done, work).await
     }
 
     /// Looks at many rows on a connection of its own, so that the writer does not wait.
@@ -277,7 +289,7 @@ impl Store for Sqlite {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        self.call(move |work| claim::claim(work, &params)).await
+        self.inner.writer.call(Abandoned::Left, move |work| claim::claim(work, &params)).await
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
@@ -292,7 +304,7 @@ impl Store for Sqlite {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        self.call(move |work| claim::rescue(work, &params)).await
+        self.inner.writer.call(Abandoned::Left, move |work| claim::rescue(work, &params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

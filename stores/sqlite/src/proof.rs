@@ -15,14 +15,26 @@ use crate::writer::Counters;
 
 /// Slices of the digest space, by the first byte.
 const SLICES: usize = 256;
-/// A pass begins when this many digests are unmerged, or an eighth of what is merged if that is more: then a page
-/// that is written takes several of them.
-const MIN_TAIL: i64 = 32_768;
-/// But never later than this: each unmerged digest costs about 60 bytes of memory.
-const MAX_TAIL: i64 = 524_288;
+
+/// How long the tail grows before it is merged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// A pass begins when this many digests are unmerged, or an eighth of what is merged if that is more: then a page
+    /// that is written takes several of them.
+    least: i64,
+    /// But never later than this: each unmerged digest costs about 60 bytes of memory.
+    most: i64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { least: 32_768, most: 524_288 }
+    }
+}
 
 /// The unmerged digests, as this process knows them.
 pub(crate) struct Tail {
+    pace: Pace,
     slices: Vec<HashMap<[u8; 32], i64>>,
     len: i64,
     /// Everything up to here has been read.
@@ -38,8 +50,9 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(pace: Pace) -> Self {
         Self {
+            pace,
             slices: vec![HashMap::new(); SLICES],
             len: 0,
             seen: 0,
@@ -70,6 +83,17 @@ impl Tail {
         Ok(())
     }
 
+    /// Drops what is merged by now, whoever merged it.
+    fn drop_merged(&mut self, merged: i64) {
+        if merged > self.merged {
+            self.merged = merged;
+            for slice in &mut self.slices {
+                slice.retain(|_, seq| *seq > merged);
+            }
+            self.len = self.slices.iter().map(len).sum();
+        }
+    }
+
     fn insert(&mut self, digest: [u8; 32], seq: i64) {
         if self.slices[usize::from(digest[0])].insert(digest, seq).is_none() {
             self.len += 1;
@@ -95,7 +119,7 @@ impl Tail {
 
     /// Does the merging that the messages of this transaction pay for.
     pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
-        let goal = (counters.proofs / 8).clamp(MIN_TAIL, MAX_TAIL);
+        let goal = (counters.proofs / 8).clamp(self.pace.least, self.pace.most);
         if counters.pass_slice == 0 {
             if self.len < goal {
                 return Ok(());
@@ -130,10 +154,11 @@ impl Tail {
             let mut merge =
                 connection.prepare_cached(include_str!("../sql/proof/merge.sql")).map_err(store_error)?;
             for (digest, seq) in &digests {
-                merge.execute(params![&digest[..], seq]).map_err(store_error)?;
+                // Not new if it was merged by another process, or before this one was opened in the middle of a pass.
+                let new = merge.execute(params![&digest[..], seq]).map_err(store_error)?;
+                counters.proofs += i64::try_from(new).unwrap_or(0);
             }
         }
-        counters.proofs += i64::try_from(digests.len()).unwrap_or(i64::MAX);
         if counters.swept > 0 {
             let (low, high) = bounds(slice);
             let forgotten = connection
@@ -157,7 +182,7 @@ impl Tail {
             self.slices[slice].retain(|_, seq| *seq > upto);
             self.len -= before - len(&self.slices[slice]);
         }
-        self.merged = self.merged.max(counters.merged);
+        self.drop_merged(counters.merged);
         for (digest, seq) in std::mem::take(&mut self.added) {
             self.insert(digest, seq);
         }
@@ -183,3 +208,6 @@ fn bounds(slice: usize) -> (Vec<u8>, Vec<u8>) {
     let end = first.checked_add(1).map_or_else(|| vec![u8::MAX; 33], |next| vec![next]);
     (vec![first], end)
 }
+
+#[cfg(test)]
+mod tests;

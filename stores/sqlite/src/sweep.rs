@@ -31,6 +31,10 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     let mut removed = Removed::default();
     let mut old_enough = true;
     for (seq, owner, received_at) in &candidates {
+        if *received_at > work.now.as_millis() {
+            // From a time when the clock was wrong: it may stay, but must not keep the others from leaving.
+            continue;
+        }
         if *received_at > cutoff.as_millis() {
             old_enough = false;
             break;

@@ -61,6 +61,15 @@ impl Gate {
         }
     }
 
+    /// Takes the next turn in the queue, and never ends it while the answer lives.
+    #[cfg(test)]
+    pub(crate) fn queue_for_ever(&self) -> impl Send + use<> {
+        let mut lock = Box::pin(Arc::clone(&self.connection).lock_owned());
+        let waker = std::task::Waker::noop();
+        assert!(lock.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        lock
+    }
+
     fn entered(&self, turn: Option<Turn>, before: u64) -> Result<Option<Turn>> {
         if turn.is_some() {
             self.turns.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::connect::Opener;
 use crate::error::{commit_error, is_io_failure, stopped, store_error};
 use crate::names::Names;
-use crate::proof::Tail;
+use crate::proof::{Pace, Tail};
 use crate::transaction::Gate;
 
 /// The most calls that share a transaction; beyond that, answers would come too late.
@@ -100,6 +100,16 @@ struct Call<F, T> {
     work: F,
     answer: Option<T>,
     reply: oneshot::Sender<Result<T>>,
+    abandoned: Abandoned,
+}
+
+/// What becomes of a call whose caller went away before its turn came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Abandoned {
+    /// It is done all the same.
+    Done,
+    /// It is left: what it would get would belong to nobody.
+    Left,
 }
 
 impl<F, T> Job for Call<F, T>
@@ -108,7 +118,9 @@ where
     T: Send,
 {
     fn run(&mut self, work: &mut Work<'_>) -> Result<()> {
-        self.answer = Some((self.work)(work)?);
+        if self.abandoned == Abandoned::Done || !self.reply.is_closed() {
+            self.answer = Some((self.work)(work)?);
+        }
         Ok(())
     }
 
@@ -132,9 +144,10 @@ impl Writer {
         clock: SharedClock,
         gate: Gate,
         wake: watch::Sender<u64>,
+        pace: Pace,
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
-        let state = State { opener, connection: Some(connection), known: None, clock, gate, wake };
+        let state = State { opener, connection: Some(connection), known: None, clock, gate, wake, pace };
         std::thread::Builder::new()
             .name("oncebox-sqlite".into())
             .spawn(move || state.run(queue))
@@ -143,13 +156,13 @@ impl Writer {
     }
 
     /// Runs `work` in the next transaction, and answers once that is committed.
-    pub(crate) async fn call<T, F>(&self, work: F) -> Result<T>
+    pub(crate) async fn call<T, F>(&self, abandoned: Abandoned, work: F) -> Result<T>
     where
         F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Call { work, answer: None, reply });
+        let job = Box::new(Call { work, answer: None, reply, abandoned });
         self.jobs.send(job).await.map_err(|_| stopped())?;
         // Gone without an answer: the thread died with the transaction open, or while it was committed.
         answer.await.map_err(|_| Error::new(ErrorKind::CommitUnknown, "the SQLite writer died"))?
@@ -166,8 +179,13 @@ struct Known {
 }
 
 impl Known {
-    fn nothing() -> Self {
-        Self { names: Names::default(), tail: Tail::new(), counters: Counters::default(), data_version: None }
+    fn nothing(pace: Pace) -> Self {
+        Self {
+            names: Names::default(),
+            tail: Tail::new(pace),
+            counters: Counters::default(),
+            data_version: None,
+        }
     }
 
     /// Brings it up to date inside a transaction: as before, unless another connection wrote in between.
@@ -200,17 +218,23 @@ struct State {
     clock: SharedClock,
     gate: Gate,
     wake: watch::Sender<u64>,
+    pace: Pace,
 }
 
 impl State {
     fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Job>>) {
         let mut group = Vec::new();
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
-            match self.transaction(&mut group) {
-                Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
-                Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
-                Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.duplicate()))),
-            }
+            self.serve(&mut group);
+        }
+    }
+
+    /// Does the work of a group and answers it.
+    fn serve(&mut self, group: &mut Vec<Box<dyn Job>>) {
+        match self.transaction(group) {
+            Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
+            Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
+            Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.duplicate()))),
         }
     }
 
@@ -284,7 +308,7 @@ impl State {
         // without a wait. A file that is only looked at must not be locked.
         let begin = if self.opener.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
         connection.execute_batch(begin).map_err(store_error)?;
-        let known = self.known.get_or_insert_with(Known::nothing);
+        let known = self.known.get_or_insert_with(|| Known::nothing(self.pace));
         known.refresh(connection)?;
         let before = known.counters;
         let mut work = Work {
@@ -354,3 +378,6 @@ pub(crate) fn watch_file(opener: Opener, wake: watch::Sender<u64>, stop: Arc<Ato
         tracing::warn!(%error, "cannot watch the SQLite file for other processes; polling alone finds their work");
     }
 }
+
+#[cfg(test)]
+mod tests;

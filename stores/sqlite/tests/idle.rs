@@ -27,7 +27,7 @@ async fn looking_for_work_changes_nothing() {
     assert_eq!(inbox.drain().await.expect("drain"), 1);
     let name = InboxName::new("orders").expect("a name");
     let route = Route::new(HandlerKey::new("h").expect("a key"));
-    let lease = Duration::from_secs(60);
+    let lease = Duration::from_mins(1);
     let sweep = SweepParams::new(name.clone(), lease, 100);
     store.sweep(&sweep).await.expect("sweep");
 

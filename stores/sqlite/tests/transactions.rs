@@ -3,10 +3,7 @@
 
 mod support;
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use oncebox::ErrorKind;
@@ -33,8 +30,8 @@ fn ship(tx: &SqliteTx, id: &str) {
     tx.execute("INSERT INTO shipment VALUES (?1)", [id]).expect("a business write");
 }
 
-fn shipments(file: &File) -> i64 {
-    file.number("SELECT count(*) FROM shipment")
+fn shipments(file: &File) -> usize {
+    file.count("shipment")
 }
 
 async fn complete(store: &Sqlite, tx: &mut SqliteTx, claim: &Claim) -> Settled {
@@ -83,7 +80,7 @@ async fn a_dropped_transaction_leaves_nothing_and_the_next_one_works() {
         store.commit(tx).await.expect("commit");
         assert_eq!(shipments(&file), round + 1);
     }
-    assert_eq!(file.number("SELECT count(*) FROM shipment WHERE id = 'dropped'"), 0);
+    assert_eq!(file.count("shipment WHERE id = 'dropped'"), 0);
     assert_eq!(store.accept(&[offer("1")]).await.expect("the writer has its turn").len(), 1);
 }
 
@@ -139,7 +136,7 @@ async fn what_sqlite_rolled_back_is_not_marked() {
     let error = store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect_err("no transaction");
     assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
     drop(tx);
-    assert_eq!(file.number("SELECT count(*) FROM oncebox_mark"), 0);
+    assert_eq!(file.count("oncebox_mark"), 0);
 }
 
 // FAULTS C7
@@ -198,7 +195,7 @@ async fn a_constraint_that_fails_at_the_commit_is_the_handlers_failure() {
     assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
     let error = store.commit(tx).await.expect_err("no such parent");
     assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
-    assert_eq!(file.number("SELECT count(*) FROM child"), 0);
+    assert_eq!(file.count("child"), 0);
     assert_eq!(status(&store, "1").await, Some(Status::Running));
     assert_eq!(
         store.settle(&[oncebox::state::Settlement::done(&claimed.claim)]).await.expect("settle").len(),
@@ -234,8 +231,8 @@ async fn many_transactions_and_accepts_take_turns() {
         });
     }
     tasks.join_all().await;
-    assert_eq!(shipments(&file), EACH as i64);
-    assert_eq!(file.number("SELECT count(*) FROM oncebox_outcome"), EACH as i64);
+    assert_eq!(shipments(&file), EACH);
+    assert_eq!(file.count("oncebox_outcome"), EACH);
     assert_eq!(claim(&store, 2 * EACH).await.len(), EACH);
     file.check();
 }
@@ -289,86 +286,6 @@ async fn a_panic_rolls_back_and_frees_the_way() {
     store.commit(store.begin().await.expect("begin")).await.expect("commit");
 }
 
-/// Polls a future so many times, then drops it where it stands.
-async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(move |cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
-
-// FAULTS C6
-#[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_begin_holds_no_lock() {
-    let (file, store) = shop();
-    for round in 0..60 {
-        if round % 2 == 0 {
-            // In the queue, behind another one.
-            let holder = store.begin().await.expect("begin");
-            assert!(cut(store.begin(), 1).await.is_none());
-            drop(holder);
-        } else {
-            drop(cut(store.begin(), round % 5).await);
-        }
-        let tx = store.begin().await.expect("the lock is free");
-        ship(&tx, "1");
-        store.commit(tx).await.expect("commit");
-        first(&store, &round.to_string()).await;
-    }
-    assert_eq!(shipments(&file), 60);
-}
-
-// FAULTS C6
-#[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_commit_leaves_all_or_nothing() {
-    let (file, store) = shop();
-    let mut committed = 0;
-    for round in 0..60 {
-        let id = round.to_string();
-        first(&store, &id).await;
-        let claimed = claim_one(&store).await;
-        let mut tx = store.begin().await.expect("begin");
-        ship(&tx, &id);
-        assert_eq!(complete(&store, &mut tx, &claimed.claim).await, Settled::Applied);
-        cut(store.commit(tx), round % 3).await;
-        // The next transaction comes after whatever became of that one.
-        drop(store.begin().await.expect("the lock is free"));
-        let stored = file.number(&format!("SELECT count(*) FROM shipment WHERE id = '{id}'")) == 1;
-        assert_eq!(status(&store, &id).await == Some(Status::Completed), stored, "round {round}");
-        assert_eq!(stored, round % 3 > 0, "a commit that was begun goes on, one that was not is rolled back");
-        committed += i64::from(stored);
-    }
-    assert_eq!(shipments(&file), committed);
-    file.check();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn cancelling_a_writer_call_leaves_all_or_nothing() {
-    let (file, store) = shop();
-    for round in 0..60 {
-        let id = round.to_string();
-        let answer = cut(accept(&store, &id), round % 3).await;
-        // Calls are done in the order in which they were sent.
-        let again = accept(&store, &id).await.expect("accept");
-        if answer.is_some() {
-            assert!(matches!(again, Accepted::Duplicate(_)), "what was answered is stored");
-        }
-        assert!(matches!(again, Accepted::First(_) | Accepted::Duplicate(_)), "{again:?}");
-    }
-    assert_eq!(claim(&store, 100).await.len(), 60);
-    file.check();
-}
-
 #[tokio::test]
 async fn marks_and_completions_of_one_transaction_share_its_fate() {
     let (file, store) = shop();
@@ -376,5 +293,5 @@ async fn marks_and_completions_of_one_transaction_share_its_fate() {
     let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect("mark");
     assert_eq!(mark, Mark::First);
     drop(tx);
-    assert_eq!(file.number("SELECT count(*) FROM oncebox_mark"), 0);
+    assert_eq!(file.count("oncebox_mark"), 0);
 }

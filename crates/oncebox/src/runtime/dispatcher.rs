@@ -79,7 +79,8 @@ impl<S: Store> Dispatcher<S> {
             let grounded = core.flights.len() == 0;
             self.listen();
             let plan = self.plan();
-            let suspect = self.suspects && plan.open.contains(&true) && !(self.after_suspect && plan.claims());
+            let suspect =
+                self.suspects && plan.open.contains(&true) && !(self.after_suspect && plan.claims());
             let claimed = if suspect {
                 self.suspect(&plan).await
             } else if plan.claims() {
@@ -170,11 +171,8 @@ impl<S: Store> Dispatcher<S> {
         self.after_suspect = false;
         let asked = plan.limits.iter().enumerate().filter(|(_, limit)| **limit > 0);
         let wants = asked.map(|(index, limit)| self.want(index, *limit)).collect();
-        let claimed = self.claim(ClaimParams::new(
-            self.core.inbox.name.clone(),
-            wants,
-            self.core.inbox.config.lease,
-        ));
+        let claimed =
+            self.claim(ClaimParams::new(self.core.inbox.name.clone(), wants, self.core.inbox.config.lease));
         let claimed = claimed.await?;
         for (index, handler) in self.handlers.iter().enumerate() {
             let answers = |claimed: &&Claimed| handler.route.answers_to(&claimed.claim.handler);
@@ -222,6 +220,7 @@ impl<S: Store> Dispatcher<S> {
                 self.core.flights.insert(claim, &handler.route.key, deadline);
             }
         }
+        self.core.flights.tell(&self.core.inbox.name);
         Ok(claimed)
     }
 

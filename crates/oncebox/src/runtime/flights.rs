@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::name::HandlerKey;
+use crate::name::{HandlerKey, InboxName};
+use crate::observe::names;
 use crate::store::{Claim, Seq};
 
 /// An entry in hand.
@@ -154,6 +155,12 @@ impl Flights {
                 flight.deadline = deadline;
             }
         }
+    }
+
+    /// Tells how many are in hand.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    pub(super) fn tell(&self, inbox: &InboxName) {
+        metrics::gauge!(names::IN_FLIGHT, "inbox" => inbox.shared()).set(self.len() as f64);
     }
 
     /// Whether a claim is in hand.

@@ -75,6 +75,7 @@ impl<S: Store> Run<S> {
                     self.core.inbox.nudge.now();
                 }
                 self.core.flights.land([&self.claim]);
+                self.core.flights.tell(&self.core.inbox.name);
             }
         }
     }

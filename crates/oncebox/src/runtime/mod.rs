@@ -95,9 +95,9 @@ impl<S: Store> Running<S> {
 
     /// Receives from a source until shutdown, or until the source is over.
     pub fn receive(&self, source: impl Source) {
-        let source = Arc::new(tokio::sync::Mutex::new(source));
+        let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source)));
         let task =
-            supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&source)));
+            supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&intake)));
         self.receivers.lock().push(task);
     }
 

@@ -16,17 +16,29 @@ use crate::store::{Accepted, Store};
 /// How long a delivery is held back that somebody else is working on right now.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>, source: Arc<Mutex<impl Source>>) -> Result<()> {
-    let mut source = source.lock().await;
-    let mut in_hand = JoinSet::new();
-    while let Some(delivery) = next(&core, &mut *source, &mut in_hand).await {
+/// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
+/// with them: a broker does not bring again what it still believes to be in good hands.
+pub(super) struct Intake<Src> {
+    source: Src,
+    in_hand: JoinSet<()>,
+}
+
+impl<Src> Intake<Src> {
+    pub(super) fn new(source: Src) -> Self {
+        Self { source, in_hand: JoinSet::new() }
+    }
+}
+
+pub(super) async fn run<S: Store>(core: Arc<Core<S>>, intake: Arc<Mutex<Intake<impl Source>>>) -> Result<()> {
+    let Intake { source, in_hand } = &mut *intake.lock().await;
+    while let Some(delivery) = next(&core, source, in_hand).await {
         let core = Arc::clone(&core);
         in_hand.spawn(async move { deliver(&core, delivery).await });
     }
     // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
     // unsettled, and the broker keeps it.
     tokio::select! {
-        () = async { while ended(in_hand.join_next().await) {} } => {}
+        () = async { while ended(in_hand.join_next().await.as_ref()) {} } => {}
         () = core.cut.wait() => {}
     }
     Ok(())
@@ -38,13 +50,13 @@ async fn next<S: Store>(
     source: &mut impl Source,
     in_hand: &mut JoinSet<()>,
 ) -> Option<Delivery> {
-    while in_hand.try_join_next().is_some_and(|one| ended(Some(one))) {}
+    while ended(in_hand.try_join_next().as_ref()) {}
     // While the store is away these stay in hand, and nothing more is received.
     while in_hand.len() >= core.inbox.config.prefetch {
         tokio::select! {
             biased;
             () = core.stop.wait() => return None,
-            one = in_hand.join_next() => ended(one),
+            one = in_hand.join_next() => ended(one.as_ref()),
         };
     }
     tokio::select! {
@@ -55,8 +67,8 @@ async fn next<S: Store>(
 }
 
 /// Whether there was one that ended. One that panicked was dropped unsettled: the broker brings it again.
-fn ended(one: Option<std::result::Result<(), tokio::task::JoinError>>) -> bool {
-    if let Some(Err(panic)) = &one {
+fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool {
+    if let Some(Err(panic)) = one {
         tracing::error!(error = %panic, "taking a delivery in panicked");
     }
     one.is_some()

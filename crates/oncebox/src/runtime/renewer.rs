@@ -56,7 +56,10 @@ async fn renew<S: Store>(inbox: &Shared<S>, flights: &Flights) -> Vec<Claim> {
 }
 
 /// Renews everything in hand until it is dropped, and stops nothing: for a caller who runs handlers by hand.
-pub(super) async fn keep_renewing<S: Store>(inbox: &Shared<S>, flights: &Flights) -> std::convert::Infallible {
+pub(super) async fn keep_renewing<S: Store>(
+    inbox: &Shared<S>,
+    flights: &Flights,
+) -> std::convert::Infallible {
     loop {
         inbox.clock.sleep(inbox.config.lease / 4).await;
         renew(inbox, flights).await;

@@ -28,6 +28,8 @@ pub(super) async fn run<S: Store>(
             return Ok(());
         }
         write(&core, &batch.settlements).await;
+        drop(batch);
+        core.flights.tell(&core.inbox.name);
     }
 }
 

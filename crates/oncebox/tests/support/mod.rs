@@ -3,6 +3,9 @@
 #![allow(dead_code, reason = "no test file needs all of it")]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
+pub(crate) mod books;
+pub(crate) mod panicky;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;

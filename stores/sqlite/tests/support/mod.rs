@@ -58,6 +58,12 @@ impl File {
         number(&self.connect(), sql)
     }
 
+    /// How many rows there are: of a table, or of one and a condition.
+    pub(crate) fn count(&self, rows: &str) -> usize {
+        let count = self.number(&format!("SELECT count(*) FROM {rows}"));
+        usize::try_from(count).expect("a count")
+    }
+
     /// Asks SQLite whether the file is sound, and the tables whether they agree with each other.
     pub(crate) fn check(&self) {
         check(&self.connect());

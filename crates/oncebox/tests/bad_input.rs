@@ -1,0 +1,300 @@
+//! Bad input: answered with an error that says what happened, what was kept and what to do, and nothing is stored.
+
+mod support;
+
+use std::time::Duration;
+
+use oncebox::config::{Guarantee, Limits, Unrouted};
+use oncebox::state::{Operation, Status};
+use oncebox::store::{Admin as _, Filter, Mark, Transactional as _};
+use oncebox::{
+    Builder, Config, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxName, Key, KeyStrategy, MAX_NAME,
+    Memory, Message, Policy, Receipt, Retry,
+};
+use support::{Faulty, SECOND, Stage, World, counts, message};
+
+/// An error of the right kind, whose text has all three parts.
+fn check(error: &Error, kind: ErrorKind, what: &str) {
+    assert_eq!(error.kind(), kind, "{error}");
+    let text = error.to_string();
+    for part in [what, kind.kept(), kind.advice()] {
+        assert!(text.contains(part), "{text:?} does not say {part:?}");
+    }
+    assert!(text.len() < 1_000, "nobody reads {} bytes", text.len());
+}
+
+fn limited() -> World {
+    World::new(|inbox, stage| {
+        let limits = Limits { id: 16, text: 16, headers: 16, payload: 16 };
+        let config = Config { limits, unrouted: Unrouted::Refuse, ..Config::default() };
+        inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
+    })
+}
+
+fn bad_messages() -> Vec<(Message, ErrorKind, &'static str)> {
+    let long = || "x".repeat(17);
+    vec![
+        (message("", "ok"), ErrorKind::MissingKey, "has no id"),
+        (message(&long(), "ok"), ErrorKind::InvalidMessage, "the message id has 17 bytes, the limit is 16"),
+        (message("1", &long()), ErrorKind::TooLarge, "the payload has 17 bytes, the limit is 16"),
+        (Message::new("1", "", "ok"), ErrorKind::InvalidMessage, "the message type is empty"),
+        (Message::new("1", long(), "ok"), ErrorKind::InvalidMessage, "the message type has 17 bytes"),
+        (
+            message("1", "ok").with_source(long()),
+            ErrorKind::InvalidMessage,
+            "the message source has 17 bytes",
+        ),
+        (message("1", "ok").with_ordering_key(""), ErrorKind::InvalidMessage, "the ordering key is empty"),
+        (
+            message("1", "ok").with_ordering_key(long()),
+            ErrorKind::InvalidMessage,
+            "the ordering key has 17 bytes",
+        ),
+        (
+            message("1", "ok").with_header("name", long()),
+            ErrorKind::InvalidMessage,
+            "the set of headers has 21 bytes",
+        ),
+    ]
+}
+
+// FAULTS A11, A12, G3: on every way in, before the store is asked.
+#[tokio::test]
+async fn a_bad_message_is_refused_on_every_way_in() {
+    let world = limited();
+    for (bad, kind, what) in bad_messages() {
+        check(&world.inbox.accept(bad.clone()).await.unwrap_err(), kind, what);
+        check(&world.inbox.accept_after(bad.clone(), SECOND).await.unwrap_err(), kind, what);
+        let batch = world.inbox.accept_batch([bad.clone()]).await.unwrap();
+        check(batch[0].as_ref().unwrap_err(), kind, what);
+        check(&world.inbox.process(bad.clone()).await.unwrap_err(), kind, what);
+        check(&world.inbox.receive(bad.clone()).await.unwrap_err(), kind, what);
+        let mut tx = world.store().begin().await.unwrap();
+        check(&world.inbox.once(&mut tx, &bad, "h").await.unwrap_err(), kind, what);
+        check(&bad_validation(&bad), kind, what);
+    }
+    let unknown = || Message::new("1", "unknown", "ok");
+    let what = "no handler is registered for messages of type \"unknown\"";
+    check(&world.inbox.accept(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
+    check(&world.inbox.receive(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
+    check(&world.inbox.process(unknown()).await.unwrap_err(), ErrorKind::Unrouted, what);
+    assert_eq!(counts(&world.inbox).await, oncebox::store::Counts::default());
+    assert!(world.stage.log().is_empty());
+    let calls = world.store().faults();
+    assert_eq!(calls.calls(oncebox_testkit::Verb::Accept) + calls.calls(oncebox_testkit::Verb::Mark), 0);
+}
+
+/// The same rules, asked for without an inbox.
+fn bad_validation(bad: &Message) -> Error {
+    let limits = Limits { id: 16, text: 16, headers: 16, payload: 16 };
+    let inbox = InboxName::new("test").expect("a good name");
+    let key = bad.validate(&limits).and_then(|()| KeyStrategy::MessageId.key(&inbox, bad));
+    key.expect_err("a bad message")
+}
+
+// FAULTS A12, G1: any bytes are an id, and no two of them are the same one.
+#[tokio::test]
+async fn odd_ids_are_good_ids() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
+    let ids: [&[u8]; 9] = [
+        b"\0",
+        b"\0\0",
+        b"\xff\xfe",
+        b"A",
+        b"a",
+        b"a ",
+        "\u{e4}".as_bytes(),
+        "a\u{308}".as_bytes(),
+        b"'; DROP TABLE",
+    ];
+    for id in ids {
+        let odd = Message::new(id.to_vec(), "t", "ok").with_ordering_key(b"\0\xff".to_vec());
+        let accepted = world.inbox.accept(odd).await.unwrap();
+        assert!(matches!(accepted, oncebox::Accepted::First(_)), "{id:?}: {accepted:?}");
+    }
+    let long = Message::new(vec![0; 1 << 20], "t", "ok");
+    world.inbox.accept(long.clone()).await.unwrap();
+    assert!(matches!(world.inbox.accept(long).await.unwrap(), oncebox::Accepted::Duplicate(_)));
+    let too_long = Message::new(vec![0; (1 << 20) + 1], "t", "ok");
+    check(&world.inbox.accept(too_long).await.unwrap_err(), ErrorKind::InvalidMessage, "1048577 bytes");
+    assert_eq!(counts(&world.inbox).await.messages, 10);
+    assert_eq!(world.inbox.drain().await.unwrap(), 10);
+}
+
+#[test]
+fn a_key_that_cannot_be_found_falls_back_and_is_then_refused() {
+    let inbox = InboxName::new("test").unwrap();
+    let bad = || Message::new("", "t", "\u{0}not json");
+    for strategy in [
+        KeyStrategy::MessageId,
+        KeyStrategy::header("absent"),
+        KeyStrategy::correlation_id(),
+        KeyStrategy::json_pointer("/a"),
+        KeyStrategy::json_pointer("not a pointer"),
+        KeyStrategy::Composite(vec![]),
+        KeyStrategy::custom(|_| None),
+    ] {
+        check(&strategy.key(&inbox, &bad()).unwrap_err(), ErrorKind::MissingKey, "has no id");
+    }
+    assert_eq!(Key::parse(""), None);
+    assert_eq!(Key::parse(&"g".repeat(64)), None);
+    check(&Headers::decode(b"\x01").unwrap_err(), ErrorKind::Corrupt, "stored headers do not decode");
+}
+
+fn build(build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>) -> Error {
+    let stage = Stage::default();
+    let inbox = Inbox::builder("test", Faulty::new(Memory::new()));
+    build(inbox, &stage).build().map(drop).expect_err("what cannot work is refused")
+}
+
+// FAULTS I1: found at start, by name.
+#[test]
+fn handler_keys_that_could_be_mistaken_are_refused_at_start() {
+    let kind = ErrorKind::InvalidHandler;
+    let keys = ["", " ", "a b", "a\0b", "\u{e9}", "a;b", "a\"b"];
+    for key in keys {
+        check(&build(|inbox, stage| inbox.on("t", stage.handler(key))), kind, "handler key");
+        check(&build(|inbox, stage| inbox.on("t", stage.handler("h").legacy(key))), kind, "handler key");
+        check(&HandlerKey::new(key).unwrap_err(), kind, "handler key");
+        check(&InboxName::new(key).unwrap_err(), ErrorKind::InvalidConfig, "inbox name");
+    }
+    let long = "x".repeat(MAX_NAME + 1);
+    check(&HandlerKey::new(&long).unwrap_err(), kind, "has 201 bytes, the limit is 200");
+    check(&build(|inbox, stage| inbox.on("t", stage.handler("h").legacy(long.as_str()))), kind, "201 bytes");
+    assert!(HandlerKey::new("x".repeat(MAX_NAME)).is_ok());
+
+    let twice = "the handler key \"h\" is used twice";
+    let h = |stage: &Stage| stage.handler::<Faulty>("h");
+    check(&build(|inbox, stage| inbox.on("t", h(stage)).on("u", h(stage))), kind, twice);
+    check(&build(|inbox, stage| inbox.on("t", h(stage).legacy("h"))), kind, twice);
+    check(
+        &build(|inbox, stage| inbox.on("t", h(stage)).on("t", stage.handler("i").legacy("h"))),
+        kind,
+        twice,
+    );
+    let both = |inbox: Builder<Faulty>, stage: &Stage| {
+        inbox.on("t", stage.handler("a").legacy("h")).on("t", stage.handler("b").legacy("h"))
+    };
+    check(&build(both), kind, twice);
+}
+
+#[test]
+fn registrations_that_could_never_work_are_refused_at_start() {
+    let kind = ErrorKind::InvalidHandler;
+    let none: [&str; 0] = [];
+    check(&build(|inbox, stage| inbox.on("", stage.handler("h"))), kind, "\"h\" is registered for no type");
+    check(&build(|inbox, stage| inbox.on(none, stage.handler("h"))), kind, "\"h\" is registered for no type");
+    check(&build(|inbox, stage| inbox.on(["t", ""], stage.handler("h"))), kind, "or for an empty one");
+    check(&build(|inbox, stage| inbox.on("t", stage.handler("h").concurrency(0))), kind, "concurrency of 0");
+    check(
+        &build(|inbox, stage| inbox.on("t", stage.handler("h").timeout(Duration::ZERO))),
+        kind,
+        "timeout of 0",
+    );
+    let spins = Retry::new(3, Duration::ZERO, SECOND);
+    check(&build(|inbox, stage| inbox.on("t", stage.handler("h").retry(spins))), kind, "would spin");
+    let upside_down = Retry::new(3, 2 * SECOND, SECOND);
+    check(
+        &build(|inbox, stage| inbox.on("t", stage.handler("h").retry(upside_down))),
+        kind,
+        "is longer than",
+    );
+    let mut unforgiving = Policy::default();
+    unforgiving.crashes = 0;
+    check(
+        &build(|inbox, stage| inbox.on("t", stage.handler("h").policy(unforgiving))),
+        kind,
+        "`crashes` is 0",
+    );
+}
+
+#[test]
+fn settings_that_could_never_work_are_refused_at_start() {
+    let default = Config::default;
+    let bad = [
+        (Config { batch: 0, ..default() }, "must be at least 1"),
+        (Config { in_flight: 0, ..default() }, "must be at least 1"),
+        (Config { prefetch: 0, ..default() }, "must be at least 1"),
+        (Config { batch: usize::MAX, ..default() }, "`batch` is over 10,000"),
+        (Config { prefetch: usize::MAX, ..default() }, "`prefetch` is over 100,000"),
+        (Config { lease: Duration::ZERO, ..default() }, "`lease` is under 300 ms"),
+        (Config { poll: Duration::ZERO, ..default() }, "`poll` is 0"),
+        (Config { rescue: Duration::ZERO, ..default() }, "`rescue` is 0"),
+        (Config { sweep: Duration::ZERO, ..default() }, "`sweep` is 0"),
+        (Config { restart: Duration::ZERO, ..default() }, "`restart` is 0"),
+        (Config { retention: Some(SECOND), ..default() }, "`retention` is shorter than `lease`"),
+        (Config { limits: Limits { id: 0, ..Limits::default() }, ..default() }, "a limit is 0"),
+    ];
+    for (config, what) in bad {
+        check(&build(|inbox, _| inbox.config(config)), ErrorKind::InvalidConfig, what);
+    }
+    for (guarantee, what) in
+        [(Guarantee::Durable, "Durable"), (Guarantee::ExactlyOnceEffects, "ExactlyOnceEffects")]
+    {
+        let config = Config { guarantee, ..default() };
+        check(&build(|inbox, _| inbox.config(config)), ErrorKind::Unsupported, what);
+    }
+    let named = Inbox::builder("no blanks", Memory::new()).build().unwrap_err();
+    check(&named, ErrorKind::InvalidConfig, "inbox name \"no blanks\" holds ' '");
+}
+
+// The longest settings are odd, but must not break the arithmetic.
+#[tokio::test]
+async fn the_longest_settings_work() {
+    let world = World::new(|inbox, stage| {
+        let (max, retention) = (Duration::MAX, None);
+        let config = Config {
+            lease: max,
+            poll: max,
+            rescue: max,
+            retention,
+            sweep: max,
+            grace: max,
+            restart: max,
+            ..Config::default()
+        };
+        let h = stage.handler("h").timeout(max).retry(Retry::new(u32::MAX, max, max));
+        inbox.config(config).on("t", h)
+    });
+    let running = world.inbox.start();
+    world.accept("1", "ok").await;
+    world.accept("2", "fail no").await;
+    support::in_time(running.idle()).await;
+    world.pass(SECOND).await;
+    assert_eq!(world.status("1", "h").await, Status::Completed);
+    assert_eq!(world.entry("2", "h").await.attempts, 1);
+    support::in_time(running.shutdown()).await;
+}
+
+#[tokio::test]
+async fn what_an_operator_cannot_do_is_refused_and_changes_nothing() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
+    world.accept("1", "ok").await;
+    let (store, inbox, h) = (world.store(), world.inbox.name(), HandlerKey::new("h").unwrap());
+    let key = KeyStrategy::MessageId.key(inbox, &message("1", "")).unwrap();
+    let absent = KeyStrategy::MessageId.key(inbox, &message("2", "")).unwrap();
+    let other = HandlerKey::new("other").unwrap();
+    for (key, handler) in [(absent, &h), (key, &other)] {
+        let error = store.operate(inbox, &key, handler, Operation::Retry).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+    for operation in [Operation::Retry, Operation::Replay] {
+        let error = store.operate(inbox, &key, &h, operation).await.unwrap_err();
+        check(&error, ErrorKind::Refused, "an entry that is pending");
+    }
+    assert!(store.show(inbox, &absent).await.unwrap().is_none());
+    let nowhere = InboxName::new("nowhere").unwrap();
+    assert_eq!(store.count(&nowhere).await.unwrap().messages, 0);
+    assert!(store.list(&Filter::new(nowhere, Status::Pending)).await.unwrap().entries.is_empty());
+    assert_eq!(world.status("1", "h").await, Status::Pending);
+}
+
+#[tokio::test]
+async fn a_good_message_passes_where_the_bad_ones_did_not() {
+    let world = limited();
+    let good = || message("1234567890123456", "ok").with_source("1234567890123456").with_ordering_key("k");
+    assert_eq!(world.inbox.receive(good()).await.unwrap(), Receipt::Done);
+    assert_eq!(world.inbox.drain().await.unwrap(), 1);
+    let mut tx = world.store().begin().await.unwrap();
+    assert_eq!(world.inbox.once(&mut tx, &good(), "other").await.unwrap(), Mark::First);
+}

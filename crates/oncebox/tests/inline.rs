@@ -1,0 +1,311 @@
+//! Inline handlers and `once`: the mark and the work are committed together, while the delivery is held.
+
+mod support;
+
+use std::sync::Arc;
+
+use oncebox::state::{ErrorText, Outcome, Status};
+use oncebox::store::Mark;
+use oncebox::{
+    BoxError, Context, ErrorKind, Inbox, Message, Processed, Receipt, Registration, Retry, handler,
+};
+use oncebox_sqlite::rusqlite::Connection;
+use oncebox_testkit::{Fault, TestClock, Verb};
+use support::books::{Books, Ledger, book};
+use support::{Faulty, SECOND, World, counts, in_time, message, quiet};
+use tokio::sync::Semaphore;
+
+fn inline() -> World {
+    World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()))
+}
+
+fn failed(why: &str) -> Processed {
+    Processed::Failed(Outcome::Retry { error: ErrorText::new(why), after: None })
+}
+
+async fn process(world: &World, id: &str) -> Processed {
+    world.inbox.process(message(id, "ok")).await.expect("the store answers")
+}
+
+// DESIGN rule 1: busy elsewhere is an answer of its own, neither done nor failed.
+#[tokio::test]
+async fn of_two_duplicates_at_once_one_runs_and_the_other_is_told_to_wait() {
+    let world = inline();
+    world.stage.says("h", "1", "wait");
+    let inbox = world.inbox.clone();
+    let first = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
+    in_time(world.stage.started(1)).await;
+    assert_eq!(process(&world, "1").await, Processed::Busy);
+    assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Busy);
+    assert_eq!(world.stage.log().len(), 1, "the body did not run again");
+    world.stage.go(1);
+    assert_eq!(first.await.unwrap().unwrap(), Processed::Done);
+    assert_eq!(process(&world, "1").await, Processed::Duplicate);
+    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(counts(&world.inbox).await.messages, 0, "nothing is stored but the mark");
+}
+
+#[tokio::test]
+async fn a_failure_leaves_no_mark_and_can_be_tried_again() {
+    let world = inline();
+    for (play, expected) in [("fail no", failed("no")), ("panic oh", failed("the handler panicked: oh"))] {
+        world.stage.says("h", "1", play);
+        assert_eq!(process(&world, "1").await, expected);
+    }
+    world.stage.says("h", "1", "ok");
+    assert_eq!(process(&world, "1").await, Processed::Done);
+    assert_eq!(process(&world, "1").await, Processed::Duplicate);
+    assert_eq!(world.stage.log().len(), 3);
+}
+
+#[tokio::test]
+async fn a_timeout_is_a_failure_and_leaves_no_mark() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline().timeout(SECOND)));
+    world.stage.says("h", "1", "wait");
+    let inbox = world.inbox.clone();
+    let late = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
+    in_time(world.stage.started(1)).await;
+    world.pass(2 * SECOND).await;
+    assert_eq!(late.await.unwrap().unwrap(), failed("the handler did not finish within 1s"));
+    world.stage.says("h", "1", "ok");
+    assert_eq!(process(&world, "1").await, Processed::Done);
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_leaves_no_mark() {
+    let world = inline();
+    world.stage.says("h", "1", "wait");
+    let inbox = world.inbox.clone();
+    let gone = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
+    in_time(world.stage.started(1)).await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    world.stage.says("h", "1", "ok");
+    assert_eq!(process(&world, "1").await, Processed::Done);
+}
+
+// FAULTS A4, C6: a commit is not torn, whoever waits for it.
+#[tokio::test]
+async fn a_caller_who_goes_away_does_not_tear_the_commit() {
+    let world = inline();
+    world.store().faults().next(Verb::Commit, Fault::Hang);
+    let inbox = world.inbox.clone();
+    let gone = tokio::spawn(async move { inbox.process(message("1", "ok")).await });
+    in_time(world.store().faults().wait_for_hanging(1)).await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    assert_eq!(process(&world, "1").await, Processed::Busy);
+    world.store().faults().release();
+    quiet().await;
+    assert_eq!(process(&world, "1").await, Processed::Duplicate);
+    assert_eq!(world.stage.log().len(), 1);
+}
+
+#[tokio::test]
+async fn trouble_of_the_store_is_an_error_and_the_next_delivery_resolves_it() {
+    let books = Books::new();
+    let store = books.store();
+    let inbox =
+        Inbox::builder("test", store.clone()).on("t", handler("book", book).inline()).build().unwrap();
+    let away = Fault::ErrBefore(ErrorKind::Unavailable);
+    // What fails, what the caller is told, and what the next delivery finds.
+    let troubles = [
+        (Verb::Begin, away, ErrorKind::Unavailable, Processed::Done),
+        (Verb::Mark, away, ErrorKind::Unavailable, Processed::Done),
+        (Verb::Commit, away, ErrorKind::Unavailable, Processed::Done),
+        // FAULTS A4: it happened, and nobody knew.
+        (Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown, Processed::Duplicate),
+    ];
+    for (number, (verb, fault, kind, next)) in troubles.into_iter().enumerate() {
+        let id = number.to_string();
+        store.faults().next(verb, fault);
+        let error = inbox.process(message(&id, "")).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{verb:?} {fault:?}");
+        assert_eq!(inbox.process(message(&id, "")).await.unwrap(), next, "{verb:?} {fault:?}");
+        assert_eq!(inbox.process(message(&id, "")).await.unwrap(), Processed::Duplicate);
+        assert_eq!(books.effects(&id), 1, "{verb:?} {fault:?}");
+    }
+}
+
+async fn book_and_fail(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+    book(message, cx).await?;
+    match cx.data::<Semaphore>()?.try_acquire() {
+        Ok(permit) => {
+            permit.forget();
+            Ok(())
+        }
+        Err(_) => Err("not yet".into()),
+    }
+}
+
+// FAULTS A9, DESIGN rule 2: on a database, the second waits for the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_duplicates_takes_effect_once() {
+    let books = Books::new();
+    let inbox = Inbox::builder("test", books.store())
+        .data(Semaphore::new(1))
+        .on("t", handler("book", book_and_fail).inline())
+        .build()
+        .unwrap();
+    let storm: Vec<_> = (0..32)
+        .map(|_| {
+            let inbox = inbox.clone();
+            tokio::spawn(async move { inbox.process(message("1", "")).await.unwrap() })
+        })
+        .collect();
+    let mut done = 0;
+    for delivery in storm {
+        match in_time(delivery).await.unwrap() {
+            Processed::Done => done += 1,
+            Processed::Duplicate | Processed::Busy => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((done, books.effects("1")), (1, 1));
+    // What fails is rolled back, the mark with it.
+    assert_eq!(inbox.process(message("2", "")).await.unwrap(), failed("not yet"));
+    assert_eq!(books.effects("2"), 0);
+}
+
+#[tokio::test]
+async fn one_handler_that_fails_keeps_no_other_from_its_work() {
+    let world = World::new(|inbox, stage| {
+        ["a", "b", "c"].iter().fold(inbox, |inbox, key| inbox.on("t", stage.handler(key).inline()))
+    });
+    world.stage.says("a", "1", "fail no");
+    assert_eq!(process(&world, "1").await, failed("no"));
+    assert_eq!(world.stage.log(), ["a 1 1", "b 1 1", "c 1 1"]);
+    world.stage.says("a", "1", "reject never");
+    let rejected = Processed::Failed(Outcome::Reject { error: ErrorText::new("never") });
+    assert_eq!(process(&world, "1").await, rejected);
+    world.stage.says("a", "1", "ok");
+    assert_eq!(process(&world, "1").await, Processed::Done);
+    assert_eq!(process(&world, "1").await, Processed::Duplicate);
+    assert_eq!(
+        (world.stage.runs("a", "1"), world.stage.runs("b", "1"), world.stage.runs("c", "1")),
+        (3, 1, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_message_can_have_both_kinds_of_handlers() {
+    let world = World::new(|inbox, stage| {
+        inbox
+            .on("t", stage.handler("now").inline().retry(Retry::new(3, 7 * SECOND, 9 * SECOND)))
+            .on("t", stage.handler("later"))
+    });
+    world.stage.says("now", "1", "fail no");
+    let receipt = world.inbox.receive(message("1", "ok")).await.unwrap();
+    assert_eq!(receipt, Receipt::Failed { after: 7 * SECOND });
+    assert_eq!(world.status("1", "later").await, Status::Pending, "stored, though the inline one failed");
+    world.stage.says("now", "1", "ok");
+    for _ in 0..2 {
+        assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done);
+    }
+    assert_eq!(world.inbox.drain().await.unwrap(), 1);
+    assert_eq!(world.stage.log(), ["now 1 1", "now 1 1", "later 1 1"]);
+}
+
+// FAULTS A10: what is kept aside for a person must not run on another way.
+#[tokio::test]
+async fn a_conflict_runs_no_inline_handler() {
+    let world = World::new(|inbox, stage| {
+        inbox.on("t", stage.handler("now").inline()).on("t", stage.handler("later"))
+    });
+    world.stage.says("now", "1", "fail no");
+    let _ = world.inbox.receive(message("1", "ok")).await.unwrap();
+    assert_eq!(world.inbox.receive(message("1", "another payload")).await.unwrap(), Receipt::Done);
+    assert_eq!(world.stage.runs("now", "1"), 1);
+    assert_eq!(counts(&world.inbox).await.kept_aside, 1);
+}
+
+#[derive(serde::Deserialize)]
+struct Number(#[expect(dead_code, reason = "only its decoding matters")] u64);
+
+async fn take_number(_: Number, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_receipt_says_what_to_tell_the_broker() {
+    let world = World::new(|inbox, stage| {
+        let retry = Retry::new(3, 7 * SECOND, 9 * SECOND);
+        let number: Registration<Faulty> = handler("number", take_number);
+        inbox.on("t", stage.handler("h").inline().retry(retry)).on("number", number.inline())
+    });
+    let receipts = [
+        ("ok", Receipt::Done),
+        ("discard old", Receipt::Done),
+        ("fail no", Receipt::Failed { after: 7 * SECOND }),
+        ("panic no", Receipt::Failed { after: 7 * SECOND }),
+        ("snooze 3", Receipt::Failed { after: 3 * SECOND }),
+        ("after 4", Receipt::Failed { after: 4 * SECOND }),
+        ("reject bad", Receipt::Rejected { reason: "bad".into() }),
+    ];
+    for (play, receipt) in receipts {
+        assert_eq!(world.inbox.receive(message(play, play)).await.unwrap(), receipt, "{play}");
+    }
+    let undecodable = world.inbox.receive(Message::new("1", "number", "seven")).await.unwrap();
+    assert!(matches!(undecodable, Receipt::Rejected { reason } if reason.contains("does not decode")));
+}
+
+#[tokio::test]
+async fn a_type_without_an_inline_handler_is_refused() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
+    assert_eq!(world.inbox.process(message("1", "ok")).await.unwrap_err().kind(), ErrorKind::Unrouted);
+    assert_eq!(counts(&world.inbox).await.messages, 0);
+}
+
+#[tokio::test]
+async fn once_belongs_to_the_callers_own_transaction() {
+    let books = Books::new();
+    let inbox = Inbox::builder("test", books.options().open().unwrap()).build().unwrap();
+    let mut mine = books.connect();
+    let mark =
+        async |mine: &mut Connection, handler: &str| inbox.once(mine, &message("1", ""), handler).await;
+    let run = |mine: &Connection, sql: &str| mine.execute_batch(sql).unwrap();
+
+    run(&mine, "BEGIN IMMEDIATE");
+    assert_eq!(mark(&mut mine, "a").await.unwrap(), Mark::First);
+    assert_eq!(mark(&mut mine, "a").await.unwrap(), Mark::Duplicate, "seen by the transaction itself");
+    run(&mine, "ROLLBACK; BEGIN IMMEDIATE");
+    assert_eq!(mark(&mut mine, "a").await.unwrap(), Mark::First, "a rollback leaves no mark");
+    run(&mine, "INSERT INTO effect VALUES ('1'); COMMIT; BEGIN IMMEDIATE");
+    assert_eq!(mark(&mut mine, "a").await.unwrap(), Mark::Duplicate);
+    assert_eq!(mark(&mut mine, "b").await.unwrap(), Mark::First, "handlers never share a mark");
+    assert_eq!(mark(&mut mine, "").await.unwrap_err().kind(), ErrorKind::InvalidHandler);
+    run(&mine, "ROLLBACK");
+    assert_eq!(books.effects("1"), 1);
+}
+
+#[tokio::test]
+async fn once_and_inline_share_their_marks() {
+    let world = inline();
+    let mut tx = oncebox::store::Transactional::begin(world.store()).await.unwrap();
+    assert_eq!(world.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap(), Mark::First);
+    assert_eq!(process(&world, "1").await, Processed::Busy);
+    oncebox::store::Transactional::commit(world.store(), tx).await.unwrap();
+    assert_eq!(process(&world, "1").await, Processed::Duplicate);
+    assert!(world.stage.log().is_empty());
+}
+
+// A sweep forgets marks past their retention, and no others.
+#[tokio::test]
+async fn marks_leave_with_their_retention() {
+    let clock = TestClock::new();
+    let books = Books::new();
+    let store = oncebox_testkit::FaultyStore::new(books.options().clock(clock.shared()).open().unwrap());
+    let inbox = Inbox::builder("test", store)
+        .clock(clock.shared())
+        .data(Arc::new(()))
+        .on("t", handler("book", book).inline())
+        .build()
+        .unwrap();
+    assert_eq!(inbox.process(message("1", "")).await.unwrap(), Processed::Done);
+    clock.advance(std::time::Duration::from_hours(24 * 6));
+    inbox.sweep().await.unwrap();
+    assert_eq!(inbox.process(message("1", "")).await.unwrap(), Processed::Duplicate);
+    clock.advance(std::time::Duration::from_hours(25));
+    inbox.sweep().await.unwrap();
+    assert_eq!(inbox.process(message("1", "")).await.unwrap(), Processed::Done);
+}

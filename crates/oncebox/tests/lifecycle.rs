@@ -1,0 +1,332 @@
+//! Start, stop, and what happens when a part of the runtime fails.
+
+mod support;
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use oncebox::state::Status;
+use oncebox::store::Admin as _;
+use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Memory, Message, handler};
+use oncebox_testkit::{Fault, TestClock, Verb};
+use parking_lot::Mutex;
+use support::panicky::Panicky;
+use support::{Faulty, SECOND, Stage, World, in_time, message, pass, quiet};
+
+fn one_handler() -> World {
+    World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
+}
+
+/// A store that does not answer in any way, from now on.
+fn away(world: &World, fault: Fault) {
+    for verb in [Verb::Accept, Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Sweep] {
+        world.store().faults().always(verb, fault);
+    }
+}
+
+// FAULTS C5
+#[tokio::test]
+async fn shutdown_waits_for_running_handlers_and_begins_nothing_new() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    world.accept("1", "wait").await;
+    in_time(world.stage.started(1)).await;
+    let end = tokio::spawn(running.shutdown());
+    quiet().await;
+    world.accept("2", "ok").await;
+    world.pass(10 * SECOND).await;
+    assert!(!end.is_finished());
+    world.stage.go(1);
+    in_time(end).await.unwrap();
+    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(world.status("1", "h").await, Status::Completed);
+    assert_eq!(world.status("2", "h").await, Status::Pending);
+    quiet().await;
+    assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+}
+
+// FAULTS C5: not an attempt, not a crash, and no wait for a lease.
+#[tokio::test]
+async fn shutdown_gives_back_what_did_not_finish() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    for id in ["1", "2"] {
+        world.accept(id, "wait").await;
+    }
+    in_time(world.stage.started(2)).await;
+    let end = tokio::spawn(running.shutdown());
+    world.pass(29 * SECOND).await;
+    assert_eq!((end.is_finished(), world.stage.cut()), (false, 0), "the grace is theirs");
+    world.pass(2 * SECOND).await;
+    in_time(end).await.unwrap();
+    assert_eq!(world.stage.cut(), 2);
+    for id in ["1", "2"] {
+        let back = world.entry(id, "h").await;
+        assert_eq!((back.status, back.attempts, back.crashes), (Status::Pending, 0, 0));
+    }
+    world.stage.go(2);
+    assert_eq!(world.inbox.drain().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn shutdown_ends_though_the_store_does_not_answer() {
+    for fault in [Fault::ErrBefore(ErrorKind::Unavailable), Fault::Hang] {
+        let world = one_handler();
+        let running = world.inbox.start();
+        let (sender, source) = oncebox::source::channel("source", 1);
+        running.receive(source);
+        world.accept("1", "wait").await;
+        in_time(world.stage.started(1)).await;
+        away(&world, fault);
+        let delivered = tokio::spawn(async move { sender.deliver(message("2", "ok")).await });
+        world.stage.go(1);
+        quiet().await;
+        let end = tokio::spawn(running.shutdown());
+        world.pass(29 * SECOND).await;
+        assert!(!end.is_finished(), "{fault:?}: a settlement is still to be written");
+        world.pass(7 * SECOND).await;
+        assert!(end.is_finished(), "{fault:?}");
+        assert!(in_time(delivered).await.unwrap().is_err(), "{fault:?}: dropped, and not acknowledged");
+        quiet().await;
+        assert_eq!(world.clock.sleepers(), 0, "{fault:?}: nothing of it is left");
+        world.store().faults().clear();
+        assert_eq!(world.status("1", "h").await, Status::Running, "its lease will run out");
+    }
+}
+
+// FAULTS B3, C5: entries claimed while the inbox stops are known, and given back.
+#[tokio::test]
+async fn shutdown_gives_back_a_claim_whose_answer_comes_late_or_was_lost() {
+    for fault in [Fault::Hang, Fault::ErrAfter] {
+        let world = one_handler();
+        let running = world.inbox.start();
+        in_time(running.idle()).await;
+        world.store().faults().next(Verb::Claim, fault);
+        world.accept("1", "ok").await;
+        quiet().await;
+        let end = tokio::spawn(running.shutdown());
+        quiet().await;
+        world.store().faults().release();
+        world.pass(SECOND).await;
+        assert!(end.is_finished(), "{fault:?}");
+        let back = world.entry("1", "h").await;
+        assert_eq!((back.status, back.attempts, back.crashes), (Status::Pending, 0, 0), "{fault:?}");
+        assert!(world.stage.log().is_empty(), "{fault:?}: nothing new is begun");
+    }
+}
+
+#[tokio::test]
+async fn dropping_stops_everything_at_once() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    let (sender, source) = oncebox::source::channel("source", 1);
+    running.receive(source);
+    world.accept("1", "wait").await;
+    in_time(world.stage.started(1)).await;
+    drop(running);
+    quiet().await;
+    assert_eq!(world.stage.cut(), 1);
+    world.accept("2", "ok").await;
+    assert!(sender.deliver(message("3", "ok")).await.is_err());
+    world.pass(Duration::from_mins(2)).await;
+    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+}
+
+type Block = Arc<Mutex<mpsc::Receiver<()>>>;
+
+async fn blocks(_: Message, cx: &mut Context<Memory>) -> Result<(), BoxError> {
+    cx.data::<Arc<tokio::sync::Notify>>()?.notify_one();
+    Ok(cx.data::<Block>()?.lock().recv()?)
+}
+
+// FAULTS C4: a handler that blocks its thread can be neither stopped nor waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn shutdown_ends_though_a_handler_blocks_its_thread() {
+    let (unblock, block) = mpsc::channel();
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let inbox = Inbox::builder("test", Memory::new())
+        .config(Config { grace: Duration::from_millis(20), ..Config::default() })
+        .data::<Block>(Arc::new(Mutex::new(block)))
+        .data(Arc::clone(&begun))
+        .on("t", handler("h", blocks))
+        .build()
+        .unwrap();
+    let running = inbox.start();
+    inbox.accept(message("1", "")).await.unwrap();
+    in_time(begun.notified()).await;
+    in_time(running.shutdown()).await;
+    unblock.send(()).unwrap();
+}
+
+struct Broken {
+    clock: TestClock,
+    store: Panicky,
+    inbox: Inbox<Panicky>,
+    stage: Stage,
+}
+
+/// An inbox over a store with a bug. The store dates its leases with the same clock.
+fn broken() -> Broken {
+    let clock = TestClock::new();
+    let store = Panicky::new(Memory::with_clock(clock.shared()));
+    let stage = Stage::default();
+    let inbox = Inbox::builder("test", store.clone())
+        .clock(clock.shared())
+        .on("t", stage.handler("h"))
+        .build()
+        .expect("a valid inbox");
+    Broken { clock, store, inbox, stage }
+}
+
+impl Broken {
+    async fn completed(&self) -> u64 {
+        let counts = self.store.memory.count(self.inbox.name()).await.expect("a count");
+        counts.with_status(Status::Completed)
+    }
+}
+
+// FAULTS J8: each on its own, after a pause.
+#[tokio::test]
+async fn a_part_that_panics_starts_again_and_the_others_go_on() {
+    let broken = broken();
+    let running = broken.inbox.start();
+    in_time(running.idle()).await;
+    broken.inbox.accept(message("long", "wait")).await.unwrap();
+    in_time(broken.stage.started(1)).await;
+
+    broken.store.panic_at(Verb::Claim);
+    broken.inbox.accept(message("1", "ok")).await.unwrap();
+    quiet().await;
+    broken.stage.go(1);
+    quiet().await;
+    assert_eq!(broken.completed().await, 1, "the settler goes on without the dispatcher");
+    pass(&broken.clock, 4 * SECOND).await;
+    assert_eq!(broken.completed().await, 1, "not before the pause is over");
+    pass(&broken.clock, 2 * SECOND).await;
+    assert_eq!(broken.completed().await, 2);
+
+    for verb in [Verb::Renew, Verb::Rescue, Verb::Sweep] {
+        broken.store.panic_at(verb);
+    }
+    broken.inbox.accept(message("longer", "wait")).await.unwrap();
+    for _ in 0..90 {
+        broken.clock.advance(Duration::from_mins(1));
+        quiet().await;
+    }
+    broken.inbox.accept(message("2", "ok")).await.unwrap();
+    broken.stage.go(1);
+    in_time(running.idle()).await;
+    assert_eq!((broken.completed().await, broken.stage.log().len()), (4, 4), "the lease was renewed again");
+}
+
+// What was being settled is not in hand for ever: that would be renewed for ever, and never run again.
+#[tokio::test]
+async fn an_entry_whose_settlement_panics_is_left_to_its_lease() {
+    let broken = broken();
+    let running = broken.inbox.start();
+    in_time(running.idle()).await;
+    broken.store.panic_at(Verb::Settle);
+    broken.inbox.accept(message("1", "ok")).await.unwrap();
+    quiet().await;
+    assert_eq!(running.in_flight(), 0);
+    pass(&broken.clock, Duration::from_mins(7)).await;
+    assert_eq!((broken.completed().await, broken.stage.log().len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_part_that_cannot_go_on_starts_again_after_a_pause() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    world.store().faults().next(Verb::Claim, Fault::ErrBefore(ErrorKind::Corrupt));
+    world.accept("1", "ok").await;
+    world.pass(4 * SECOND).await;
+    assert_eq!(world.count(Status::Completed).await, 0);
+    world.pass(2 * SECOND).await;
+    assert_eq!(world.count(Status::Completed).await, 1);
+    drop(running);
+}
+
+// FAULTS D4: one settlement that cannot be stored does not take its batch along.
+#[tokio::test]
+async fn a_settlement_that_cannot_be_stored_is_alone_with_it() {
+    let world = one_handler();
+    for id in ["1", "2", "3"] {
+        world.accept(id, "wait").await;
+    }
+    let running = world.inbox.start();
+    in_time(world.stage.started(3)).await;
+    let corrupt = Some(Fault::ErrBefore(ErrorKind::Corrupt));
+    world.store().faults().script(Verb::Settle, [corrupt, None, corrupt, None]);
+    world.stage.go(3);
+    quiet().await;
+    assert_eq!((world.count(Status::Completed).await, running.in_flight()), (2, 0));
+    assert_eq!(world.count(Status::Running).await, 1);
+    world.stage.go(1);
+    world.pass(Duration::from_mins(7)).await;
+    assert_eq!(world.count(Status::Completed).await, 3);
+    drop(running);
+}
+
+#[tokio::test]
+async fn idle_returns_when_there_is_nothing_to_do_and_not_before() {
+    // Without handlers there never is.
+    let world = World::new(|inbox, _| inbox);
+    in_time(world.inbox.start().idle()).await;
+
+    // Two workers of one inbox do not take each other's answers.
+    let world = one_handler();
+    let (first, second) = (world.inbox.start(), world.inbox.start());
+    for running in [&first, &second, &first] {
+        in_time(running.idle()).await;
+    }
+    drop(second);
+
+    world.accept("1", "wait").await;
+    in_time(world.stage.started(1)).await;
+    let idle = tokio::spawn(async move {
+        first.idle().await;
+        first
+    });
+    world.pass(SECOND).await;
+    assert!(!idle.is_finished(), "one still runs");
+    away(&world, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.stage.go(1);
+    world.pass(SECOND).await;
+    assert!(!idle.is_finished(), "it is not settled");
+    world.store().faults().clear();
+    world.pass(10 * SECOND).await;
+    assert!(idle.is_finished());
+}
+
+// What waits behind another one for order is due as soon as that one is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_waits_for_whole_lines() {
+    let stage = Stage::default();
+    let inbox: Inbox<Memory> =
+        Inbox::builder("test", Memory::new()).on("t", stage.handler("h")).build().unwrap();
+    let running = inbox.start();
+    for round in 0..100 {
+        let line = (0..10).map(|number| message(&format!("{round}/{number}"), "ok").with_ordering_key("k"));
+        inbox.accept_batch(line).await.unwrap();
+        in_time(running.idle()).await;
+        assert_eq!(stage.log().len(), 10 * (round + 1));
+    }
+}
+
+async fn ends(_: Message, _: &mut Context<Faulty>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_inbox_can_be_started_again() {
+    let world = World::new(|inbox, _| inbox.on("t", handler("h", ends)));
+    for round in 0..3 {
+        let running = world.inbox.start();
+        world.accept(&round.to_string(), "").await;
+        in_time(running.idle()).await;
+        in_time(running.shutdown()).await;
+        assert_eq!(world.count(Status::Completed).await, round + 1);
+    }
+}

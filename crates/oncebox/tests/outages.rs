@@ -1,0 +1,323 @@
+//! A store that is away, or whose answers are lost: nothing is lost, nothing is burned, and it goes on by itself.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::state::Status;
+use oncebox::store::{Accepted, Store as _};
+use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Message, Retry, handler};
+use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use support::books::{Books, Ledger, book};
+use support::{Faulty, SECOND, World, counts, entry, in_time, message, quiet};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+const VERBS: [Verb; 5] = [Verb::Claim, Verb::Settle, Verb::Renew, Verb::Rescue, Verb::Sweep];
+
+fn one_handler() -> World {
+    World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
+}
+
+// FAULTS A15, E5: longer than any lease.
+#[tokio::test]
+async fn an_outage_loses_nothing_and_burns_nothing() {
+    for fault in [AWAY, Fault::ErrBefore(ErrorKind::ReadOnly), Fault::Hang] {
+        let world = one_handler();
+        let running = world.inbox.start();
+        for id in ["long", "ends"] {
+            world.accept(id, "wait").await;
+        }
+        in_time(world.stage.started(2)).await;
+        world.accept("pending", "snooze 60;ok").await;
+        world.stage.says("h", "pending", "ok");
+        for verb in VERBS {
+            world.store().faults().always(verb, fault);
+        }
+        // One that hangs is done when the store is back, before anybody can say that the worker lives.
+        world.store().faults().always(Verb::Rescue, AWAY);
+        world.stage.go(1);
+        world.pass(Duration::from_mins(20)).await;
+        assert_eq!(world.stage.running(), 0, "{fault:?}: who lost the lease must not go on");
+        world.store().faults().clear();
+        world.stage.go(1);
+        world.pass(Duration::from_mins(1)).await;
+        for id in ["long", "ends", "pending"] {
+            let done = world.entry(id, "h").await;
+            assert_eq!(
+                (done.status, done.attempts, done.crashes),
+                (Status::Completed, 0, 0),
+                "{fault:?} {id}"
+            );
+        }
+        assert_eq!(running.in_flight(), 0);
+        assert!(world.stage.log().len() <= 4, "{fault:?}: {:?}", world.stage.log());
+    }
+}
+
+// FAULTS B3, D2: what was done and not answered is found by asking again, and nothing runs twice.
+#[tokio::test]
+async fn an_answer_that_was_lost_changes_nothing() {
+    for verb in VERBS {
+        for faults in [vec![Fault::ErrAfter], vec![Fault::ErrAfter; 5], vec![Fault::ErrAfter, AWAY, AWAY]] {
+            let world = one_handler();
+            let running = world.inbox.start();
+            in_time(running.idle()).await;
+            world.store().faults().script(verb, faults.iter().copied().map(Some));
+            for id in ["1", "2", "3"] {
+                world.accept(id, "wait").await;
+            }
+            world.pass(Duration::from_mins(2)).await;
+            world.stage.go(3);
+            world.pass(Duration::from_mins(2)).await;
+            assert_eq!(world.stage.log().len(), 3, "{verb:?} {faults:?}");
+            for id in ["1", "2", "3"] {
+                let done = world.entry(id, "h").await;
+                assert_eq!((done.status, done.crashes), (Status::Completed, 0), "{verb:?} {faults:?}");
+            }
+            assert_eq!(running.in_flight(), 0);
+        }
+    }
+}
+
+// FAULTS B10: the crash is counted once, and the entry does not wait for another lease.
+#[tokio::test]
+async fn a_rescue_whose_answer_was_lost_is_asked_for_again() {
+    for (verb, faults) in [
+        (Verb::Rescue, vec![Fault::ErrAfter]),
+        (Verb::Rescue, vec![Fault::ErrAfter, AWAY, Fault::ErrAfter]),
+        (Verb::Settle, vec![Fault::ErrAfter]),
+        (Verb::Settle, vec![AWAY, AWAY, AWAY]),
+    ] {
+        let world = one_handler();
+        let running = world.inbox.start();
+        world.accept("1", "wait").await;
+        in_time(world.stage.started(1)).await;
+        drop(running);
+        world.clock.advance(Duration::from_secs(301));
+        world.stage.says("h", "1", "ok");
+        world.store().faults().script(verb, faults.iter().copied().map(Some));
+        let running = world.inbox.start();
+        world.pass(10 * SECOND).await;
+        let done = world.entry("1", "h").await;
+        assert_eq!((done.status, done.crashes), (Status::Completed, 1), "{verb:?} {faults:?}");
+        drop(running);
+    }
+}
+
+// The deadline of a claim that was asked for twice counts from the first time.
+#[tokio::test]
+async fn a_claim_that_took_long_to_be_known_is_not_held_too_long() {
+    let world = World::new(|inbox, stage| {
+        let config = Config { lease: 10 * SECOND, ..Config::default() };
+        inbox.config(config).on("t", stage.handler("h"))
+    });
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    world.store().faults().script(Verb::Claim, [Some(Fault::ErrAfter), Some(Fault::Hang)]);
+    world.store().faults().always(Verb::Renew, AWAY);
+    world.accept("1", "wait").await;
+    quiet().await;
+    world.pass(4 * SECOND).await;
+    world.store().faults().release();
+    in_time(world.stage.started(1)).await;
+    world.pass(5 * SECOND).await;
+    assert_eq!(world.stage.cut(), 1, "stopped before the lease of the first call ends");
+    drop(running);
+}
+
+/// Waits until a message is done; the store tells of every change.
+async fn done(inbox: &Inbox<Ledger>, id: &str) {
+    let mut wakeup = inbox.store().wakeups().expect("SQLite tells of changes").subscribe();
+    in_time(async {
+        while entry(inbox, id, "book").await.status != Status::Completed {
+            wakeup.woken().await;
+        }
+    })
+    .await;
+}
+
+// FAULTS C1, D2: exactly once, wherever an answer is lost on the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_handler_takes_effect_once_whatever_is_lost() {
+    let books = Books::new();
+    let store = books.store();
+    let inbox = Inbox::builder("test", store.clone())
+        .on("t", handler("book", book).retry(Retry::never()))
+        .build()
+        .unwrap();
+    let running = inbox.start();
+    let mut ids = Vec::new();
+    for verb in [Verb::Accept, Verb::Claim, Verb::Begin, Verb::Complete, Verb::Commit, Verb::Settle] {
+        for fault in [AWAY, Fault::ErrAfter] {
+            let id = format!("{verb:?} {fault:?}");
+            in_time(running.idle()).await;
+            store.faults().next(verb, fault);
+            // A settlement is written only for a handler that does not complete in its own transaction.
+            if verb == Verb::Settle {
+                store.faults().next(Verb::Complete, AWAY);
+            }
+            let first = inbox.accept(message(&id, "")).await;
+            if verb == Verb::Accept {
+                let kind = if fault == AWAY { ErrorKind::Unavailable } else { ErrorKind::CommitUnknown };
+                assert_eq!(first.unwrap_err().kind(), kind);
+                let again = inbox.accept(message(&id, "")).await.unwrap();
+                assert_eq!(matches!(again, Accepted::First(_)), fault == AWAY, "{id}: {again:?}");
+            } else {
+                first.unwrap();
+            }
+            ids.push(id);
+        }
+    }
+    for id in &ids {
+        done(&inbox, id).await;
+        let done = entry(&inbox, id, "book").await;
+        assert_eq!((done.attempts, done.crashes, books.effects(id)), (0, 0, 1), "{id}");
+    }
+    in_time(running.idle()).await;
+    assert_eq!((running.in_flight(), counts(&inbox).await.with_status(Status::Running)), (0, 0));
+    in_time(running.shutdown()).await;
+}
+
+async fn book_or_fail(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+    let attempt = cx.attempt();
+    book(message, cx).await?;
+    match attempt {
+        1 => Err("not yet".into()),
+        2 => panic!("not yet either"),
+        _ => Ok(()),
+    }
+}
+
+// FAULTS C2: the transaction is rolled back before the failure is written, or the two would wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_transactional_handler_leaves_no_effect() {
+    let books = Books::new();
+    let few = Duration::from_millis(20);
+    let inbox = Inbox::builder("test", books.store())
+        .on("t", handler("book", book_or_fail).retry(Retry::new(3, few, few)))
+        .build()
+        .unwrap();
+    let running = inbox.start();
+    inbox.accept(message("1", "")).await.unwrap();
+    done(&inbox, "1").await;
+    assert_eq!((entry(&inbox, "1", "book").await.attempts, books.effects("1")), (2, 1));
+    in_time(running.shutdown()).await;
+}
+
+async fn hog(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+    let first = message.payload() == "hog"
+        && cx.data::<Arc<Semaphore>>()?.try_acquire().map(SemaphorePermit::forget).is_ok();
+    book(message, cx).await?;
+    if first {
+        // The transaction stays open, and with it the one place where this file can be written.
+        std::future::pending::<()>().await;
+    }
+    Ok(())
+}
+
+// FAULTS B6, E6: a handler that holds what the renewals need is stopped, and everything else goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_never_ends_its_transaction_does_not_stop_the_others() {
+    let books = Books::new();
+    let inbox = Inbox::builder("test", books.store())
+        .config(Config { lease: Duration::from_millis(600), ..Config::default() })
+        .data(Arc::new(Semaphore::new(1)))
+        .on("t", handler("book", hog))
+        .build()
+        .unwrap();
+    let running = inbox.start();
+    inbox.accept(message("hog", "hog")).await.unwrap();
+    for id in ["1", "2", "3"] {
+        inbox.accept(message(id, "")).await.unwrap();
+    }
+    for id in ["1", "2", "3", "hog"] {
+        done(&inbox, id).await;
+        assert_eq!(books.effects(id), 1, "{id}");
+    }
+    in_time(running.shutdown()).await;
+}
+
+async fn book_late(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxError> {
+    let (begun, go) = cx.data::<Arc<(Notify, Semaphore)>>().map(|gate| (&gate.0, &gate.1))?;
+    begun.notify_one();
+    go.acquire().await?.forget();
+    book(message, cx).await
+}
+
+// FAULTS B4, C14: a zombie wakes up after its entry was taken over and done.
+#[tokio::test]
+async fn the_effects_of_a_zombie_are_rolled_back() {
+    let (books, clock) = (Books::new(), TestClock::new());
+    let gate = Arc::new((Notify::new(), Semaphore::new(0)));
+    let worker = || {
+        let store = FaultyStore::new(books.options().clock(clock.shared()).open().unwrap());
+        let inbox = Inbox::builder("test", store).clock(clock.shared()).data(Arc::clone(&gate));
+        inbox.on("t", handler("book", book_late)).build().unwrap()
+    };
+    let (zombie, other) = (worker(), worker());
+    zombie.accept(message("1", "")).await.unwrap();
+    zombie.store().faults().always(Verb::Renew, AWAY);
+    let late = tokio::spawn(async move { zombie.drain().await });
+    in_time(gate.0.notified()).await;
+    clock.advance(Duration::from_secs(301));
+    let second = tokio::spawn(async move {
+        let ran = other.drain().await;
+        (other, ran)
+    });
+    in_time(gate.0.notified()).await;
+    // First come, first served: the zombie goes on before the one that holds the claim.
+    gate.1.add_permits(1);
+    assert_eq!(in_time(late).await.unwrap().unwrap(), 1);
+    assert_eq!(books.effects("1"), 0, "the claim belongs to somebody else");
+    gate.1.add_permits(1);
+    let (other, ran) = in_time(second).await.unwrap();
+    assert_eq!((ran.unwrap(), books.effects("1")), (1, 1));
+    let done = entry(&other, "1", "book").await;
+    assert_eq!((done.status, done.crashes), (Status::Completed, 1));
+}
+
+async fn in_a_transaction(_: Message, cx: &mut Context<Faulty>) -> Result<(), oncebox::Error> {
+    cx.tx().await.map(drop)
+}
+
+// What cannot be committed, now or ever, is the handler's failure; what nobody is to blame for is not.
+#[tokio::test]
+async fn only_a_commit_that_can_never_work_is_a_failed_attempt() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::Corrupt] {
+        let world = World::new(|inbox, _| inbox.on("t", handler("h", in_a_transaction)));
+        world.store().faults().next(Verb::Commit, Fault::ErrBefore(kind));
+        world.accept("1", "").await;
+        let running = world.inbox.start();
+        in_time(running.idle()).await;
+        let failed = world.entry("1", "h").await;
+        let burned = u32::from(kind == ErrorKind::Corrupt);
+        assert_eq!(
+            (failed.status, failed.attempts, failed.crashes),
+            (Status::Pending, burned, 0),
+            "{kind:?}"
+        );
+        world.pass(5 * SECOND).await;
+        assert_eq!(world.status("1", "h").await, Status::Completed, "{kind:?}");
+    }
+}
+
+// FAULTS J6: trouble is waited out, not shouted at the store.
+#[tokio::test]
+async fn a_store_that_is_away_is_asked_less_and_less() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    world.accept("1", "wait").await;
+    in_time(world.stage.started(1)).await;
+    world.store().faults().always(Verb::Settle, AWAY);
+    world.stage.go(1);
+    world.pass(Duration::from_mins(1)).await;
+    let calls = world.store().faults().calls(Verb::Settle);
+    assert!((10..=25).contains(&calls), "{calls} calls in a minute");
+    world.store().faults().clear();
+    world.pass(6 * SECOND).await;
+    assert_eq!(world.status("1", "h").await, Status::Completed);
+    assert_eq!(world.stage.log().len(), 1);
+    drop(running);
+}

@@ -1,0 +1,81 @@
+//! A store that panics on demand, as one with a bug would.
+#![allow(dead_code, reason = "no test file needs all of it")]
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use oncebox::state::Settlement;
+use oncebox::store::{
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, RenewParams, Renewed, RescueParams, Settled,
+    Store, SweepParams, Swept, Wakeups,
+};
+use oncebox::{Memory, Result};
+use oncebox_testkit::Verb;
+use parking_lot::Mutex;
+
+#[derive(Clone)]
+pub(crate) struct Panicky {
+    pub(crate) memory: Memory,
+    next: Arc<Mutex<Vec<Verb>>>,
+}
+
+impl Panicky {
+    pub(crate) fn new(memory: Memory) -> Self {
+        Self { memory, next: Arc::default() }
+    }
+
+    /// Lets the next call of a verb panic.
+    pub(crate) fn panic_at(&self, verb: Verb) {
+        self.next.lock().push(verb);
+    }
+
+    fn may_panic(&self, verb: Verb) {
+        let mut next = self.next.lock();
+        if let Some(index) = next.iter().position(|one| *one == verb) {
+            next.remove(index);
+            drop(next);
+            panic!("the store has a bug in {verb:?}");
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Panicky {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        self.may_panic(Verb::Accept);
+        self.memory.accept(batch).await
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        self.may_panic(Verb::Claim);
+        self.memory.claim(params).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        self.may_panic(Verb::Settle);
+        self.memory.settle(batch).await
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        self.may_panic(Verb::Renew);
+        self.memory.renew(params).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        self.may_panic(Verb::Rescue);
+        self.memory.rescue(params).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        self.may_panic(Verb::Sweep);
+        self.memory.sweep(params).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        self.memory.wakeups()
+    }
+}

@@ -1,0 +1,188 @@
+//! Groups of calls whose transaction fails, at a point that a test chooses.
+
+use std::time::{Duration, Instant};
+
+use oncebox::time::SystemClock;
+use oncebox::{HandlerKey, InboxName};
+use rusqlite::ffi;
+use tempfile::TempDir;
+
+use super::*;
+use crate::connect::Synchronous;
+
+/// How long a lock is waited for.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// A writer without its thread: groups are served when the test says so.
+fn writer() -> (TempDir, State) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let opener = Opener {
+        path: dir.path().join("inbox.db"),
+        synchronous: Synchronous::Normal,
+        busy_timeout: PATIENCE,
+        max_bytes: None,
+        read_only: false,
+        create: true,
+    };
+    let mut connection = opener.open().expect("the file opens");
+    crate::migrate::apply(&mut connection, Timestamp::ZERO).expect("a schema");
+    let state = State {
+        gate: Gate::new(PATIENCE),
+        opener,
+        connection: Some(connection),
+        known: None,
+        clock: SystemClock::shared(),
+        wake: watch::Sender::new(0),
+        pace: Pace::default(),
+    };
+    (dir, state)
+}
+
+type Answer<T> = oneshot::Receiver<Result<T>>;
+
+fn job<T: Send + 'static>(
+    work: impl FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+) -> (Box<dyn Job>, Answer<T>) {
+    let (reply, answer) = oneshot::channel();
+    (Box::new(Call { work, answer: None, reply, abandoned: Abandoned::Done }), answer)
+}
+
+/// A call that makes an inbox and a handler, and answers with the handler's number.
+fn name(key: &'static str) -> (Box<dyn Job>, Answer<i64>) {
+    job(move |work| {
+        let inbox = work.names.inbox(work.connection, &InboxName::new("i")?)?;
+        work.names.handler(work.connection, inbox.id, &HandlerKey::new(key)?)
+    })
+}
+
+fn fail(error: fn() -> Error) -> (Box<dyn Job>, Answer<()>) {
+    job(move |_| Err(error()))
+}
+
+fn no() -> Error {
+    Error::new(ErrorKind::Refused, "no")
+}
+
+fn answer<T>(answer: &mut Answer<T>) -> Result<T> {
+    answer.try_recv().expect("every call is answered")
+}
+
+fn kind<T: std::fmt::Debug>(result: &mut Answer<T>) -> ErrorKind {
+    answer(result).expect_err("it failed").kind()
+}
+
+fn handlers(state: &State) -> i64 {
+    let connection = state.opener.open().expect("another connection");
+    connection.query_row("SELECT count(*) FROM oncebox_handler", [], |row| row.get(0)).expect("a number")
+}
+
+// FAULTS A4
+#[test]
+fn a_commit_without_an_answer_is_unknown_to_every_caller() {
+    let (_dir, mut state) = writer();
+    // Turns the commit into an error of SQLite, whatever was written.
+    let connection = state.connection.as_mut().expect("open");
+    connection.commit_hook(Some(|| true)).expect("a hook");
+    let mut answers = Vec::new();
+    let mut group = Vec::new();
+    for key in ["a", "b", "c"] {
+        let (job, answer) = name(key);
+        group.push(job);
+        answers.push(answer);
+    }
+    state.serve(&mut group);
+    for mut unknown in answers {
+        assert_eq!(kind(&mut unknown), ErrorKind::CommitUnknown);
+    }
+    assert!(state.connection.is_none() && state.known.is_none(), "neither is trusted again");
+    // The same calls again: what was stored would be recognised, and what was not is stored now.
+    let (job, mut again) = name("a");
+    state.serve(&mut vec![job]);
+    assert_eq!(answer(&mut again).expect("the next call works"), 1);
+    assert_eq!(handlers(&state), 1);
+}
+
+// FAULTS A17, D4
+#[test]
+fn a_call_that_fails_takes_nobody_with_it() {
+    let (_dir, mut state) = writer();
+    let ((first, mut one), (bad, mut bad_answer), (last, mut two)) = (name("a"), fail(no), name("b"));
+    state.serve(&mut vec![first, bad, last]);
+    assert_eq!(kind(&mut bad_answer), ErrorKind::Refused);
+    assert_ne!(answer(&mut one).expect("a"), answer(&mut two).expect("b"));
+    assert_eq!(handlers(&state), 2);
+}
+
+#[test]
+fn names_that_were_rolled_back_are_made_again() {
+    let (_dir, mut state) = writer();
+    let (bad, mut bad_answer) = job(|work| -> Result<()> {
+        let inbox = work.names.inbox(work.connection, &InboxName::new("i")?)?;
+        work.names.handler(work.connection, inbox.id, &HandlerKey::new("a")?)?;
+        work.next_seq();
+        Err(no())
+    });
+    state.serve(&mut vec![bad]);
+    assert_eq!(kind(&mut bad_answer), ErrorKind::Refused);
+    let (good, mut good_answer) = name("a");
+    state.serve(&mut vec![good]);
+    answer(&mut good_answer).expect("a");
+    assert_eq!(handlers(&state), 1);
+    let (look, mut seq) = job(|work| Ok(work.counters.seq));
+    state.serve(&mut vec![look]);
+    assert_eq!(answer(&mut seq).expect("a look"), 0, "a number that was rolled back is not used up");
+}
+
+#[test]
+fn a_panic_ends_the_transaction_and_not_the_writer() {
+    let (_dir, mut state) = writer();
+    let ((first, mut one), (bad, mut bad_answer)) =
+        (name("a"), job(|_| -> Result<()> { panic!("a call that panics") }));
+    state.serve(&mut vec![first, bad]);
+    assert_eq!(kind(&mut bad_answer), ErrorKind::CommitUnknown);
+    assert_eq!(kind(&mut one), ErrorKind::CommitUnknown);
+    assert_eq!(handlers(&state), 0, "and holds no lock");
+    let (good, mut good_answer) = name("a");
+    state.serve(&mut vec![good]);
+    answer(&mut good_answer).expect("the next call works");
+}
+
+// FAULTS E11
+#[test]
+fn a_connection_whose_disk_failed_is_not_used_again() {
+    let (_dir, mut state) = writer();
+    let temporary = "CREATE TEMP TABLE mine (id)";
+    state.connection.as_ref().expect("open").execute_batch(temporary).expect("a table of the connection");
+    let (bad, mut bad_answer) =
+        fail(|| store_error(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None)));
+    state.serve(&mut vec![bad]);
+    assert_eq!(kind(&mut bad_answer), ErrorKind::Unavailable);
+    let (look, mut fresh) = job(move |work| Ok(work.connection.execute_batch(temporary).is_ok()));
+    state.serve(&mut vec![look]);
+    assert!(answer(&mut fresh).expect("the next call works"), "it is another connection");
+}
+
+#[test]
+fn a_lock_is_waited_for_once_and_not_by_each_call_in_turn() {
+    let (_dir, mut state) = writer();
+    let (gate, mut taken) = (state.gate.clone(), None);
+    let (bad, mut bad_answer) = job(move |_| -> Result<()> {
+        // Gets the next turn and keeps it.
+        taken.get_or_insert_with(|| gate.queue_for_ever());
+        Err(no())
+    });
+    let mut group = vec![bad];
+    let mut others = Vec::new();
+    for _ in 0..50 {
+        let (job, answer) = name("a");
+        group.push(job);
+        others.push(answer);
+    }
+    let start = Instant::now();
+    state.serve(&mut group);
+    assert!(start.elapsed() < 10 * PATIENCE, "each waited: {:?}", start.elapsed());
+    assert_eq!(kind(&mut bad_answer), ErrorKind::Unavailable);
+    for mut other in others {
+        assert_eq!(kind(&mut other), ErrorKind::Unavailable);
+    }
+}

@@ -1,0 +1,85 @@
+//! A file whose content was changed by something else than this store: found, told, and kept apart.
+
+mod support;
+
+use oncebox::ErrorKind;
+use oncebox::state::{Operation, PoisonReason, Status};
+use oncebox::store::{Admin as _, Filter, RescueParams, Store as _};
+use oncebox_sqlite::Sqlite;
+use support::{File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, route};
+
+/// Three messages of which the first cannot be read.
+async fn damaged(sql: &str) -> (File, Sqlite) {
+    let file = File::new();
+    let store = file.open();
+    for id in ["1", "2", "3"] {
+        first(&store, id).await;
+    }
+    file.connect().execute_batch(&format!("UPDATE oncebox_message SET {sql} WHERE seq = 1")).expect("damage");
+    (file, store)
+}
+
+const DAMAGES: [&str; 3] =
+    ["headers = x'ff'", "type = CAST(x'ff00ff' AS TEXT)", "source = CAST(x'c328' AS TEXT)"];
+
+// FAULTS E22
+#[tokio::test]
+async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
+    for sql in DAMAGES {
+        let (file, store) = damaged(sql).await;
+        assert!(claim(&store, 1).await.is_empty(), "nobody is given what cannot be read");
+        assert_eq!(claim(&store, 10).await.len(), 2);
+        let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+        assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
+        let error = poisoned[0].error.as_ref().expect("it says why").as_str();
+        assert!(error.contains("damaged"), "{error}");
+        // Showing it fails, but it can be dismissed.
+        let error = store.show(&inbox(), &key("1")).await.expect_err("it cannot be read");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let dismissed = store.operate(&inbox(), &key("1"), &handler("h"), Operation::Discard).await;
+        assert_eq!(dismissed.expect("discard").status, Status::Discarded);
+        assert_eq!(accept(&store, "1").await.expect("its key is known").as_str(), "duplicate");
+        file.check();
+    }
+}
+
+// FAULTS E22
+#[tokio::test]
+async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    first(&store, "2").await;
+    assert_eq!(claim(&store, 10).await.len(), 2);
+    file.connect().execute_batch("UPDATE oncebox_message SET headers = x'ff' WHERE seq = 1").expect("damage");
+    file.clock.advance(PAST_LEASE);
+    let params = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
+    assert_eq!(store.rescue(&params).await.expect("rescue").len(), 1);
+    let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+    assert_eq!(poisoned.len(), 1);
+    file.check();
+}
+
+#[tokio::test]
+async fn a_table_that_is_gone_is_told() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    file.connect().execute_batch("DROP TABLE oncebox_proof").expect("damage");
+    let error = accept(&store, "2").await.expect_err("a table is missing");
+    assert_eq!(error.kind(), ErrorKind::SchemaOutdated, "{error}");
+    assert!(!error.is_retryable(), "trying again does not help");
+}
+
+#[tokio::test]
+async fn rows_that_contradict_each_other_are_told_and_nothing_is_stored() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    // The number that the next message gets is taken.
+    file.connect().execute_batch("UPDATE oncebox_counter SET seq = 0").expect("damage");
+    let error = accept(&store, "2").await.expect_err("the number is taken");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(file.count("oncebox_message"), 1);
+    assert_eq!(claim(&store, 10).await.len(), 1, "what is sound can be worked on");
+}

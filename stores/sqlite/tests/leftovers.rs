@@ -1,0 +1,60 @@
+//! A store that is dropped leaves no thread and no open file behind. Alone in its file, because it looks at the whole
+//! process.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use oncebox::store::{Admin as _, Store as _, Transactional as _, Wakeups as _};
+use support::{File, claim, first, inbox, offer};
+
+/// The store's threads, by name.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the process");
+    // A thread may end while it is looked at.
+    let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("oncebox")).collect()
+}
+
+/// The open files in the directory of a test.
+fn open_files(file: &File) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").expect("the process").flatten();
+    open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
+        .filter(|path| path.starts_with(file.dir()))
+        .count()
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}: {:?}", threads());
+        std::thread::yield_now();
+    }
+}
+
+// FAULTS section 7, I13
+#[tokio::test]
+async fn a_dropped_store_leaves_nothing_behind() {
+    let file = File::new();
+    for round in 0..5 {
+        let store = file.open();
+        let mut wakeup = store.subscribe();
+        let _second = store.subscribe();
+        first(&store, &round.to_string()).await;
+        wakeup.woken().await;
+        claim(&store, 1).await;
+        store.count(&inbox()).await.expect("count");
+        let tx = store.begin().await.expect("begin");
+        assert_eq!(threads().len(), 2, "a writer, and one that watches, however many listen");
+        let clone = store.clone();
+        drop(store);
+        drop(tx);
+        clone.accept(&[offer("again")]).await.expect("a clone is the same store");
+        drop(clone);
+        wait_until("threads stay", || threads().is_empty());
+        wait_until("files stay open", || open_files(&file) == 0);
+    }
+    let left: Vec<_> = std::fs::read_dir(file.dir()).expect("the directory").flatten().collect();
+    assert_eq!(left.len(), 1, "the log is folded into the file: {left:?}");
+}

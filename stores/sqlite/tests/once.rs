@@ -1,0 +1,189 @@
+//! `once` on the caller's own connection: of any number of duplicates one does the work, and a rollback undoes all.
+
+mod support;
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use oncebox::store::Mark;
+use oncebox::{Error, ErrorKind};
+use oncebox_sqlite::Sqlite;
+use oncebox_sqlite::rusqlite::{Connection, TransactionBehavior};
+use support::File;
+
+fn once(store: &Sqlite, tx: &Connection) -> Result<Mark, Error> {
+    store.once(tx, "orders", "1", "charge")
+}
+
+fn marks(file: &File) -> usize {
+    file.count("oncebox_mark")
+}
+
+const KINDS: [TransactionBehavior; 3] =
+    [TransactionBehavior::Deferred, TransactionBehavior::Immediate, TransactionBehavior::Exclusive];
+
+#[test]
+fn the_first_of_each_kind_of_transaction_is_first() {
+    for kind in KINDS {
+        let file = File::new();
+        let (store, mut shop) = (file.open(), file.connect());
+        for delivery in 0..3 {
+            let tx = shop.transaction_with_behavior(kind).expect("begin");
+            assert_eq!(once(&store, &tx).expect("mark").is_first(), delivery == 0);
+            tx.commit().expect("commit");
+        }
+        assert_eq!(marks(&file), 1);
+    }
+}
+
+#[test]
+fn a_rollback_leaves_no_mark() {
+    for kind in KINDS {
+        let file = File::new();
+        let (store, mut shop) = (file.open(), file.connect());
+        for _ in 0..3 {
+            let tx = shop.transaction_with_behavior(kind).expect("begin");
+            assert_eq!(once(&store, &tx).expect("mark"), Mark::First);
+            assert_eq!(
+                once(&store, &tx).expect("mark"),
+                Mark::Duplicate,
+                "within the transaction it is marked"
+            );
+            drop(tx);
+        }
+        let mut tx = shop.transaction_with_behavior(kind).expect("begin");
+        let savepoint = tx.savepoint().expect("savepoint");
+        assert_eq!(once(&store, &savepoint).expect("mark"), Mark::First);
+        drop(savepoint);
+        assert_eq!(once(&store, &tx).expect("mark"), Mark::First, "the savepoint took its mark with it");
+        tx.commit().expect("commit");
+        assert_eq!(marks(&file), 1);
+    }
+}
+
+/// Marks in one transaction while another one is about to; returns what the other one is told.
+fn race(kind: TransactionBehavior, commit: bool) -> Mark {
+    let file = File::new();
+    let store = file.open();
+    let mut shop = file.connect();
+    let tx = shop.transaction_with_behavior(kind).expect("begin");
+    assert_eq!(once(&store, &tx).expect("mark"), Mark::First);
+    let (about_to, waits) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut shop = file.connect();
+            about_to.send(()).expect("somebody waits");
+            let tx = shop.transaction_with_behavior(kind).expect("begin");
+            let mark = once(&store, &tx).expect("it waits for the first");
+            tx.commit().expect("commit");
+            mark
+        });
+        waits.recv().expect("the other one");
+        if commit {
+            tx.commit().expect("commit");
+        } else {
+            drop(tx);
+        }
+        other.join().expect("no panic")
+    })
+}
+
+#[test]
+fn a_duplicate_at_the_same_time_waits_for_the_first() {
+    for _ in 0..10 {
+        for kind in KINDS {
+            assert_eq!(race(kind, true), Mark::Duplicate);
+            assert_eq!(race(kind, false), Mark::First);
+        }
+    }
+}
+
+#[test]
+fn of_many_connections_one_is_first() {
+    let file = File::new();
+    let store = file.open();
+    let firsts: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut shop = file.connect();
+                    let mut firsts = 0;
+                    for n in 0..50 {
+                        let tx = shop.transaction().expect("begin");
+                        let mark = store.once(&tx, "orders", n.to_string(), "charge").expect("mark");
+                        firsts += usize::from(mark.is_first());
+                        tx.commit().expect("commit");
+                    }
+                    firsts
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    assert_eq!((firsts, marks(&file)), (50, 50));
+}
+
+// FAULTS E13
+#[test]
+fn a_lock_that_lasts_too_long_is_an_error_and_not_a_duplicate() {
+    let file = File::new();
+    let (store, mut shop, other) = (file.open(), file.connect(), file.connect());
+    shop.busy_timeout(Duration::from_millis(20)).expect("a setting");
+    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    let tx = shop.transaction().expect("begin");
+    assert_eq!(once(&store, &tx).expect_err("it is locked").kind(), ErrorKind::Unavailable);
+    drop(tx);
+    other.execute_batch("ROLLBACK").expect("it ends");
+    let tx = shop.transaction().expect("begin");
+    assert_eq!(once(&store, &tx).expect("mark"), Mark::First);
+}
+
+// FAULTS E13: what was read before is outdated, so SQLite refuses at once to write on top of it.
+#[test]
+fn a_mark_that_does_not_come_first_may_fail_but_never_lies() {
+    let file = File::new();
+    let (store, mut shop, mut other) = (file.open(), file.connect(), file.connect());
+    let tx = shop.transaction().expect("begin");
+    let _seen: i64 = tx.query_row("SELECT count(*) FROM oncebox_mark", [], |row| row.get(0)).expect("a read");
+    let first = other.transaction().expect("begin");
+    assert_eq!(once(&store, &first).expect("mark"), Mark::First);
+    first.commit().expect("commit");
+    assert_eq!(once(&store, &tx).expect_err("an outdated snapshot").kind(), ErrorKind::Unavailable);
+    drop(tx);
+    let tx = shop.transaction().expect("begin");
+    assert_eq!(once(&store, &tx).expect("mark"), Mark::Duplicate);
+}
+
+#[test]
+fn a_mark_outside_a_transaction_is_refused() {
+    let file = File::new();
+    let (store, shop) = (file.open(), file.connect());
+    let error = once(&store, &shop).expect_err("there is nothing to roll back");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("transaction"), "{error}");
+    assert_eq!(marks(&file), 0);
+}
+
+#[test]
+fn a_connection_to_another_file_is_told_so() {
+    let (file, elsewhere) = (File::new(), File::new());
+    let (store, mut shop) = (file.open(), elsewhere.connect());
+    let tx = shop.transaction().expect("begin");
+    let error = once(&store, &tx).expect_err("no inbox there");
+    assert_eq!(error.kind(), ErrorKind::SchemaOutdated, "{error}");
+    assert!(error.to_string().contains("no tables of an inbox"), "{error}");
+}
+
+#[test]
+fn names_are_checked() {
+    let file = File::new();
+    let (store, mut shop) = (file.open(), file.connect());
+    let tx = shop.transaction().expect("begin");
+    for (inbox, id, handler, kind) in [
+        ("", "1", "charge", ErrorKind::InvalidConfig),
+        ("orders", "", "charge", ErrorKind::MissingKey),
+        ("orders", "1", "", ErrorKind::InvalidHandler),
+    ] {
+        assert_eq!(store.once(&tx, inbox, id, handler).expect_err("a bad name").kind(), kind);
+    }
+}

@@ -1,0 +1,76 @@
+//! What SQLite does for each statement: none reads a whole table that grows with the traffic.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
+use support::File;
+
+/// Statements that read a whole table, and why they may.
+const SCANS: [(&str, &str); 18] = [
+    ("admin/count_aside", "an operator asks, on a connection of its own"),
+    ("admin/count_finished", "an operator asks, on a connection of its own"),
+    ("admin/count_messages", "an operator asks, on a connection of its own"),
+    ("admin/count_pending", "an operator asks, on a connection of its own"),
+    ("admin/count_poisoned", "an operator asks, on a connection of its own"),
+    ("admin/count_replayed", "an operator asks, on a connection of its own"),
+    ("admin/count_running", "no more than the workers have in hand"),
+    ("admin/list_running", "no more than the workers have in hand"),
+    ("admin/purge_aside", "an operator asks, for rows that only conflicts make"),
+    ("admin/show_entries", "no more than the workers have in hand"),
+    ("rescue/expired", "no more than the workers have in hand"),
+    ("settle/settled_by", "no more than the workers have in hand, and only for a repeat"),
+    ("sweep/running", "no more than the workers have in hand"),
+    ("writer/counters", "one row"),
+    ("writer/handlers", "as many rows as there are handlers"),
+    ("writer/inboxes", "as many rows as there are inboxes"),
+    ("writer/save_counters", "one row"),
+    ("writer/schema_table", "as many rows as there are tables"),
+];
+
+fn sql_files() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql");
+    let folders = std::fs::read_dir(root).expect("the folder of statements");
+    let files = folders.flat_map(|folder| {
+        std::fs::read_dir(folder.expect("a folder").path()).expect("a folder of statements")
+    });
+    files.map(|file| file.expect("a file").path()).collect()
+}
+
+fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let unbound = statement.parameter_count();
+    let nulls = std::iter::repeat_n(None::<i64>, unbound);
+    let steps = statement.query_map(params_from_iter(nulls), |row| row.get(3));
+    steps.expect("a plan").map(|step| step.expect("a step")).collect()
+}
+
+#[test]
+fn no_statement_reads_a_whole_table() {
+    let file = File::new();
+    drop(file.open());
+    let connection = file.connect();
+    let mut scans = BTreeMap::new();
+    for path in sql_files() {
+        let sql = std::fs::read_to_string(&path).expect("a statement");
+        let name: PathBuf = path.with_extension("").components().rev().take(2).collect();
+        let name: PathBuf = name.components().rev().collect();
+        if sql.contains("CREATE TABLE") {
+            continue;
+        }
+        // A constant row is no table.
+        let scanned: Vec<String> = plan(&connection, &sql)
+            .into_iter()
+            .filter(|step| step.starts_with("SCAN") && step != "SCAN CONSTANT ROW")
+            .collect();
+        if !scanned.is_empty() {
+            scans.insert(name.display().to_string(), scanned);
+        }
+    }
+    for (allowed, _why) in SCANS {
+        assert!(scans.remove(allowed).is_some(), "{allowed} reads no whole table: take it off the list");
+    }
+    assert!(scans.is_empty(), "{scans:#?}");
+}
