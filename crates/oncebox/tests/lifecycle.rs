@@ -170,6 +170,10 @@ struct Broken {
 fn broken() -> Broken {
     let clock = TestClock::new();
     let store = Panicky::new(Memory::with_clock(clock.shared()));
+    on(clock, store)
+}
+
+fn on(clock: TestClock, store: Panicky) -> Broken {
     let stage = Stage::default();
     let inbox = Inbox::builder("test", store.clone())
         .clock(clock.shared())
@@ -313,6 +317,26 @@ async fn idle_waits_for_whole_lines() {
         in_time(running.idle()).await;
         assert_eq!(stage.log().len(), 10 * (round + 1));
     }
+}
+
+// FAULTS E14: wake-ups are best effort, polling is the truth.
+#[tokio::test]
+async fn without_wake_ups_the_poll_finds_what_others_put_in() {
+    let clock = TestClock::new();
+    let mute = on(clock.clone(), Panicky::new(Memory::with_clock(clock.shared())).mute());
+    let running = mute.inbox.start();
+    in_time(running.idle()).await;
+    let other = on(clock.clone(), mute.store.clone());
+    other.inbox.accept(message("1", "ok")).await.unwrap();
+    pass(&clock, 29 * SECOND).await;
+    assert_eq!(mute.completed().await, 0);
+    pass(&clock, 2 * SECOND).await;
+    assert_eq!(mute.completed().await, 1);
+    // What this process puts in itself needs neither.
+    mute.inbox.accept(message("2", "ok")).await.unwrap();
+    quiet().await;
+    assert_eq!(mute.completed().await, 2);
+    drop(running);
 }
 
 async fn ends(_: Message, _: &mut Context<Faulty>) -> Result<(), BoxError> {

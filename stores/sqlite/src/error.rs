@@ -47,15 +47,16 @@ fn is_unreadable(error: &rusqlite::Error) -> bool {
 /// At COMMIT: only a lock that was not granted is known to have changed nothing. After any other failure the commit
 /// may be found in the log when the file is opened again.
 pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
-    let code = error.sqlite_error_code();
+    let locked = matches!(
+        error.sqlite_error_code(),
+        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked)
+    );
     let cause = store_error(error);
-    match code {
-        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked) => cause,
-        _ => {
-            let what = format!("SQLite did not confirm a commit, because {}", cause.what());
-            Error::new(ErrorKind::CommitUnknown, what).caused_by(cause)
-        }
+    if locked {
+        return cause;
     }
+    let what = format!("SQLite did not confirm a commit, because {}", cause.what());
+    Error::new(ErrorKind::CommitUnknown, what).caused_by(cause)
 }
 
 /// Whether the disk failed: what SQLite keeps in memory for that connection may be wrong from then on.

@@ -1,4 +1,4 @@
-//! A store that panics on demand, as one with a bug would.
+//! A store that panics on demand, as one with a bug would, and that tells nobody of work if it is told not to.
 #![allow(dead_code, reason = "no test file needs all of it")]
 
 use std::sync::Arc;
@@ -17,11 +17,18 @@ use parking_lot::Mutex;
 pub(crate) struct Panicky {
     pub(crate) memory: Memory,
     next: Arc<Mutex<Vec<Verb>>>,
+    mute: bool,
 }
 
 impl Panicky {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory, next: Arc::default() }
+        Self { memory, next: Arc::default(), mute: false }
+    }
+
+    /// Has no wake-ups.
+    pub(crate) fn mute(mut self) -> Self {
+        self.mute = true;
+        self
     }
 
     /// Lets the next call of a verb panic.
@@ -76,6 +83,6 @@ impl Store for Panicky {
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.memory.wakeups()
+        if self.mute { None } else { self.memory.wakeups() }
     }
 }

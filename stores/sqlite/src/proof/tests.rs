@@ -164,12 +164,13 @@ async fn what_is_swept_is_forgotten() {
     file.check();
 }
 
-/// Does the work of an accept and then fails.
+/// Does the work of an accept, merging included, and then fails.
 async fn spoil(store: &Sqlite, ids: Vec<usize>) {
     let batch: Vec<NewMessage> = ids.into_iter().map(offer).collect();
     let spoiled: Result<()> = store
         .call(move |work| {
             accept::accept(work, &batch)?;
+            work.tail.merge(work.connection, work.counters)?;
             Err(Error::new(ErrorKind::Full, "spoiled"))
         })
         .await;
