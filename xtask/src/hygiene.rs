@@ -151,9 +151,10 @@ fn resolve(dir: &str, path: &str) -> Option<String> {
 
 /// Whoever runs the database can read all of it in one place.
 fn sql_stays_in_files(tree: &Tree<'_>) -> Vec<String> {
+    // A unit test looks into the tables to find out what the store did; nobody runs that on their database.
     let is_store_source = |file: &&File| {
         let mut parts = file.path.split('/');
-        parts.next() == Some("stores") && parts.nth(1) == Some("src")
+        parts.next() == Some("stores") && parts.nth(1) == Some("src") && parts.next_back() != Some("tests.rs")
     };
     let mut breaches = Vec::new();
     for file in tree.rust().filter(is_store_source) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use oncebox::state::{Outcome, PoisonReason, Status};
 use oncebox::store::{RescueParams, Route, Store as _};
 use oncebox::time::Clock as _;
-use oncebox::{Config, ErrorKind, HandlerKey, Policy, Running};
-use oncebox_testkit::{Fault, Verb};
+use oncebox::{Config, ErrorKind, HandlerKey, Memory, Policy, Running};
+use oncebox_testkit::{Fault, TestClock, Verb};
 use support::{Faulty, SECOND, World, in_time, quiet};
 
 const LEASE: Duration = Duration::from_mins(5);
@@ -74,18 +74,20 @@ async fn a_handler_whose_lease_cannot_be_renewed_is_stopped_in_time() {
     }
 }
 
-// FAULTS B4: the process stood still, and another worker took the entry over.
+// FAULTS B4, B8: the store's clock jumped, and another worker took the entry over though this one is in time.
 #[tokio::test]
 async fn a_handler_that_lost_its_lease_is_stopped_and_changes_nothing() {
-    let world = one_handler();
+    let of_store = TestClock::new();
+    let store = Faulty::new(Memory::with_clock(of_store.shared()));
+    let world = World::over(store, TestClock::new(), |inbox, stage| inbox.on("t", stage.handler("h")));
     let running = world.inbox.start();
     world.accept("1", "wait").await;
     in_time(world.stage.started(1)).await;
-    world.clock.advance(LEASE + SECOND);
+    of_store.advance(LEASE + SECOND);
     let route = Route::new(HandlerKey::new("h").unwrap());
     let rescue = RescueParams::new(world.inbox.name().clone(), vec![route], LEASE, 10);
     let rescued = world.store().rescue(&rescue).await.unwrap().remove(0).claim;
-    world.pass(SECOND).await;
+    world.pass(LEASE / 5).await;
     assert_eq!(world.stage.cut(), 1);
     assert_eq!((running.in_flight(), world.status("1", "h").await), (0, Status::Running));
     let crashed = rescued.settle(&Policy::default(), Outcome::Crashed);

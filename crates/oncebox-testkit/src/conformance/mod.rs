@@ -1,8 +1,15 @@
 //! The conformance suite: what every store must do, as one test per rule.
 //!
 //! ```
-//! # async fn memory() -> oncebox_testkit::Harness<oncebox::Memory> { unimplemented!() }
+//! use oncebox::Memory;
+//! use oncebox_testkit::{Harness, TestClock};
+//!
 //! oncebox_testkit::store_conformance!(conformance, memory);
+//!
+//! async fn memory() -> Harness<Memory> {
+//!     let clock = TestClock::new();
+//!     Harness::new(Memory::with_clock(clock.shared()), clock)
+//! }
 //! ```
 //!
 //! The second argument is an async function or closure that makes a [`Harness`]: a fresh, empty

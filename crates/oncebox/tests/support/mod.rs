@@ -79,11 +79,11 @@ impl World {
         pass(&self.clock, time).await;
     }
 
-    /// Lets time pass until `holds`; panics after a day.
+    /// Lets time pass until `holds`; panics after an hour.
     pub(crate) async fn pass_until(&self, holds: impl AsyncFn() -> bool) {
-        let mut left = Duration::from_hours(24);
+        let mut left = Duration::from_hours(1);
         while !holds().await {
-            left = left.checked_sub(SECOND / 4).expect("what a test waits for happens within a day");
+            left = left.checked_sub(SECOND / 4).expect("what a test waits for happens within an hour");
             self.clock.advance(SECOND / 4);
             quiet().await;
         }
