@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 /// A durable inbox for message consumers: what is delivered twice happens once.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "oncebox", version, propagate_version = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -28,7 +28,8 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unrouted {
-    /// It is stored without entries and acknowledged; a handler added later gets it when it is redelivered.
+    /// It is stored without entries, warned of and acknowledged, and leaves with its retention. A handler added later
+    /// gets it if it is redelivered.
     #[default]
     Keep,
     /// It is refused with an error; a source rejects the delivery.

@@ -157,13 +157,20 @@ impl fmt::Display for Error {
     }
 }
 
+/// For people too, because `main` prints an error this way: the whole sentence, then the kind and the causes.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.kind)
-            .field("what", &self.what)
-            .field("source", &self.source)
-            .finish()
+        write!(f, "{self} ({:?})", self.kind)?;
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            // An error of ours would say again what was kept and what to do.
+            match error.downcast_ref::<Self>() {
+                Some(inner) => write!(f, "\n  caused by: {}", inner.what)?,
+                None => write!(f, "\n  caused by: {error}")?,
+            }
+            cause = error.source();
+        }
+        Ok(())
     }
 }
 
@@ -182,5 +189,22 @@ impl Error {
             Some(source) => copy.caused_by(source.to_string()),
             None => copy,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_tells_the_whole_story_once() {
+        let inner = Error::new(ErrorKind::Full, "the disk is full").caused_by("no space left");
+        let error = Error::new(ErrorKind::CommitUnknown, "a commit was not confirmed").caused_by(inner);
+        let text = format!("{error:?}");
+        assert!(text.starts_with(&error.to_string()), "{text}");
+        assert!(
+            text.ends_with("(CommitUnknown)\n  caused by: the disk is full\n  caused by: no space left"),
+            "{text}"
+        );
     }
 }

@@ -158,7 +158,10 @@ impl<S: Store> Inbox<S> {
         let prepared = self.shared.prepare(&message, Duration::ZERO)?;
         let mut handlers = self.shared.registry.inline(message.kind()).peekable();
         if handlers.peek().is_none() {
-            let what = format!("no inline handler is registered for messages of type {:?}", message.kind());
+            let kind = message.kind();
+            let what = format!(
+                "no inline handler is registered for messages of type {kind:?} (`.inline()` makes a handler one; `accept` is for the others)"
+            );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
         let mut all = Processed::Duplicate;

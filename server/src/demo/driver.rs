@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -33,11 +35,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut demo = Demo::new(args, &dir, seed);
     demo.drive()?;
     let report = demo.report()?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+    let text = if args.json {
+        serde_json::to_string(&report)?
     } else {
-        println!("{}", report.table(demo.seen, start.elapsed().as_secs_f64()));
-    }
+        report.table(demo.seen, start.elapsed().as_secs_f64())
+    };
+    // Whoever does not read the report to its end still gets the exit code.
+    let _ = writeln!(std::io::stdout(), "{text}");
     let sound = report.is_sound();
     match kept {
         // What went wrong must stay where it can be looked at.
@@ -126,7 +130,12 @@ impl<'a> Demo<'a> {
         let bar = self.bar();
         let (mut moved, mut looked, mut shipped) = (Instant::now(), Instant::now(), 0);
         let mut next_kill = 1;
+        let interrupted = on_interrupt()?;
         loop {
+            if interrupted.load(Ordering::Relaxed) {
+                bar.finish_and_clear();
+                bail!("interrupted; the workers are stopped");
+            }
             for place in 0..self.workers.len() {
                 self.feed(place, shipped);
             }
@@ -255,7 +264,7 @@ impl<'a> Demo<'a> {
 
     fn report(&self) -> Result<Report> {
         let shipments = shop::count(&Connection::open(shop::file(self.dir))?)?;
-        Ok(Report::new(self.args.messages, self.broker.deliveries, shipments, self.seen, self.seed))
+        Ok(Report::new(self.args, self.broker.deliveries, shipments, self.seen, self.seed))
     }
 }
 
@@ -266,6 +275,33 @@ impl Drop for Demo<'_> {
             let _ = worker.child.wait();
         }
     }
+}
+
+/// Set when the user wants to stop, so that workers and files are not left behind.
+fn on_interrupt() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        if runtime.block_on(stop_signal()).is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    });
+    Ok(interrupted)
+}
+
+#[cfg(unix)]
+async fn stop_signal() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt,
+        _ = terminate.recv() => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+async fn stop_signal() -> std::io::Result<()> {
+    tokio::signal::ctrl_c().await
 }
 
 #[cfg(unix)]

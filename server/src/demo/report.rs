@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::Args;
 use super::shop::Shipments;
 
 /// The result, as `--json` prints it.
@@ -23,7 +24,9 @@ pub(crate) struct Report {
     pub(crate) absorbed: u64,
     /// Handler runs that failed or panicked and were tried again.
     pub(crate) retried: u64,
-    /// The seed that repeats it.
+    /// Deliveries made again because their worker died before it acknowledged them.
+    pub(crate) redelivered: u64,
+    /// The seed that chose what failed and what died.
     pub(crate) seed: u64,
 }
 
@@ -41,16 +44,18 @@ pub(crate) struct Seen {
 
 impl Report {
     /// Lost and doubled come from the business table alone.
-    pub(crate) fn new(offered: u32, deliveries: u64, shipments: Shipments, seen: Seen, seed: u64) -> Self {
+    pub(crate) fn new(args: &Args, deliveries: u64, shipments: Shipments, seen: Seen, seed: u64) -> Self {
         Self {
-            offered: u64::from(offered),
+            offered: u64::from(args.messages),
             deliveries,
             effects: shipments.effects,
-            lost: u64::from(offered).saturating_sub(shipments.orders),
+            lost: u64::from(args.messages).saturating_sub(shipments.orders),
             doubled: shipments.effects - shipments.orders,
             crashes: seen.killed + seen.aborted,
             absorbed: seen.absorbed,
             retried: seen.failed + seen.panicked,
+            redelivered: deliveries
+                .saturating_sub(u64::from(args.messages) * (u64::from(args.duplicates) + 1)),
             seed,
         }
     }
@@ -69,7 +74,7 @@ impl Report {
         format!(
             "\n\
              offered    {:>9}   different messages\n\
-             delivered  {:>9}   times, by a broker that repeats itself\n\
+             delivered  {:>9}   times, of which {} again because a worker died unacknowledged\n\
              absorbed   {:>9}   deliveries recognised as duplicates\n\
              retried    {:>9}   handler runs that failed ({}) or panicked ({})\n\
              crashed    {:>9}   workers: {} killed from outside, {} taken down by a handler\n\
@@ -77,9 +82,10 @@ impl Report {
              lost       {:>9}\n\
              doubled    {:>9}\n\
              \n\
-             {verdict} ({seconds:.1} s, --seed {} repeats it)",
+             {verdict} ({seconds:.1} s; --seed {} brings the same faults)",
             self.offered,
             self.deliveries,
+            self.redelivered,
             self.absorbed,
             self.retried,
             seen.failed,
@@ -100,7 +106,8 @@ mod tests {
     use super::*;
 
     fn report(effects: u64, orders: u64) -> Report {
-        Report::new(10, 40, Shipments { effects, orders }, Seen::default(), 1)
+        let args = Args { messages: 10, duplicates: 3, workers: 1, seed: None, json: false, keep: None };
+        Report::new(&args, 40, Shipments { effects, orders }, Seen::default(), 1)
     }
 
     #[test]

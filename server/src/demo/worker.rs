@@ -1,5 +1,6 @@
 //! A worker process: takes deliveries on its standard input, acknowledges them on its standard output.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -54,8 +55,11 @@ pub(crate) fn work(args: &WorkerArgs) -> Result<()> {
 async fn serve(args: WorkerArgs) -> Result<()> {
     let (say, mut said) = mpsc::unbounded_channel::<Said>();
     let printer = tokio::task::spawn_blocking(move || {
+        let mut out = std::io::stdout();
         while let Some(said) = said.blocking_recv() {
-            println!("{}", serde_json::to_string(&said).unwrap_or_default());
+            // A driver that is gone reads nothing any more; the closed input ends this worker.
+            let line = serde_json::to_string(&said).unwrap_or_default();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         }
     });
     let inbox = inbox(&args, say.clone())?;

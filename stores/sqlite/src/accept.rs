@@ -3,7 +3,7 @@
 use oncebox::config::OnConflict;
 use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, Fingerprint, OrderKey, Result};
+use oncebox::{Error, ErrorKind, Fingerprint, InboxName, Message, OrderKey, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::entry::Pending;
@@ -95,13 +95,24 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     if added == 0 {
         return Ok(Accepted::Duplicate(Seq(seq)));
     }
+    let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {
-        insert_entry(work, *handler, seq, new.order, work.now.after(new.delay))?;
+        insert_entry(work, *handler, seq, order, work.now.after(new.delay))?;
     }
     work.statement(include_str!("../sql/accept/add_handlers.sql"))?
         .execute(params![seq, encode_handlers(&handlers)])
         .map_err(store_error)?;
     Ok(Accepted::HandlersAdded(Seq(seq), added))
+}
+
+/// The order that the first delivery of a message asked for.
+fn stored_order(work: &Work<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
+    let (source, key): (String, Option<Vec<u8>>) = work
+        .statement(include_str!("../sql/accept/order.sql"))?
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(store_error)?;
+    let message = Message::new("", "", "").with_source(source);
+    Ok(key.and_then(|key| OrderKey::of(inbox, &message.with_ordering_key(key))))
 }
 
 fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handlers: &[i64]) -> Result<()> {

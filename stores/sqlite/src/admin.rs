@@ -97,7 +97,8 @@ pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> R
             break;
         }
         let handler = names.by_id(row.get(1).map_err(store_error)?)?;
-        page.entries.push(row::entry(row, handler.key.clone())?);
+        let key = row::key(row, 9).map_err(store_error)?;
+        page.entries.push(row::entry(row, handler.key.clone(), key)?);
     }
     Ok(page)
 }
@@ -107,7 +108,7 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
     let mut view = MessageView::new(*key);
     if let Some((seq, received_at, message)) = stored(work, inbox.id, key)? {
         view.stored = Some((seq, received_at, message?));
-        view.entries = entries(work, seq.0)?;
+        view.entries = entries(work, seq.0, key)?;
     }
     let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
@@ -133,13 +134,13 @@ fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
     Ok(Some((Seq(seq), received_at, row::message(row, 2))))
 }
 
-fn entries(work: &Work<'_>, seq: i64) -> Result<Vec<EntryView>> {
+fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
     let mut statement = work.statement(include_str!("../sql/admin/show_entries.sql"))?;
     let mut rows = statement.query([seq]).map_err(store_error)?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
         let handler = work.names.by_id(row.get(1).map_err(store_error)?)?;
-        entries.push(row::entry(row, handler.key.clone())?);
+        entries.push(row::entry(row, handler.key.clone(), *key)?);
     }
     Ok(entries)
 }
@@ -157,7 +158,7 @@ pub(crate) fn operate(
     let inbox_id = work.names.known_inbox(inbox).ok_or_else(missing)?.id;
     let (seq, _, message) = stored(work, inbox_id, key)?.ok_or_else(missing)?;
     // The latest generation is the one that can still be acted on.
-    let current = entries(work, seq.0)?.into_iter().filter(|entry| entry.handler == *handler);
+    let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
     let next = decide(entry.status, operation)?;
     let handler_id = work.names.handler(work.connection, inbox_id, handler)?;

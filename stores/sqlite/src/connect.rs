@@ -35,6 +35,8 @@ pub(crate) struct Opener {
 /// one page is not written again and again.
 const CHECKPOINT_PAGES: u32 = 8_192;
 const CACHE_KIB: u32 = 64 * 1024;
+/// A log that one large transaction made longer than this is cut when it is begun anew.
+const LONGEST_LOG: u32 = 64 * 1024 * 1024;
 /// SQLite counts milliseconds in 31 bits, and this is for ever anyway.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
@@ -83,6 +85,7 @@ impl Opener {
             },
         )?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        connection.pragma_update_and_check(None, "journal_size_limit", LONGEST_LOG, |_| Ok(()))?;
         connection.pragma_update(None, "cache_size", format!("-{CACHE_KIB}"))?;
         if let Some(bytes) = self.max_bytes {
             let page_size: u64 =

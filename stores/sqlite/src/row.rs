@@ -39,12 +39,13 @@ pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
 }
 
 /// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error.
-pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey) -> Result<EntryView> {
+pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey, key: Key) -> Result<EntryView> {
     let word: String = row.get(2).map_err(store_error)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
     let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;
     let read = || -> rusqlite::Result<EntryView> {
-        let mut view = EntryView::new(Seq(row.get(0)?), handler, status, Timestamp::from_millis(row.get(6)?));
+        let mut view =
+            EntryView::new(Seq(row.get(0)?), key, handler, status, Timestamp::from_millis(row.get(6)?));
         view.attempts = row.get(3)?;
         view.crashes = row.get(4)?;
         view.generation = row.get(5)?;

@@ -74,7 +74,10 @@ impl Gate {
         if turn.is_some() {
             self.turns.fetch_add(1, Ordering::Relaxed);
         } else if self.turns.load(Ordering::Relaxed) == before {
-            let what = format!("a handler's transaction has been open for more than {:?}", self.patience);
+            let what = format!(
+                "another transaction of this process has been open for more than {:?}",
+                self.patience
+            );
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
         Ok(turn)

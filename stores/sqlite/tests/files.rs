@@ -255,19 +255,19 @@ fn many_open_a_new_file_at_once() {
     }
 }
 
-/// The log cannot be switched on while somebody reads, and SQLite does not wait for that by itself.
+/// The log cannot be switched on while somebody writes, and SQLite does not wait for that by itself.
 #[test]
-fn opening_a_new_file_waits_for_who_reads_it() {
+fn opening_a_new_file_waits_for_who_writes_it() {
     let file = File::new();
-    let reader = file.connect();
-    reader.execute_batch("CREATE TABLE shop (id); BEGIN; SELECT * FROM shop").expect("somebody reads");
+    let writer = file.connect();
+    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("somebody writes");
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| file.options().open().map(drop));
         let start = std::time::Instant::now();
         while !opening.is_finished() && start.elapsed() < Duration::from_millis(50) {
             std::thread::yield_now();
         }
-        reader.execute_batch("COMMIT").expect("the reader ends");
+        writer.execute_batch("COMMIT").expect("the writer ends");
         opening.join().expect("no panic").expect("it waits");
     });
 }

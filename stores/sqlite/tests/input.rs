@@ -102,6 +102,22 @@ async fn a_handler_named_twice_has_one_entry() {
     file.check();
 }
 
+/// Two deliveries of a message may differ in what its identity does not depend on.
+#[tokio::test]
+async fn a_handler_added_by_another_delivery_keeps_the_first_ones_order() {
+    let file = File::new();
+    let store = file.open();
+    let ordered = |id: &str, order: &str, handlers: &[&str]| {
+        offer_message(message(id).with_ordering_key(order.to_owned()), handlers)
+    };
+    store.accept(&[ordered("1", "a", &["g"]), ordered("2", "a", &["h"])]).await.expect("accept");
+    for again in [offer_message(message("1"), &["g", "h"]), ordered("1", "b", &["g", "h"])] {
+        store.accept(&[again]).await.expect("accept");
+    }
+    assert_eq!(*claim_one(&store).await.message, message("1").with_ordering_key("a"), "one at a time");
+    file.check();
+}
+
 #[tokio::test]
 async fn a_handler_wanted_twice_is_claimed_once() {
     let file = File::new();
@@ -130,6 +146,12 @@ async fn large_fields_come_back_whole() {
     ));
     assert!(matches!(store.accept(&[new]).await.expect("accept")[..], [Accepted::Duplicate(_)]));
     assert_eq!(*claim_one(&store).await.message, message);
+    // The log of such a large transaction does not stay that large.
+    for id in ["1", "2", "3"] {
+        first(&store, id).await;
+    }
+    let log = std::fs::metadata(file.dir().join("inbox.db-wal")).expect("a log").len();
+    assert!(log <= 64 << 20, "the log has {log} bytes");
 }
 
 #[tokio::test]

@@ -264,7 +264,7 @@ async fn a_handler_that_waits_for_itself_is_told_so() {
     let (accepted, begun) = tokio::time::timeout(Duration::from_secs(30), inside).await.expect("it ends");
     for error in [accepted, begun] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("handler's transaction has been open"), "{error}");
+        assert!(error.to_string().contains("transaction of this process has been open"), "{error}");
     }
     store.commit(tx).await.expect("commit");
     first(&store, "1").await;

@@ -160,6 +160,26 @@ pub async fn a_replay_is_a_new_generation<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(seen, [(0, done), (1, done), (2, dismissed), (3, done)], "the history is kept");
 }
 
+// An operator has the list and nothing else: it must lead to the entry.
+pub async fn what_is_listed_can_be_acted_on<S: StoreUnderTest>(h: &Harness<S>) {
+    h.poisoned("1").await;
+    h.completed("2").await;
+    let listed = async |status| {
+        let page = h.store.list(&Filter::new(inbox(), status)).await.expect("list");
+        let [entry] = &page.entries[..] else { panic!("one entry is {status}: {page:?}") };
+        entry.clone()
+    };
+    for (status, operation) in [(Status::Poisoned, Operation::Retry), (Status::Completed, Operation::Replay)]
+    {
+        let entry = listed(status).await;
+        let operated =
+            h.store.operate(&inbox(), &entry.key, &entry.handler, operation).await.expect("operate");
+        assert_eq!((operated.seq, operated.key), (entry.seq, entry.key));
+        let shown = h.store.show(&inbox(), &entry.key).await.expect("show").expect("known");
+        assert!(shown.entries.iter().all(|shown| shown.key == entry.key), "{shown:?}");
+    }
+}
+
 // FAULTS J9: an entry is counted once, whatever was done with it before.
 pub async fn a_replayed_entry_is_counted_once<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;

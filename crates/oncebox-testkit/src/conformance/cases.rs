@@ -152,6 +152,7 @@ macro_rules! store_conformance {
                     a_retry_forgets_attempts_and_crashes,
                     a_discard_ends_what_waits_or_is_poisoned,
                     a_replay_is_a_new_generation,
+                    what_is_listed_can_be_acted_on,
                     a_replayed_entry_is_counted_once,
                     what_is_not_allowed_is_refused_and_changes_nothing,
                     the_latest_generation_decides,

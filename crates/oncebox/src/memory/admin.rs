@@ -102,7 +102,7 @@ impl Scope {
         {
             view.stored = Some((*seq, stored.received_at, Arc::clone(&stored.message)));
             for (handler, entry) in &stored.entries {
-                view.entries.extend(entry.past.iter().map(|past| past.view(*seq, handler)));
+                view.entries.extend(entry.past.iter().map(|past| past.view(*seq, *key, handler)));
                 view.entries.extend(self.view(*seq, handler));
             }
         }

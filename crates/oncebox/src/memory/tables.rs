@@ -115,14 +115,14 @@ impl Entry {
         self.status == Status::Running && self.is_claim(claim)
     }
 
-    pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> EntryView {
+    pub(super) fn view(&self, seq: Seq, key: Key, handler: &HandlerKey) -> EntryView {
         EntryView {
             attempts: self.attempts,
             crashes: self.crashes,
             generation: self.generation,
             reason: self.reason,
             error: self.error.clone(),
-            ..EntryView::new(seq, handler.clone(), self.status, self.at)
+            ..EntryView::new(seq, key, handler.clone(), self.status, self.at)
         }
     }
 }
@@ -192,7 +192,7 @@ impl Scope {
     /// An entry as an operator sees it, its wait for an earlier one included.
     pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> Option<EntryView> {
         let stored = self.messages.get(&seq)?;
-        let mut view = stored.entries.get(handler)?.view(seq, handler);
+        let mut view = stored.entries.get(handler)?.view(seq, stored.key, handler);
         if view.status == Status::Pending && !self.indexes.is_in_turn(seq, handler, stored.order) {
             view.at = Timestamp::MAX;
         }

@@ -10,6 +10,8 @@ pub const STORE_SECONDS: &str = "oncebox_store_seconds";
 pub const STORE_BATCH: &str = "oncebox_store_batch_size";
 /// Messages offered, by `outcome`: first, duplicate, `handlers_added`, conflict, stale.
 pub const ACCEPTED: &str = "oncebox_accepted_total";
+/// Messages stored although no handler is registered for their type.
+pub const UNROUTED: &str = "oncebox_unrouted_total";
 /// Messages refused before the store was asked, by `reason`.
 pub const REFUSED: &str = "oncebox_refused_total";
 /// Marks of `once` and inline handlers, by `outcome`: first, duplicate, busy.
@@ -33,6 +35,7 @@ pub fn describe() {
     describe_histogram!(STORE_SECONDS, Unit::Seconds, "Time a store verb took, by verb");
     describe_histogram!(STORE_BATCH, Unit::Count, "Items in one call of a store verb, by verb");
     describe_counter!(ACCEPTED, "Messages offered, by outcome");
+    describe_counter!(UNROUTED, "Messages stored although no handler is registered for their type");
     describe_counter!(REFUSED, "Messages refused before the store was asked, by reason");
     describe_counter!(MARKED, "Marks of once and inline handlers, by outcome");
     describe_counter!(SETTLED, "Settlements written, by event");

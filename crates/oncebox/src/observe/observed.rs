@@ -10,7 +10,7 @@ use super::names;
 use crate::error::Result;
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::Settlement;
+use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
     Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed,
     RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeups,
@@ -49,6 +49,44 @@ async fn observe<T>(verb: &'static str, items: usize, call: impl Future<Output =
     result
 }
 
+/// What was stored and will not run tells so: nobody else would.
+fn report_accepted(message: &NewMessage, answer: Accepted) {
+    let (inbox, key, kind) = (&message.inbox, &message.key, message.message.kind());
+    match answer {
+        Accepted::First(seq) if message.routes.is_empty() => {
+            metrics::counter!(names::UNROUTED).increment(1);
+            tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
+        }
+        Accepted::Conflict(seq) => {
+            tracing::warn!(%inbox, %key, seq = seq.0, kind, "kept aside: its key was stored with another payload");
+        }
+        Accepted::Stale => {
+            tracing::warn!(%inbox, %key, kind, "kept aside: it is older than what is remembered");
+        }
+        _ => {}
+    }
+}
+
+/// A failed attempt is worth a warning, an entry that needs a person an error.
+fn report_settled(settlement: &Settlement) {
+    let Settlement { claim, event, next, attempts, crashes, error, .. } = settlement;
+    let (inbox, key, handler, seq) = (&claim.inbox, &claim.key, &claim.handler, claim.seq.0);
+    let error = error.as_ref().map_or("", ErrorText::as_str);
+    match (next, event) {
+        (Next::Poisoned { reason }, _) => {
+            let reason = reason.as_str();
+            tracing::error!(%inbox, %key, %handler, seq, attempts, crashes, reason, error, "poisoned: it needs a person");
+        }
+        (Next::Pending { delay }, Event::Fail | Event::Crash | Event::Defer) => {
+            tracing::warn!(%inbox, %key, %handler, seq, attempts, crashes, ?delay, error, "failed; trying again");
+        }
+        (Next::Discarded, _) => {
+            tracing::info!(%inbox, %key, %handler, seq, error, "discarded by its handler");
+        }
+        _ => {}
+    }
+}
+
 fn lost(verb: &'static str, count: usize) {
     if count > 0 {
         metrics::counter!(names::LEASE_LOST, "verb" => verb).increment(count as u64);
@@ -63,8 +101,9 @@ impl<S: Store> Store for Observed<S> {
 
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         let accepted = observe("accept", batch.len(), self.0.accept(batch)).await?;
-        for answer in &accepted {
+        for (message, answer) in batch.iter().zip(&accepted) {
             metrics::counter!(names::ACCEPTED, "outcome" => answer.as_str()).increment(1);
+            report_accepted(message, *answer);
         }
         Ok(accepted)
     }
@@ -79,6 +118,7 @@ impl<S: Store> Store for Observed<S> {
         for (settlement, answer) in batch.iter().zip(&settled) {
             if *answer == Settled::Applied {
                 metrics::counter!(names::SETTLED, "event" => settlement.event.as_str()).increment(1);
+                report_settled(settlement);
             }
         }
         lost("settle", settled.iter().filter(|answer| **answer == Settled::LeaseLost).count());

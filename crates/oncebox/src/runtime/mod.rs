@@ -56,6 +56,7 @@ pub(crate) struct Core<S: Store> {
 
 /// A running inbox. Dropping it stops at once and leaves claims to run out; [`shutdown`](Self::shutdown) stops
 /// cleanly.
+#[must_use = "an inbox stops when this is dropped"]
 pub struct Running<S: Store> {
     core: Arc<Core<S>>,
     /// Stopped first, so that nothing new comes in.

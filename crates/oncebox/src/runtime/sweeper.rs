@@ -18,6 +18,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>, retention: Duration) -> Re
             () = core.stop.wait() => return Ok(()),
         }
         match sweep(&core.inbox, retention).await {
+            Ok(0) => tracing::debug!(inbox = %core.inbox.name, "nothing to sweep"),
             Ok(removed) => tracing::info!(inbox = %core.inbox.name, removed, "swept"),
             Err(error) => {
                 tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot sweep; trying again later");

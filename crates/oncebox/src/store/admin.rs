@@ -71,6 +71,8 @@ pub struct Page {
 pub struct EntryView {
     /// The message.
     pub seq: Seq,
+    /// Its dedupe key, by which the entry can be shown and acted on.
+    pub key: Key,
     /// The handler key it is stored under.
     pub handler: HandlerKey,
     /// Where it stands.
@@ -92,8 +94,19 @@ pub struct EntryView {
 
 impl EntryView {
     /// A pending entry that was never tried, for a store to fill in.
-    pub fn new(seq: Seq, handler: HandlerKey, status: Status, at: Timestamp) -> Self {
-        Self { seq, handler, status, attempts: 0, crashes: 0, generation: 0, at, reason: None, error: None }
+    pub fn new(seq: Seq, key: Key, handler: HandlerKey, status: Status, at: Timestamp) -> Self {
+        Self {
+            seq,
+            key,
+            handler,
+            status,
+            attempts: 0,
+            crashes: 0,
+            generation: 0,
+            at,
+            reason: None,
+            error: None,
+        }
     }
 }
 
