@@ -284,7 +284,7 @@ async fn processing_by_hand_keeps_the_claims_of_what_waits() {
     });
     assert_eq!(other.inbox.drain().await.unwrap(), 0);
     world.stage.go(1);
-    assert_eq!(drain.await.unwrap().unwrap(), 2);
+    assert_eq!(in_time(drain).await.unwrap().unwrap(), 2);
     for id in ["1", "2"] {
         let done = world.entry(id, "h").await;
         assert_eq!((done.status, done.crashes), (Status::Completed, 0));

@@ -211,6 +211,27 @@ async fn a_suspect_that_waits_to_be_alone_keeps_its_lease() {
     assert_eq!(world.entry("long", "h").await.crashes, 0);
 }
 
+// FAULTS C5: what waits at shutdown has not begun, and does not begin any more.
+#[tokio::test]
+async fn a_suspect_that_waits_to_be_alone_is_given_back_at_shutdown() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    world.accept("suspect", "wait").await;
+    in_time(world.stage.started(1)).await;
+    die(&world, running).await;
+    world.accept("long", "wait").await;
+    let running = world.inbox.start();
+    world.pass_until(async || running.in_flight() == 2).await;
+    assert_eq!((world.stage.runs("h", "suspect"), world.stage.runs("h", "long")), (1, 1), "it waits");
+    let end = tokio::spawn(running.shutdown());
+    quiet().await;
+    world.stage.go(1);
+    in_time(end).await.unwrap();
+    let back = world.entry("suspect", "h").await;
+    assert_eq!((back.status, back.crashes, world.stage.runs("h", "suspect")), (Status::Pending, 1, 1));
+    assert_eq!(world.status("long", "h").await, Status::Completed);
+}
+
 #[tokio::test]
 async fn a_suspect_whose_lease_cannot_be_kept_while_it_waits_is_given_back() {
     let world = World::new(|inbox, stage| {

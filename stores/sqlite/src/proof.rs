@@ -19,7 +19,7 @@ const SLICES: usize = 256;
 /// How long the tail grows before it is merged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// A pass begins when this many digests are unmerged, or an eighth of what is merged if that is more: then a page
+    /// A pass begins when this many digests are unmerged, or a quarter of what is merged if that is more: then a page
     /// that is written takes several of them.
     least: i64,
     /// But never later than this: each unmerged digest costs about 60 bytes of memory.
@@ -119,7 +119,7 @@ impl Tail {
 
     /// Does the merging that the messages of this transaction pay for.
     pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
-        let goal = (counters.proofs / 8).clamp(self.pace.least, self.pace.most);
+        let goal = (counters.proofs / 4).clamp(self.pace.least, self.pace.most);
         if counters.pass_slice == 0 {
             if self.len < goal {
                 return Ok(());

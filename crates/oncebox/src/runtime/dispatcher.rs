@@ -176,8 +176,8 @@ impl<S: Store> Dispatcher<S> {
         let claimed = claimed.await?;
         for (index, handler) in self.handlers.iter().enumerate() {
             let answers = |claimed: &&Claimed| handler.route.answers_to(&claimed.claim.handler);
-            // A handler that got all it asked for may have more.
-            if plan.limits[index] > 0 && claimed.iter().filter(answers).count() < plan.limits[index] {
+            // A handler that got all it asked for may have more, and so may one that was not asked.
+            if claimed.iter().filter(answers).count() < plan.limits[index] {
                 self.hungry[index] = false;
             }
         }
