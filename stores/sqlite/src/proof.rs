@@ -19,10 +19,10 @@ const SLICES: usize = 256;
 /// How long the tail grows before it is merged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// A pass begins when this many digests are unmerged, or a quarter of what is merged if that is more: then a page
-    /// that is written takes several of them.
+    /// A pass takes this many messages, or a quarter of what is merged if that is more: then a page that is written
+    /// takes several digests.
     least: i64,
-    /// But never later than this: each unmerged digest costs about 60 bytes of memory.
+    /// But never more than this: half of them are unmerged on average, and each costs about 60 bytes of memory.
     most: i64,
 }
 
@@ -121,14 +121,16 @@ impl Tail {
     pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
         let goal = (counters.proofs / 4).clamp(self.pace.least, self.pace.most);
         if counters.pass_slice == 0 {
-            if self.len < goal {
+            // While one pass follows the other, half a pass is what is unmerged on average.
+            if self.len < goal / 2 {
                 return Ok(());
             }
             counters.pass_upto = self.seen;
         }
-        // A pass is over after half as many new messages as make the next one worth while.
+        // A pass takes `goal` messages, so that each of them pays the same small part, and each slice has gathered as
+        // much as it can when its turn comes.
         #[expect(clippy::cast_precision_loss, reason = "both are far below 2^52")]
-        let step = 2.0 * (SLICES * self.added.len()) as f64 / goal as f64;
+        let step = (SLICES * self.added.len()) as f64 / goal as f64;
         self.credit += step;
         while self.credit >= 1.0 {
             self.credit -= 1.0;
@@ -143,12 +145,9 @@ impl Tail {
 
     fn merge_slice(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
         let slice = usize::try_from(counters.pass_slice).unwrap_or(0);
-        let upto = counters.pass_upto;
-        let mut digests: Vec<(&[u8; 32], i64)> = self.slices[slice]
-            .iter()
-            .filter(|(_, seq)| **seq <= upto)
-            .map(|(digest, seq)| (digest, *seq))
-            .collect();
+        // Everything that is known, also what came after the pass began: the pages are written anyway.
+        let mut digests: Vec<(&[u8; 32], i64)> =
+            self.slices[slice].iter().map(|(digest, seq)| (digest, *seq)).collect();
         digests.sort_unstable();
         {
             let mut merge =
@@ -167,10 +166,10 @@ impl Tail {
                 .map_err(store_error)?;
             counters.proofs -= i64::try_from(forgotten).unwrap_or(0);
         }
-        self.drained.push((slice, upto));
+        self.drained.push((slice, self.seen));
         counters.pass_slice = i64::try_from((slice + 1) % SLICES).unwrap_or(0);
         if counters.pass_slice == 0 {
-            counters.merged = upto;
+            counters.merged = counters.pass_upto;
         }
         Ok(())
     }

@@ -124,7 +124,8 @@ async fn a_pass_goes_on_where_another_store_left_it() {
         }
         let unmerged = file
             .number("SELECT count(*) FROM oncebox_message WHERE seq > (SELECT merged FROM oncebox_counter)");
-        assert_eq!(in_memory(&store).await, unmerged, "nothing stays in memory for being merged by another");
+        // Fewer, because a slice takes along what came after the pass began.
+        assert!(in_memory(&store).await <= unmerged, "nothing stays in memory for being merged by another");
         let proofs = file.number("SELECT count(*) FROM oncebox_proof");
         assert_eq!(file.number("SELECT proofs FROM oncebox_counter"), proofs, "nothing is counted twice");
         file.check();
