@@ -38,11 +38,11 @@ async fn noop(_message: Message, cx: &mut Context<Sqlite>) -> Result<(), Infalli
 impl File {
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let done = Arc::new(Done { left: AtomicUsize::new(0), all: Notify::new() });
-        let config = Config { batch: 1_000, in_flight: 4_000, ..Config::default() };
+        let config = Config { batch: 2_000, in_flight: 8_000, ..Config::default() };
         let inbox = Inbox::builder("bench", Sqlite::open(dir.join("ours.db"))?)
             .config(config)
             .data(Arc::clone(&done))
-            .on("bench", handler("noop", noop).concurrency(4_000))
+            .on("bench", handler("noop", noop).concurrency(8_000))
             .build()?;
         Ok(Self { inbox, done })
     }

@@ -19,7 +19,7 @@ const SLICES: usize = 256;
 /// How long the tail grows before it is merged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// A pass takes this many messages, or a quarter of what is merged if that is more: then a page that is written
+    /// A pass takes this many messages, or a third of what is merged if that is more: then a page that is written
     /// takes several digests.
     least: i64,
     /// But never more than this: half of them are unmerged on average, and each costs about 60 bytes of memory.
@@ -28,7 +28,7 @@ pub(crate) struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { least: 32_768, most: 524_288 }
+        Self { least: 32_768, most: 655_360 }
     }
 }
 
@@ -119,7 +119,7 @@ impl Tail {
 
     /// Does the merging that the messages of this transaction pay for.
     pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
-        let goal = (counters.proofs / 4).clamp(self.pace.least, self.pace.most);
+        let goal = (counters.proofs / 3).clamp(self.pace.least, self.pace.most);
         if counters.pass_slice == 0 {
             // While one pass follows the other, half a pass is what is unmerged on average.
             if self.len < goal / 2 {
