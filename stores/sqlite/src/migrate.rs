@@ -1,5 +1,7 @@
 //! The schema and its version.
 
+use std::borrow::Cow;
+
 use oncebox::store::Migration;
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Result};
@@ -9,7 +11,7 @@ use crate::error::store_error;
 
 /// Every step there is, in order. Steps are only ever added.
 pub(crate) const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "inbox", sql: include_str!("../migrations/0001_inbox.sql") }];
+    &[Migration { version: 1, name: "inbox", sql: Cow::Borrowed(include_str!("../migrations/0001_inbox.sql")) }];
 
 /// The version of the schema; 0 for none.
 pub(crate) fn current(connection: &Connection) -> Result<u32> {
@@ -58,7 +60,7 @@ pub(crate) fn apply(connection: &mut Connection, now: Timestamp) -> Result<Vec<M
     let missing = pending(&tx)?;
     tx.execute_batch(include_str!("../sql/writer/schema_create.sql")).map_err(store_error)?;
     for step in &missing {
-        tx.execute_batch(step.sql).map_err(store_error)?;
+        tx.execute_batch(&step.sql).map_err(store_error)?;
         tx.execute(
             include_str!("../sql/writer/schema_add.sql"),
             params![step.version, step.name, now.as_millis()],

@@ -1,5 +1,7 @@
 //! Bringing a store's schema up to date.
 
+use std::borrow::Cow;
+
 use async_trait::async_trait;
 
 use crate::error::Result;
@@ -12,7 +14,7 @@ pub struct Migration {
     /// What it is for.
     pub name: &'static str,
     /// What it runs.
-    pub sql: &'static str,
+    pub sql: Cow<'static, str>,
 }
 
 /// A store with a schema.

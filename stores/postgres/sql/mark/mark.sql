@@ -1,0 +1,11 @@
+-- Marks a key for a handler. First, unless it is marked; busy if another transaction that has not ended has it. $1 lock, $2 now or
+-- nothing, $3 lane, $4 digest, $5 inbox, $6 handler.
+WITH gate AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock($1) AS open
+), marked AS (
+    INSERT INTO @mark (at, lane, digest, inbox, handler)
+    SELECT coalesce($2, (extract(epoch FROM statement_timestamp()) * 1000)::bigint), $3, $4, $5, $6 FROM gate WHERE open
+    ON CONFLICT (lane, digest, handler) DO NOTHING
+    RETURNING 1
+)
+SELECT open, EXISTS (SELECT 1 FROM marked) FROM gate

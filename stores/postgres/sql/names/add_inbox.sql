@@ -1,0 +1,1 @@
+INSERT INTO @inbox (name, watermark) VALUES ($1, -9223372036854775808) ON CONFLICT (name) DO NOTHING

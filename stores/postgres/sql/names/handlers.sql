@@ -1,0 +1,1 @@
+SELECT id, inbox, key FROM @handler

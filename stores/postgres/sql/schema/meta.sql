@@ -1,0 +1,1 @@
+SELECT lanes FROM @meta

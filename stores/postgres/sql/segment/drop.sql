@@ -1,0 +1,1 @@
+SELECT @drop_segment($1, $2)

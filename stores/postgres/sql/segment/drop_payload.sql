@@ -1,0 +1,1 @@
+SELECT @drop_payload($1, $2)

@@ -1,0 +1,1 @@
+SELECT @make_segment($1)

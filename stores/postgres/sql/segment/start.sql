@@ -1,0 +1,1 @@
+UPDATE @meta SET started_at = $1 WHERE started_at IS NULL

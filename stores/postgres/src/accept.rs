@@ -1,0 +1,374 @@
+//! Accept: each message once per key, with one pending entry per handler.
+
+use std::collections::{BTreeMap, HashSet};
+
+use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
+use oncebox::config::OnConflict;
+use oncebox::{Error, ErrorKind, Key, Result};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::db::{Db, Lines, lane, millis};
+use crate::error::unreadable;
+use crate::unit::{Ask, Unit, Units, ask};
+
+/// The most messages in one statement.
+const MOST: usize = 1_000;
+/// How often messages are offered again that met another one with the same key on its way in.
+const RACES: usize = 100;
+
+/// A message on its way in, with the numbers of its names.
+pub(crate) struct Offer {
+    pub(crate) new: NewMessage,
+    inbox: i16,
+    /// The lane of its key, and that of the message.
+    lane: i16,
+    home: i16,
+    /// By route: the number of its key, then of former keys.
+    routes: Vec<Vec<i16>>,
+}
+
+impl Offer {
+    pub(crate) async fn new(db: &Db, new: &NewMessage) -> Result<Self> {
+        refuse_nul(new)?;
+        let inbox = db.inbox(&new.inbox).await?;
+        let mut routes = Vec::with_capacity(new.routes.len());
+        for route in &*new.routes {
+            let mut ids = vec![db.handler(inbox, &route.key).await?];
+            for former in &*route.legacy {
+                ids.extend(db.known_handler(inbox, former).await?);
+            }
+            routes.push(ids);
+        }
+        let (lane, home) = (db.lane_of(&new.key), db.home_of(&new.key, new.order.as_ref()));
+        Ok(Self { new: new.clone(), inbox, lane, home, routes })
+    }
+
+    /// About how much is sent for it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.new.message.payload().len() + 256
+    }
+
+    fn handlers(&self) -> Vec<i16> {
+        let mut ids: Vec<i16> = self.routes.iter().filter_map(|ids| ids.first().copied()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    fn add_lines(&self, lines: &mut Lines) {
+        if let Some(order) = &self.new.order {
+            for handler in self.handlers() {
+                lines.add(self.home, handler, order.as_bytes().to_vec());
+            }
+        }
+    }
+}
+
+/// Text columns take no NUL. Said before the message shares a statement with others.
+fn refuse_nul(new: &NewMessage) -> Result<()> {
+    for (what, text) in [("source", new.message.source()), ("type", new.message.kind())] {
+        if text.contains('\0') {
+            return Err(Error::new(ErrorKind::InvalidMessage, format!("the message's {what} holds a NUL character")));
+        }
+    }
+    Ok(())
+}
+
+/// What a message turned out to be.
+enum Verdict {
+    Answer(Accepted),
+    /// Its key came in at the same moment: it has to be offered again.
+    Raced,
+    /// It needs more than the one statement.
+    Care(Care),
+}
+
+#[derive(Clone, Copy)]
+enum Care {
+    Aside(AsideReason, Option<Seq>),
+    AddHandlers,
+}
+
+/// What became of a batch.
+pub(crate) struct Stored {
+    pub(crate) accepted: Vec<Accepted>,
+    /// Whether something became claimable.
+    pub(crate) work: bool,
+}
+
+/// Stores a batch. Everything new of it is stored in one commit.
+pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<Stored> {
+    let mut answers: Vec<Option<Accepted>> = vec![None; offers.len()];
+    let mut waiting: Vec<usize> = (0..offers.len()).collect();
+    let mut work = false;
+    for _ in 0..RACES {
+        let mut cares = Vec::new();
+        let verdicts = offer(db, units, offers, &waiting).await?;
+        waiting.clear();
+        for (index, verdict) in verdicts {
+            match verdict {
+                Verdict::Answer(accepted) => {
+                    work |= matches!(accepted, Accepted::First(_)) && !offers[index].routes.is_empty();
+                    answers[index] = Some(accepted);
+                }
+                Verdict::Raced => waiting.push(index),
+                Verdict::Care(care) => cares.push((index, care)),
+            }
+        }
+        if !cares.is_empty() {
+            let cared = take_care(db, units, offers, &cares).await.map_err(partly)?;
+            for ((index, _), accepted) in cares.into_iter().zip(cared) {
+                work |= matches!(accepted, Some(Accepted::HandlersAdded(..)));
+                match accepted {
+                    Some(accepted) => answers[index] = Some(accepted),
+                    None => waiting.push(index),
+                }
+            }
+        }
+        if waiting.is_empty() {
+            let accepted = answers.into_iter().flatten().collect();
+            return Ok(Stored { accepted, work });
+        }
+        waiting.sort_unstable();
+    }
+    Err(partly(Error::new(ErrorKind::Unavailable, "the same keys were offered and removed at the same time, again and again")))
+}
+
+/// What failed after a part of the batch was committed: repeating the call finds out.
+fn partly(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly => {
+            Error::new(ErrorKind::CommitUnknown, "a part of the batch was stored, the rest was not").caused_by(error)
+        }
+        _ => error,
+    }
+}
+
+/// Offers messages: in one statement that commits by itself, unless a key or an inbox makes it several.
+async fn offer(db: &Db, units: &Units, offers: &[Offer], indexes: &[usize]) -> Result<Vec<(usize, Verdict)>> {
+    let rounds = rounds(offers, indexes);
+    let mut lines = Lines::default();
+    for index in indexes {
+        offers[*index].add_lines(&mut lines);
+    }
+    let single = rounds.len() == 1 && lines.is_empty();
+    let mut unit = if single { units.single().await? } else { units.transaction().await? };
+    if !lines.is_empty() {
+        lines.lock(db, &mut unit).await?;
+    }
+    let mut verdicts = Vec::with_capacity(indexes.len());
+    for round in &rounds {
+        let rows = unit.rows(statement(db, offers, round)).await?;
+        for row in rows {
+            verdicts.push(verdict(offers, &row)?);
+        }
+    }
+    if !lines.is_empty() {
+        lines.release(db, &mut unit).await?;
+    }
+    unit.end().await?;
+    Ok(verdicts)
+}
+
+/// Cuts a batch into statements: of one inbox, with each key once, and not too large. The order of a key's messages is kept.
+fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
+    let mut by_inbox: BTreeMap<i16, Vec<Vec<usize>>> = BTreeMap::new();
+    let mut seen: Vec<HashSet<Key>> = Vec::new();
+    for index in indexes {
+        let offer = &offers[*index];
+        let repeats = seen.iter().take_while(|keys| keys.contains(&offer.new.key)).count();
+        if seen.len() == repeats {
+            seen.push(HashSet::new());
+        }
+        seen[repeats].insert(offer.new.key);
+        let rounds = by_inbox.entry(offer.inbox).or_default();
+        while rounds.len() <= repeats {
+            rounds.push(Vec::new());
+        }
+        rounds[repeats].push(*index);
+    }
+    let rounds = by_inbox.into_values().flatten();
+    rounds.flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec).collect::<Vec<_>>()).collect()
+}
+
+fn statement(db: &Db, offers: &[Offer], round: &[usize]) -> Ask {
+    let chosen: Vec<(i32, &Offer)> = round.iter().map(|index| (place(*index), &offers[*index])).collect();
+    let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
+    macro_rules! column {
+        ($field:expr) => {
+            chosen.iter().map(|(_, offer)| $field(*offer)).collect::<Vec<_>>()
+        };
+    }
+    let mut entries = (Vec::new(), Vec::new());
+    for (place, offer) in &chosen {
+        for handler in offer.handlers() {
+            entries.0.push(*place);
+            entries.1.push(handler);
+        }
+    }
+    ask(&db.sql.accept)
+        .bind(db.now())
+        .bind(inbox)
+        .bind(chosen.iter().map(|(place, _)| *place).collect::<Vec<_>>())
+        .bind(column!(|offer: &Offer| offer.lane))
+        .bind(column!(|offer: &Offer| offer.home))
+        .bind(column!(|offer: &Offer| offer.new.key.as_bytes().to_vec()))
+        .bind(column!(|offer: &Offer| offer.new.fingerprint.as_bytes().to_vec()))
+        .bind(column!(|offer: &Offer| encode_handlers(&offer.handlers())))
+        .bind(column!(|offer: &Offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
+        .bind(column!(|offer: &Offer| offer.new.message.source().to_owned()))
+        .bind(column!(|offer: &Offer| offer.new.message.id().to_vec()))
+        .bind(column!(|offer: &Offer| offer.new.message.kind().to_owned()))
+        .bind(column!(|offer: &Offer| offer.new.message.ordering_key().map(<[u8]>::to_vec)))
+        .bind(column!(|offer: &Offer| offer.new.message.headers().encode()))
+        .bind(column!(|offer: &Offer| offer.new.message.payload().to_vec()))
+        .bind(column!(|offer: &Offer| offer.new.order.map(|order| order.as_bytes().to_vec())))
+        .bind(column!(|offer: &Offer| millis(offer.new.delay)))
+        .bind(entries.0)
+        .bind(entries.1)
+}
+
+fn place(index: usize) -> i32 {
+    i32::try_from(index).unwrap_or(i32::MAX)
+}
+
+/// Reads what the statement said of one message.
+fn verdict(offers: &[Offer], row: &PgRow) -> Result<(usize, Verdict)> {
+    let place: i32 = row.try_get(0).map_err(unreadable)?;
+    let index = usize::try_from(place).unwrap_or(usize::MAX);
+    let offer = offers.get(index).ok_or_else(|| crate::error::corrupt("an answer is for no message"))?;
+    let seq: Option<i64> = row.try_get(1).map_err(unreadable)?;
+    let is_new: bool = row.try_get(2).map_err(unreadable)?;
+    let is_stale: bool = row.try_get(3).map_err(unreadable)?;
+    let verdict = match seq.map(Seq) {
+        Some(seq) if is_new => Verdict::Answer(Accepted::First(seq)),
+        Some(seq) => {
+            let fingerprint: Vec<u8> = row.try_get(4).map_err(unreadable)?;
+            let handlers: Vec<u8> = row.try_get(5).map_err(unreadable)?;
+            known(offer, seq, &fingerprint, &handlers)
+        }
+        None if is_stale => Verdict::Care(Care::Aside(AsideReason::Stale, None)),
+        None => Verdict::Raced,
+    };
+    Ok((index, verdict))
+}
+
+fn known(offer: &Offer, seq: Seq, fingerprint: &[u8], handlers: &[u8]) -> Verdict {
+    let same = fingerprint == offer.new.fingerprint.as_bytes();
+    if !same && offer.new.on_conflict != OnConflict::FirstWins {
+        return Verdict::Care(Care::Aside(AsideReason::Conflict, Some(seq)));
+    }
+    if missing(offer, &decode_handlers(handlers)).is_empty() {
+        return Verdict::Answer(Accepted::Duplicate(seq));
+    }
+    Verdict::Care(Care::AddHandlers)
+}
+
+/// The handlers of a message that have no entry yet, under their key or a former one.
+fn missing(offer: &Offer, present: &[i16]) -> Vec<i16> {
+    let routes = offer.routes.iter().filter(|ids| !ids.iter().any(|id| present.contains(id)));
+    routes.filter_map(|ids| ids.first().copied()).collect()
+}
+
+/// Writes what is seldom needed: messages kept aside, and entries added to a known message.
+async fn take_care(
+    db: &Db,
+    units: &Units,
+    offers: &[Offer],
+    cares: &[(usize, Care)],
+) -> Result<Vec<Option<Accepted>>> {
+    let mut unit = units.transaction().await?;
+    let mut lines = Lines::default();
+    for (index, care) in cares {
+        if matches!(care, Care::AddHandlers) {
+            offers[*index].add_lines(&mut lines);
+        }
+    }
+    if !lines.is_empty() {
+        lines.lock(db, &mut unit).await?;
+    }
+    let mut answers = vec![None; cares.len()];
+    let mut order: Vec<usize> = (0..cares.len()).collect();
+    // Known keys are locked in one order by everybody.
+    order.sort_by_key(|at| (offers[cares[*at].0].lane, *offers[cares[*at].0].new.key.as_bytes(), *at));
+    for at in order {
+        let (index, care) = cares[at];
+        let offer = &offers[index];
+        answers[at] = match care {
+            Care::Aside(reason, seq) => {
+                keep_aside(db, &mut unit, offer, reason).await?;
+                Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
+            }
+            Care::AddHandlers => add_handlers(db, &mut unit, offer).await?,
+        };
+    }
+    if !lines.is_empty() {
+        lines.rearrange(db, &mut unit).await?;
+    }
+    unit.end().await?;
+    Ok(answers)
+}
+
+async fn keep_aside(db: &Db, unit: &mut Unit, offer: &Offer, reason: AsideReason) -> Result<()> {
+    let aside = ask(&db.sql.accept_aside)
+        .bind(db.now())
+        .bind(offer.inbox)
+        .bind(reason.as_str())
+        .bind(offer.new.key.as_bytes().to_vec())
+        .bind(offer.new.fingerprint.as_bytes().to_vec());
+    unit.run(bind_message(aside, offer)).await?;
+    Ok(())
+}
+
+/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile.
+async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<Accepted>> {
+    let digest = offer.new.key.as_bytes().to_vec();
+    let rows = unit.rows(ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone())).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let seq: i64 = row.try_get(0).map_err(unreadable)?;
+    let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
+    let added = missing(offer, &handlers);
+    if added.is_empty() {
+        return Ok(Some(Accepted::Duplicate(Seq(seq))));
+    }
+    handlers.extend(&added);
+    handlers.sort_unstable();
+    let count = added.len();
+    let again = ask(&db.sql.accept_message_again).bind(seq).bind(offer.inbox).bind(digest.clone());
+    unit.run(bind_message(again, offer).bind(offer.lane)).await?;
+    let order = offer.new.order.map(|order| order.as_bytes().to_vec());
+    // A line lies in the lane of its messages, and the number of a known message says which that is.
+    debug_assert!(order.is_none() || lane(Seq(seq)) == offer.home);
+    let add = ask(&db.sql.accept_add_handlers)
+        .bind(db.now())
+        .bind(offer.lane)
+        .bind(digest)
+        .bind(seq)
+        .bind(encode_handlers(&handlers))
+        .bind(added)
+        .bind(order)
+        .bind(millis(offer.new.delay));
+    unit.run(add).await?;
+    Ok(Some(Accepted::HandlersAdded(Seq(seq), count)))
+}
+
+/// Binds time, source, id, type, ordering key, headers and payload.
+fn bind_message(ask: Ask, offer: &Offer) -> Ask {
+    let message = &offer.new.message;
+    ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
+        .bind(message.source().to_owned())
+        .bind(message.id().to_vec())
+        .bind(message.kind().to_owned())
+        .bind(message.ordering_key().map(<[u8]>::to_vec))
+        .bind(message.headers().encode())
+        .bind(message.payload().to_vec())
+}
+
+fn encode_handlers(handlers: &[i16]) -> Vec<u8> {
+    handlers.iter().flat_map(|id| id.to_be_bytes()).collect()
+}
+
+fn decode_handlers(bytes: &[u8]) -> Vec<i16> {
+    bytes.as_chunks::<2>().0.iter().map(|id| i16::from_be_bytes(*id)).collect()
+}

@@ -1,0 +1,251 @@
+//! The operator's verbs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::state::{ErrorText, Operation, Status, operate as decide};
+use oncebox::store::{
+    AsideReason, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+};
+use oncebox::time::Timestamp;
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
+use sqlx::postgres::PgRow;
+
+use crate::db::{Db, Lines, lane, millis};
+use crate::error::corrupt;
+use crate::row::{self, get};
+use crate::unit::{Unit, ask};
+
+/// How often an operation is tried on an entry that is claimed or settled at the same moment.
+const RACES: usize = 20;
+
+pub(crate) async fn count(db: &Db, inbox: &InboxName) -> Result<Counts> {
+    let mut counts = Counts::default();
+    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(counts) };
+    let mut unit = db.reads().await?;
+    for row in unit.rows(ask(&db.sql.admin_count).bind(inbox)).await? {
+        let (handler, status) = (handler_key(&row, 0)?, status_of(get(&row, 1)?)?);
+        counts.entries.push(HandlerCount { handler, status, count: get::<i64>(&row, 2)?.unsigned_abs() });
+    }
+    if let Some(row) = unit.rows(ask(&db.sql.admin_totals).bind(inbox)).await?.first() {
+        counts.messages = get::<i64>(row, 0)?.unsigned_abs();
+        counts.kept_aside = get::<i64>(row, 1)?.unsigned_abs();
+    }
+    for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
+        counts.paused.push(handler_key(&row, 0)?);
+    }
+    unit.end().await?;
+    counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
+    Ok(counts)
+}
+
+fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
+    HandlerKey::new(get::<String>(row, column)?)
+}
+
+fn status_of(word: &str) -> Result<Status> {
+    let known = Status::ALL.into_iter().find(|status| status.as_str() == word);
+    known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
+}
+
+pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+    let sql = match filter.status {
+        Status::Pending | Status::Running | Status::Poisoned => &db.sql.admin_list,
+        Status::Completed | Status::Discarded => &db.sql.admin_list_finished,
+    };
+    let (after_seq, after_key) = filter.after.as_ref().map_or((0, ""), |(seq, key)| (seq.0, key.as_str()));
+    let question = ask(sql)
+        .bind(inbox)
+        .bind(filter.handler.as_ref().map(|handler| handler.as_str().to_owned()))
+        .bind(after_seq)
+        .bind(after_key.to_owned())
+        // One more than asked tells whether there is another page.
+        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
+        .bind(filter.status.as_str());
+    let mut unit = db.reads().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    let mut page = Page::default();
+    for row in rows.iter().take(filter.limit) {
+        page.entries.push(row::entry(row, handler_key(row, 1)?, row::key(row, 9)?)?);
+    }
+    if rows.len() > filter.limit {
+        page.next = page.entries.last().map(|last| (last.seq, last.handler.clone()));
+    }
+    Ok(page)
+}
+
+pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(None) };
+    let handlers = db.handlers_of(inbox).await?;
+    let mut view = MessageView::new(*key);
+    let mut unit = db.control.transaction().await?;
+    if let Some((seq, received_at)) = find(db, &mut unit, inbox, key).await? {
+        // The message itself may have left before its key.
+        if let Some(message) = message(db, &mut unit, seq).await? {
+            view.stored = Some((seq, received_at, message));
+        }
+        view.entries = entries(db, &mut unit, &handlers, seq, key).await?;
+    }
+    let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox);
+    for row in unit.rows(asides).await? {
+        let stale = get::<&str>(&row, 0)? == AsideReason::Stale.as_str();
+        view.kept_aside.push(KeptAside {
+            reason: if stale { AsideReason::Stale } else { AsideReason::Conflict },
+            received_at: Timestamp::from_millis(get(&row, 1)?),
+            message: row::message(&row, 2)?,
+        });
+    }
+    unit.end().await?;
+    let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
+    Ok(known.then_some(view))
+}
+
+async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<(Seq, Timestamp)>> {
+    let question = ask(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
+    let rows = unit.rows(question).await?;
+    rows.first().map(|row| Ok((Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?)))).transpose()
+}
+
+async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
+    let rows = unit.rows(ask(&db.sql.admin_show_message).bind(seq.0)).await?;
+    rows.first().map(|row| row::message(row, 0)).transpose()
+}
+
+async fn entries(db: &Db, unit: &mut Unit, handlers: &[i16], seq: Seq, key: &Key) -> Result<Vec<EntryView>> {
+    let rows = unit.rows(ask(&db.sql.admin_show_entries).bind(seq.0).bind(handlers.to_vec())).await?;
+    rows.iter().map(|row| row::entry(row, handler_key(row, 1)?, *key)).collect()
+}
+
+pub(crate) async fn operate(
+    db: &Db,
+    inbox: &InboxName,
+    key: &Key,
+    handler: &HandlerKey,
+    operation: Operation,
+) -> Result<EntryView> {
+    for _ in 0..RACES {
+        let operating = Operating { db, inbox, key, handler, operation };
+        if let Some(entry) = operating.attempt().await? {
+            return Ok(entry);
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, format!("the entry of {key} for {handler:?} changes all the time")))
+}
+
+/// One operation on one entry.
+struct Operating<'a> {
+    db: &'a Db,
+    inbox: &'a InboxName,
+    key: &'a Key,
+    handler: &'a HandlerKey,
+    operation: Operation,
+}
+
+impl Operating<'_> {
+    fn missing(&self) -> Error {
+        let what = format!("no entry of handler {:?} is stored for key {}", self.handler, self.key);
+        Error::new(ErrorKind::NotFound, what)
+    }
+
+    /// Does it; nothing if somebody took the entry meanwhile.
+    async fn attempt(&self) -> Result<Option<EntryView>> {
+        let db = self.db;
+        let inbox = db.known_inbox(self.inbox).await?.ok_or_else(|| self.missing())?;
+        let handler = db.known_handler(inbox, self.handler).await?.ok_or_else(|| self.missing())?;
+        // Before a connection is taken: whoever holds one must not wait for another.
+        let handlers = db.handlers_of(inbox).await?;
+        let mut unit = db.control.transaction().await?;
+        let (seq, _) = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+        let message = message(db, &mut unit, seq).await?;
+        let order = message.as_ref().and_then(|message| OrderKey::of(self.inbox, message));
+        let mut lines = Lines::default();
+        if let Some(order) = &order {
+            lines.add(lane(seq), handler, order.as_bytes().to_vec());
+            lines.lock(db, &mut unit).await?;
+        }
+        let hold = ask(&db.sql.admin_hold).bind(db.lane_of(self.key)).bind(self.key.as_bytes().to_vec());
+        if unit.rows(hold).await?.is_empty() {
+            return Err(self.missing());
+        }
+        // The latest generation is the one that can still be acted on.
+        let current = entries(db, &mut unit, &handlers, seq, self.key).await?;
+        let current = current.into_iter().filter(|entry| entry.handler == *self.handler);
+        let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
+        let next = decide(entry.status, self.operation)?;
+        if matches!(entry.status, Status::Pending | Status::Poisoned)
+            && unit.rows(ask(&db.sql.admin_remove).bind(seq.0).bind(handler)).await?.is_empty()
+        {
+            return Ok(None);
+        }
+        if next == Status::Pending {
+            if message.is_none() {
+                let what = format!("the payload of {} has left; only its key is remembered", self.key);
+                return Err(Error::new(ErrorKind::Refused, what));
+            }
+            entry.generation += u32::from(self.operation == Operation::Replay);
+            self.pend(&mut unit, &entry, handler, order).await?;
+        } else {
+            self.discard(&mut unit, &entry, handler).await?;
+        }
+        if !lines.is_empty() {
+            lines.rearrange(db, &mut unit).await?;
+        }
+        let changed = entries(db, &mut unit, &handlers, seq, self.key).await?;
+        unit.end().await?;
+        let changed = changed.into_iter().filter(|entry| entry.handler == *self.handler);
+        Ok(Some(changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?))
+    }
+
+    async fn pend(&self, unit: &mut Unit, entry: &EntryView, handler: i16, order: Option<OrderKey>) -> Result<()> {
+        let pending = ask(&self.db.sql.admin_pending)
+            .bind(self.db.now())
+            .bind(entry.seq.0)
+            .bind(handler)
+            .bind(i32::try_from(entry.generation).unwrap_or(i32::MAX))
+            .bind(order.map(|order| order.as_bytes().to_vec()))
+            .bind(text(entry));
+        unit.run(pending).await?;
+        Ok(())
+    }
+
+    async fn discard(&self, unit: &mut Unit, entry: &EntryView, handler: i16) -> Result<()> {
+        let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let discarded = ask(&self.db.sql.admin_discarded)
+            .bind(self.db.now())
+            .bind(entry.seq.0)
+            .bind(handler)
+            .bind(count(entry.generation))
+            .bind(count(entry.attempts))
+            .bind(count(entry.crashes))
+            .bind(text(entry));
+        unit.run(discarded).await?;
+        Ok(())
+    }
+}
+
+fn text(entry: &EntryView) -> Option<String> {
+    entry.error.as_ref().map(ErrorText::as_str).map(str::to_owned)
+}
+
+pub(crate) async fn set_paused(db: &Db, inbox: &InboxName, handler: &HandlerKey, paused: bool) -> Result<()> {
+    let inbox = db.inbox(inbox).await?;
+    let handler = db.handler(inbox, handler).await?;
+    let mut unit = db.control.single().await?;
+    unit.run(ask(&db.sql.admin_set_paused).bind(handler).bind(paused)).await?;
+    unit.end().await
+}
+
+pub(crate) async fn purge(db: &Db, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(0) };
+    let purge = ask(&db.sql.admin_purge_aside)
+        .bind(db.now())
+        .bind(inbox)
+        .bind(millis(age))
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX));
+    let mut unit = db.control.single().await?;
+    let purged = unit.run(purge).await?;
+    unit.end().await?;
+    Ok(usize::try_from(purged).unwrap_or(usize::MAX))
+}

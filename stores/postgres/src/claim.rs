@@ -1,0 +1,270 @@
+//! Claim and rescue: hand entries to one worker at a time.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use oncebox::state::{ErrorText, Outcome, Policy};
+use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token, Want};
+use oncebox::time::Timestamp;
+use oncebox::{ErrorKind, Result};
+use parking_lot::Mutex;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::db::{Db, lane, millis};
+use crate::row::{self, get};
+use crate::settle::settle;
+use crate::unit::{Ask, ask};
+
+/// Up to this many the order of claims is exact over all lanes. Beyond, each lane gives its share.
+const EXACT: usize = 64;
+/// How long claims look only behind what was claimed last. What came in late before it waits no longer than this.
+const LOOK_BACK: Duration = Duration::from_secs(1);
+/// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
+const LOOK_BACK_SHARE: u32 = 20;
+
+/// From which number on each lane and handler has untouched work, as far as this process knows. Without it every claim
+/// would pass all rows that are gone but not yet removed.
+#[derive(Default)]
+pub(crate) struct Cursors {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    least: HashMap<(i16, i16), i64>,
+    look_back: Option<Instant>,
+}
+
+impl Cursors {
+    /// Where to look from; everywhere from the start, if it is time.
+    fn least(&self, places: impl Iterator<Item = (i16, i16)>) -> Vec<i64> {
+        let mut known = self.known.lock();
+        if known.look_back.is_none_or(|at| Instant::now() >= at) {
+            known.least.clear();
+        }
+        places.map(|place| known.least.get(&place).copied().unwrap_or(0)).collect()
+    }
+
+    fn advance(&self, place: (i16, i16), seq: i64) {
+        let mut known = self.known.lock();
+        let least = known.least.entry(place).or_default();
+        *least = (*least).max(seq.saturating_add(1));
+    }
+
+    fn reset(&self, place: (i16, i16)) {
+        self.known.lock().least.remove(&place);
+    }
+
+    /// Everything was looked at, and took `took`.
+    fn looked_back(&self, took: Duration) {
+        self.known.lock().look_back = Some(Instant::now() + LOOK_BACK.max(took * LOOK_BACK_SHARE));
+    }
+}
+
+/// One place to look at: a handler in a lane, on behalf of a want.
+struct Look {
+    lane: i16,
+    handler: i16,
+    want: usize,
+    share: usize,
+}
+
+pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>> {
+    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
+    let mut looks = Vec::new();
+    for (index, want) in wants.iter().enumerate() {
+        for handler in db.route(inbox, &want.route).await? {
+            looks.extend(db.all_lanes().into_iter().map(|lane| Look { lane, handler, want: index, share: 0 }));
+        }
+    }
+    if looks.is_empty() {
+        return held(db, params.claim_id).await;
+    }
+    match params.mode {
+        ClaimMode::Healthy => healthy(db, params, &wants, looks).await,
+        ClaimMode::Suspect => suspect(db, params, &looks).await,
+    }
+}
+
+async fn healthy(db: &Db, params: &ClaimParams, wants: &[&Want], mut looks: Vec<Look>) -> Result<Vec<Claimed>> {
+    let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
+    let mut found = Vec::new();
+    let mut goes_on = false;
+    while !looks.is_empty() {
+        let least = db.cursors.least(looks.iter().map(|look| (look.lane, look.handler)));
+        let from_the_start = least.iter().all(|least| *least == 0);
+        for look in &mut looks {
+            look.share = share(limits[look.want], db.lanes);
+        }
+        let start = Instant::now();
+        let rows = ask_for(db, params, &looks, &least, &limits, goes_on).await?;
+        if from_the_start {
+            db.cursors.looked_back(start.elapsed());
+        }
+        if rows.first().is_some_and(|row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_none())) {
+            return held(db, params.claim_id).await;
+        }
+        let mut got: HashMap<(i16, i16), usize> = HashMap::new();
+        for row in &rows {
+            let place = (lane(Seq(get(row, 0)?)), get::<i16>(row, 1)?);
+            *got.entry(place).or_default() += 1;
+        }
+        let mut more = Vec::new();
+        for (look, least) in looks.into_iter().zip(least) {
+            let count = got.get(&(look.lane, look.handler)).copied().unwrap_or(0);
+            limits[look.want] -= count.min(limits[look.want]);
+            // One that gave its whole share may have more. One that was not looked at from its start, too.
+            if count >= look.share {
+                more.push(look);
+            } else if least > 0 {
+                db.cursors.reset((look.lane, look.handler));
+                more.push(look);
+            }
+        }
+        for row in &rows {
+            if is_untouched(row)? {
+                let seq: i64 = get(row, 0)?;
+                db.cursors.advance((lane(Seq(seq)), get(row, 1)?), seq);
+            }
+        }
+        looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
+        goes_on |= !rows.is_empty();
+        found.extend(rows);
+    }
+    claimed(db, params.claim_id, &found).await
+}
+
+/// How many of a lane are looked at for a want.
+fn share(limit: usize, lanes: i16) -> usize {
+    if limit <= EXACT { limit } else { limit.div_ceil(usize::from(lanes.unsigned_abs())) }
+}
+
+/// Whether a row comes from the work that nobody had touched.
+fn is_untouched(row: &PgRow) -> Result<bool> {
+    let fresh = row::count(row, 4)? == 0 && row::count(row, 5)? == 0 && row::count(row, 6)? == 0;
+    Ok(fresh && get::<i64>(row, 8)? == get::<Option<i64>>(row, 10)?.unwrap_or(i64::MIN))
+}
+
+async fn ask_for(
+    db: &Db,
+    params: &ClaimParams,
+    looks: &[Look],
+    least: &[i64],
+    limits: &[usize],
+    goes_on: bool,
+) -> Result<Vec<PgRow>> {
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let claim = under(ask(&db.sql.claim), db, params.claim_id, params.lease)
+        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
+        .bind(least.to_vec())
+        .bind(looks.iter().map(|look| count(look.share)).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| i32::try_from(look.want + 1).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
+        .bind(goes_on);
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(claim).await?;
+    unit.end().await?;
+    Ok(rows)
+}
+
+/// What claims and rescues start with: the time, their id, the lease, and all lanes.
+fn under(ask: Ask, db: &Db, id: ClaimId, lease: Duration) -> Ask {
+    ask.bind(db.now()).bind(uuid(id)).bind(millis(lease)).bind(db.all_lanes())
+}
+
+async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look]) -> Result<Vec<Claimed>> {
+    let suspect = under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease)
+        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>());
+    let mut unit = db.control.single().await?;
+    unit.run(suspect).await?;
+    unit.end().await?;
+    held(db, params.claim_id).await
+}
+
+pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
+    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let mut handlers = Vec::new();
+    for route in &params.routes {
+        handlers.extend(db.route(inbox, route).await?);
+    }
+    let rescue = under(ask(&db.sql.rescue), db, params.claim_id, params.lease)
+        .bind(handlers)
+        .bind(i64::try_from(params.limit).unwrap_or(i64::MAX));
+    let mut unit = db.control.single().await?;
+    unit.run(rescue).await?;
+    unit.end().await?;
+    held(db, params.claim_id).await
+}
+
+/// What a claim id holds.
+async fn held(db: &Db, id: ClaimId) -> Result<Vec<Claimed>> {
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(ask(&db.sql.claim_held).bind(db.all_lanes()).bind(uuid(id))).await?;
+    unit.end().await?;
+    claimed(db, id, &rows).await
+}
+
+/// Reads claims. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow]) -> Result<Vec<Claimed>> {
+    let (mut claimed, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
+    let mut names = HashMap::new();
+    for row in rows {
+        let handler: i16 = get(row, 1)?;
+        if let std::collections::hash_map::Entry::Vacant(vacant) = names.entry(handler) {
+            vacant.insert(db.by_handler(handler).await?);
+        }
+        let (inbox, handler) = &names[&handler];
+        let due: i64 = get(row, 8)?;
+        let message = row::message(row, 11);
+        let claim = Claim {
+            inbox: inbox.clone(),
+            seq: Seq(get(row, 0)?),
+            handler: handler.clone(),
+            key: row::key(row, 9).or_else(|error| if message.is_err() { Ok(no_key()) } else { Err(error) })?,
+            token: Token(get(row, 2)?),
+            claim_id: id,
+            attempts: row::count(row, 4)?,
+            crashes: row::count(row, 5)?,
+            generation: row::count(row, 6)?,
+            ordered: get(row, 7)?,
+            received_at: Timestamp::from_millis(get::<Option<i64>>(row, 10)?.unwrap_or(0)),
+            claimed_at: Timestamp::from_millis(get(row, 3)?),
+        };
+        match message {
+            Ok(message) => claimed.push((due, Claimed { claim, message })),
+            Err(error) => {
+                tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
+                let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
+                damaged.push(claim.settle(&Policy::default(), Outcome::Reject { error }));
+            }
+        }
+    }
+    if !damaged.is_empty() {
+        settle(db, &damaged).await?;
+    }
+    claimed.sort_by_key(|(due, claimed)| (*due, claimed.claim.seq));
+    Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
+}
+
+/// The key of a message that cannot be read.
+fn no_key() -> oncebox::Key {
+    oncebox::Key::from_bytes([0; 32])
+}
+
+/// Gives back what was claimed for somebody who has gone away.
+pub(crate) async fn release(db: &Db, claimed: &[Claimed]) {
+    let back: Vec<_> =
+        claimed.iter().map(|claimed| claimed.claim.settle(&Policy::default(), Outcome::Released)).collect();
+    if let Err(error) = settle(db, &back).await {
+        let kind: ErrorKind = error.kind();
+        tracing::warn!(%error, ?kind, "a claim that nobody waited for could not be given back; its lease runs out");
+    }
+}
+
+pub(crate) fn uuid(id: ClaimId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}

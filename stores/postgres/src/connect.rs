@@ -1,0 +1,222 @@
+//! Connections: held open, lent to one user at a time, and lent again only if they are known to be clean.
+//!
+//! The driver's own pool asks the server on every return, and gives a connection back inside an open transaction when a
+//! `begin()` is dropped half-way. Here a connection comes back in one of two ways: its user says that it is clean, or
+//! it is rolled back first.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oncebox::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
+use sqlx_core::transaction::TransactionManager as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::{Phase, is_connection_lost, lost, store_error};
+
+/// What the driver counts transactions with.
+pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
+
+/// A connection that was idle for longer is asked whether it still lives before it is lent: a server that was restarted
+/// meanwhile is not a reason to fail.
+const TRUST: Duration = Duration::from_secs(1);
+
+/// A number of connections to one database, opened when they are needed.
+#[derive(Clone)]
+pub(crate) struct Pool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// What it is for, as the server's list of sessions shows it.
+    name: &'static str,
+    options: PgConnectOptions,
+    /// Sent once on every new connection; empty through a pooler, which would not keep it.
+    setup: Arc<str>,
+    places: Arc<Semaphore>,
+    idle: Mutex<Vec<Idle>>,
+    patience: Duration,
+}
+
+struct Idle {
+    connection: PgConnection,
+    since: Instant,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        name: &'static str,
+        options: &PgConnectOptions,
+        setup: Arc<str>,
+        size: usize,
+        patience: Duration,
+    ) -> Self {
+        let options = options.clone().application_name(&format!("oncebox {name}"));
+        let places = Arc::new(Semaphore::new(size.max(1)));
+        Self { inner: Arc::new(Inner { name, options, setup, places, idle: Mutex::default(), patience }) }
+    }
+
+    /// Borrows a connection. Waits for one to be free, but not for ever.
+    pub(crate) async fn lend(&self) -> Result<Lent> {
+        let inner = &self.inner;
+        let place = tokio::time::timeout(inner.patience, Arc::clone(&inner.places).acquire_owned()).await;
+        let place = match place {
+            Ok(Ok(place)) => place,
+            Ok(Err(closed)) => return Err(unusable("closed").caused_by(closed)),
+            Err(_) => {
+                let what = format!("all PostgreSQL connections for {} stayed in use for {:?}", inner.name, inner.patience);
+                return Err(Error::new(ErrorKind::Unavailable, what));
+            }
+        };
+        while let Some(mut idle) = self.take_idle() {
+            if idle.since.elapsed() < TRUST || self.is_alive(&mut idle.connection).await {
+                return Ok(self.lent(idle.connection, place));
+            }
+        }
+        let connection = tokio::time::timeout(inner.patience, self.connect()).await;
+        match connection {
+            Ok(Ok(connection)) => Ok(self.lent(connection, place)),
+            Ok(Err(error)) => Err(connect_error(error)),
+            Err(_) => Err(unusable("not answering")),
+        }
+    }
+
+    fn take_idle(&self) -> Option<Idle> {
+        self.inner.idle.lock().pop()
+    }
+
+    async fn is_alive(&self, connection: &mut PgConnection) -> bool {
+        matches!(tokio::time::timeout(self.inner.patience, connection.ping()).await, Ok(Ok(())))
+    }
+
+    async fn connect(&self) -> sqlx::Result<PgConnection> {
+        let mut connection = PgConnection::connect_with(&self.inner.options).await?;
+        if !self.inner.setup.is_empty() {
+            let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&self.inner.setup)));
+            connection.execute(setup).await?;
+        }
+        Ok(connection)
+    }
+
+    fn lent(&self, connection: PgConnection, place: OwnedSemaphorePermit) -> Lent {
+        Lent { pool: self.clone(), connection: Some(connection), place: Some(place), broken: false }
+    }
+
+    /// Forgets all idle connections: one of them was found dead, so the others may be.
+    pub(crate) fn forget_idle(&self) {
+        let forgotten = std::mem::take(&mut *self.inner.idle.lock());
+        drop(forgotten);
+    }
+}
+
+fn unusable(state: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("PostgreSQL is {state}"))
+}
+
+/// A connection that could not be opened has changed nothing.
+fn connect_error(error: sqlx::Error) -> Error {
+    match error {
+        sqlx::Error::Io(_) => unusable("not reachable").caused_by(error),
+        sqlx::Error::Tls(_) => Error::new(
+            ErrorKind::InvalidConfig,
+            "the TLS connection to PostgreSQL failed; beyond this machine it is required unless the URL says \
+             `sslmode=disable`",
+        )
+        .caused_by(error),
+        error => store_error(error, Phase::Before),
+    }
+}
+
+/// A borrowed connection.
+pub(crate) struct Lent {
+    pool: Pool,
+    /// There until it is given back or dropped.
+    connection: Option<PgConnection>,
+    place: Option<OwnedSemaphorePermit>,
+    /// Lost, or left in the middle of an answer.
+    broken: bool,
+}
+
+impl Lent {
+    /// Gives the connection back: no transaction is open on it, and no answer outstanding.
+    pub(crate) fn give_back(mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.pool.inner.idle.lock().push(Idle { connection, since: Instant::now() });
+        }
+    }
+
+    /// Waits for an answer, but not for ever.
+    pub(crate) async fn answer<T>(
+        &mut self,
+        phase: Phase,
+        ask: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
+    ) -> Result<T> {
+        let patience = self.pool.inner.patience;
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.broken) else {
+            return Err(lost(Phase::Before));
+        };
+        match tokio::time::timeout(patience, ask(connection)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => {
+                if is_connection_lost(&error) {
+                    self.broken = true;
+                    self.pool.forget_idle();
+                }
+                Err(store_error(error, phase))
+            }
+            Err(_) => {
+                self.broken = true;
+                Err(lost(phase).caused_by(format!("no answer within {patience:?}")))
+            }
+        }
+    }
+}
+
+impl Deref for Lent {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        self.connection.as_ref().expect("it is taken out only when the borrower is gone")
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.connection.as_mut().expect("it is taken out only when the borrower is gone")
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let (Some(mut connection), Some(place)) = (self.connection.take(), self.place.take()) else { return };
+        // Without a runtime, and after a loss, it is closed; the server rolls back what is open on it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.broken {
+            return;
+        }
+        // Whoever had it did not say that it is clean.
+        let pool = self.pool.clone();
+        runtime.spawn(async move {
+            let rolled_back = tokio::time::timeout(pool.inner.patience, roll_back(&mut connection)).await;
+            if matches!(rolled_back, Ok(Ok(()))) {
+                pool.inner.idle.lock().push(Idle { connection, since: Instant::now() });
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Brings a connection to a known state, whatever was going on.
+async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
+    if Manager::get_transaction_depth(connection) == 0 {
+        // The driver does not count what a dropped `begin()` has opened.
+        connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
+    }
+    while Manager::get_transaction_depth(connection) > 0 {
+        Manager::rollback(connection).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What every verb needs: statements, connections, names, and the numbers of lanes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::store::Seq;
+use oncebox::time::SharedClock;
+use oncebox::{Key, OrderKey, Result};
+
+use crate::claim::Cursors;
+use crate::names::Names;
+use crate::sql::Statements;
+use crate::unit::{Unit, Units, ask};
+
+/// The bits of a message's number that say its lane.
+const LANE_BITS: i64 = 63;
+/// How many locks there are for lines of ordered entries: enough that unrelated lines seldom share one, and few enough
+/// for the server's table of locks.
+const BUCKETS: u16 = 1024;
+/// A span of time so long that it never ends, and can still be added to any time.
+const FOREVER: i64 = i64::MAX / 4;
+
+pub(crate) struct Db {
+    pub(crate) sql: Statements,
+    pub(crate) control: Units,
+    pub(crate) reads: Units,
+    pub(crate) names: Names,
+    pub(crate) cursors: Cursors,
+    /// The clock to go by; the server's own if there is none.
+    pub(crate) clock: Option<SharedClock>,
+    pub(crate) lanes: i16,
+    /// Tells our advisory locks from those of another inbox in the same database.
+    pub(crate) lock_class: i32,
+}
+
+impl Db {
+    /// The time, if it is not the server's to tell.
+    pub(crate) fn now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().as_millis())
+    }
+
+    /// The lane of a key.
+    pub(crate) fn lane_of(&self, key: &Key) -> i16 {
+        i16::from(key.as_bytes()[0]) % self.lanes
+    }
+
+    /// The lane of a message: of its order key if it has one, so that a line lies in one lane.
+    pub(crate) fn home_of(&self, key: &Key, order: Option<&OrderKey>) -> i16 {
+        order.map_or_else(|| self.lane_of(key), |order| i16::from(order.as_bytes()[0]) % self.lanes)
+    }
+
+    /// One view of everything, for operators.
+    pub(crate) async fn reads(&self) -> Result<Unit> {
+        self.reads.transaction().await
+    }
+
+    /// Every lane there is.
+    pub(crate) fn all_lanes(&self) -> Vec<i16> {
+        (0..self.lanes).collect()
+    }
+}
+
+/// The lane of a message, as its number says.
+pub(crate) fn lane(seq: Seq) -> i16 {
+    i16::try_from(seq.0 & LANE_BITS).unwrap_or(0)
+}
+
+/// A span of time, in the unit of the tables.
+pub(crate) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).map_or(FOREVER, |millis| millis.min(FOREVER))
+}
+
+/// Lines of ordered entries that a change touches.
+#[derive(Default)]
+pub(crate) struct Lines {
+    lines: Vec<(i16, i16, Vec<u8>)>,
+}
+
+impl Lines {
+    pub(crate) fn add(&mut self, lane: i16, handler: i16, order_key: Vec<u8>) {
+        self.lines.push((lane, handler, order_key));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Takes the locks of the lines, for the rest of the transaction.
+    pub(crate) async fn lock(&mut self, db: &Db, unit: &mut Unit) -> Result<()> {
+        self.lines.sort_unstable();
+        self.lines.dedup();
+        let mut buckets: Vec<i32> = self.lines.iter().map(|(_, handler, order)| bucket(*handler, order)).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        unit.rows(ask(&db.sql.order_lock).bind(db.lock_class).bind(buckets)).await?;
+        Ok(())
+    }
+
+    /// Lets the first of each line go that may.
+    pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<u64> {
+        let (lanes, handlers, order_keys) = self.columns();
+        unit.run(ask(&db.sql.order_release).bind(db.now()).bind(lanes).bind(handlers).bind(order_keys)).await
+    }
+
+    /// The same after an entry has joined that may be older than one that was let go before.
+    pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<u64> {
+        let (lanes, handlers, order_keys) = self.columns();
+        unit.run(ask(&db.sql.order_step_back).bind(lanes).bind(handlers).bind(order_keys)).await?;
+        self.release(db, unit).await
+    }
+
+    fn columns(&self) -> (Vec<i16>, Vec<i16>, Vec<Vec<u8>>) {
+        let mut columns = (Vec::new(), Vec::new(), Vec::new());
+        for (lane, handler, order_key) in &self.lines {
+            columns.0.push(*lane);
+            columns.1.push(*handler);
+            columns.2.push(order_key.clone());
+        }
+        columns
+    }
+}
+
+fn bucket(handler: i16, order_key: &[u8]) -> i32 {
+    let bytes = order_key.iter().skip(1).take(2);
+    let hash = bytes.fold(handler.unsigned_abs(), |hash, byte| hash.rotate_left(5) ^ u16::from(*byte));
+    i32::from(hash % BUCKETS)
+}
+
+/// A number for an advisory lock, of anything.
+pub(crate) fn lock_number(parts: &[&[u8]]) -> i64 {
+    let mut hash = blake3::Hasher::new();
+    for part in parts {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let mut number = [0; 8];
+    number.copy_from_slice(&hash.finalize().as_bytes()[..8]);
+    i64::from_le_bytes(number)
+}
+
+pub(crate) type SharedDb = Arc<Db>;

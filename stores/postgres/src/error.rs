@@ -1,0 +1,99 @@
+//! What PostgreSQL's errors mean for an inbox.
+
+use oncebox::{Error, ErrorKind};
+
+/// When something failed, as far as the caller's change goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Inside an open transaction: whatever went wrong, nothing of it is stored.
+    Before,
+    /// The statement commits by itself, or is a COMMIT: if the answer is lost, it is not known what happened.
+    Commit,
+}
+
+/// Maps an error of the driver. Never holds the URL, and so no password.
+pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
+    let (kind, what) = match &error {
+        sqlx::Error::Database(database) => {
+            let code = database.code().unwrap_or_default().into_owned();
+            return by_code(&code, phase).caused_by(error);
+        }
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => return lost(phase).caused_by(error),
+        sqlx::Error::Tls(_) => (ErrorKind::Unavailable, "the TLS connection to PostgreSQL failed"),
+        sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
+            (ErrorKind::InvalidConfig, "the connection settings for PostgreSQL are wrong")
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnIndexOutOfBounds { .. } | sqlx::Error::Decode(_) => {
+            (ErrorKind::Corrupt, "PostgreSQL answered with a value that cannot be read")
+        }
+        sqlx::Error::Encode(_) => (ErrorKind::InvalidMessage, "a value cannot be sent to PostgreSQL"),
+        _ => (ErrorKind::Unavailable, "PostgreSQL could not be used"),
+    };
+    Error::new(kind, what).caused_by(error)
+}
+
+/// The connection is gone, or did not answer in time.
+pub(crate) fn lost(phase: Phase) -> Error {
+    match phase {
+        Phase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
+        Phase::Commit => {
+            Error::new(ErrorKind::CommitUnknown, "the connection to PostgreSQL was lost before a commit was confirmed")
+        }
+    }
+}
+
+/// The class of an SQLSTATE.
+fn by_code(code: &str, phase: Phase) -> Error {
+    let (kind, what) = match code {
+        // The server ended the session: what it had in hand may or may not have been committed.
+        "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
+        _ if code.starts_with("08") => return lost(phase),
+        "57P03" => (ErrorKind::Unavailable, "PostgreSQL is starting up, shutting down or recovering"),
+        "40001" => (ErrorKind::Unavailable, "PostgreSQL could not serialize the transaction"),
+        "40P01" => (ErrorKind::Unavailable, "PostgreSQL ended a deadlock"),
+        // The outcome of the statement is not known.
+        "40003" => return lost(phase),
+        "55P03" => (ErrorKind::Unavailable, "a lock in PostgreSQL was not free in time"),
+        "57014" => (ErrorKind::Unavailable, "a statement took PostgreSQL too long, or was cancelled"),
+        "53100" => (ErrorKind::Full, "PostgreSQL's disk is full"),
+        "53300" | "53200" | "53400" => (ErrorKind::Unavailable, "PostgreSQL has no connection or memory to spare"),
+        "25006" => (ErrorKind::ReadOnly, "PostgreSQL takes no writes: it is a standby, or set to read only"),
+        "25P02" => (ErrorKind::Handler, "the transaction was aborted by an error that was ignored"),
+        "25P01" => (ErrorKind::Handler, "the transaction was ended from within"),
+        "42501" => (ErrorKind::InvalidConfig, "the PostgreSQL role lacks a privilege"),
+        "42P01" | "3F000" | "42883" | "42703" => {
+            (ErrorKind::SchemaOutdated, "PostgreSQL lacks a table of the inbox")
+        }
+        "54000" | "54001" | "22021" | "22P05" | "22001" => {
+            (ErrorKind::InvalidMessage, "PostgreSQL cannot store a value")
+        }
+        "28P01" | "28000" | "3D000" => (ErrorKind::InvalidConfig, "PostgreSQL refused the login"),
+        _ if code.starts_with("23") => (ErrorKind::Corrupt, "the stored rows contradict one another"),
+        _ if code.starts_with("XX") => (ErrorKind::Corrupt, "PostgreSQL found its data damaged"),
+        _ if code.starts_with("53") || code.starts_with("57") || code.starts_with("58") => {
+            (ErrorKind::Unavailable, "PostgreSQL is in trouble")
+        }
+        _ => (ErrorKind::Unavailable, "PostgreSQL refused a statement"),
+    };
+    Error::new(kind, what)
+}
+
+/// Whether the connection cannot be used any more.
+pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(database) => database
+            .code()
+            .is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03") || code.starts_with("08")),
+        sqlx::Error::RowNotFound => false,
+        _ => true,
+    }
+}
+
+/// A value of an answer cannot be read; the answer itself has come.
+pub(crate) fn unreadable(error: sqlx::Error) -> Error {
+    store_error(error, Phase::Before)
+}
+
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}

@@ -1,0 +1,342 @@
+//! The PostgreSQL store of Oncebox: shared by many processes, durable, with exactly-once effects for handlers that write to
+//! the same database.
+//!
+//! ```no_run
+//! # async fn open() -> oncebox::Result<()> {
+//! use oncebox_postgres::Postgres;
+//!
+//! let store = Postgres::connect("postgres://app:secret@db.example.com/shop").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Calls of accept that wait while a batch is committed share the next one. Claims and settlements run on connections
+//! of their own with plans that do not flip. A handler that asks for a transaction gets one on a third set of
+//! connections, and its completion is written in it.
+
+mod accept;
+mod admin;
+mod claim;
+mod connect;
+mod db;
+mod error;
+mod mark;
+mod migrate;
+mod names;
+mod options;
+mod row;
+mod segment;
+mod settle;
+mod sql;
+mod sweep;
+mod transaction;
+mod unit;
+mod wake;
+mod writer;
+
+#[cfg(feature = "tokio-postgres")]
+mod tokio_pg;
+
+pub use options::Options;
+pub use transaction::PostgresTx;
+
+/// The driver this store is built on, for handlers that use its transaction.
+pub use sqlx;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::state::{Next, Operation, Settlement};
+use oncebox::store::{
+    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
+    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams,
+    Swept, Transactional, Wakeup, Wakeups,
+};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use sqlx::PgConnection;
+
+use db::{Db, SharedDb};
+use mark::Question;
+use segment::Segments;
+use sql::Statements;
+use unit::{Units, ask};
+use wake::{Tasks, Waker};
+use writer::Writer;
+
+/// A PostgreSQL database as a store. Cheap to clone; clones are the same store.
+#[derive(Clone)]
+pub struct Postgres {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    db: SharedDb,
+    handlers: Units,
+    writer: Writer,
+    waker: Waker,
+    tasks: Tasks,
+    segments: Segments,
+    options: Options,
+}
+
+impl Postgres {
+    /// Connects to a database, makes the tables if they are missing, and brings them up to date.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::options(url)?.open().await
+    }
+
+    /// Connects with other settings.
+    pub fn options(url: &str) -> Result<Options> {
+        Options::new(url)
+    }
+
+    /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
+    /// the same database. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
+    ///
+    /// Call it first in the transaction: then the body of a duplicate that runs at the same time does not run.
+    /// `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
+    ///
+    /// ```no_run
+    /// # async fn consume(pool: sqlx::PgPool, event: String) -> Result<(), Box<dyn std::error::Error>> {
+    /// # use oncebox_postgres::sqlx;
+    /// use oncebox_postgres::Postgres;
+    ///
+    /// let store = Postgres::connect("postgres://localhost/shop").await?;
+    /// let mut tx = pool.begin().await?;
+    /// if store.once(&mut tx, "orders", &event, "charge-card").await?.is_first() {
+    ///     sqlx::query("INSERT INTO charge VALUES (7)").execute(&mut *tx).await?;
+    /// }
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn once(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+    ) -> Result<Mark> {
+        let (inbox, key) = once_key(inbox, id.as_ref())?;
+        self.once_key(tx, &inbox, &key, handler).await
+    }
+
+    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`].
+    pub async fn once_key(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &str,
+    ) -> Result<Mark> {
+        let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?);
+        mark::mark(question, !self.inner.options.pooled, tx).await
+    }
+}
+
+/// The inbox and key of an id that `once` is called with.
+fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
+    let inbox = InboxName::new(inbox)?;
+    let message = Message::new(id.to_vec(), "once", "");
+    let key = KeyStrategy::MessageId.key(&inbox, &message)?;
+    Ok((inbox, key))
+}
+
+impl Options {
+    /// Connects.
+    pub async fn open(self) -> Result<Postgres> {
+        self.check()?;
+        let sql = Statements::new(&self.plan.place);
+        self.apply_if_asked(&sql).await?;
+        let control = self.control();
+        let lanes = {
+            let mut unit = control.single().await?;
+            let recovering = unit.rows(ask(&sql.recovering)).await?;
+            if recovering.first().map_or(Ok(false), |row| row::get(row, 0))? {
+                let what = "this PostgreSQL server is a standby: it takes no writes, and may lag behind";
+                return Err(Error::new(ErrorKind::ReadOnly, what));
+            }
+            let rows = unit.rows(ask(&sql.meta)).await?;
+            let lanes = rows.first().map(|row| row::get::<i16>(row, 0)).transpose()?;
+            unit.end().await?;
+            lanes.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
+        };
+        let notify = Arc::clone(&sql.notify);
+        let db = Arc::new(Db {
+            sql,
+            control,
+            reads: self.reads(),
+            names: names::Names::default(),
+            cursors: claim::Cursors::default(),
+            clock: self.clock.clone(),
+            lanes,
+            lock_class: options::lock_class(&self.plan.place),
+        });
+        let waker = Waker::new(&self.plan.place);
+        let tasks = Tasks::default();
+        if !self.pooled {
+            tasks.tell(&waker, self.wakeups(), notify);
+        }
+        let writer = Writer::start(Arc::clone(&db), self.ingest(), waker.clone(), self.segments.clone());
+        let segments = self.segments.clone();
+        let inner = Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
+        Ok(Postgres { inner: Arc::new(inner) })
+    }
+}
+
+impl std::fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Postgres").field("options", &self.inner.options).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("postgres");
+        (capabilities.durable, capabilities.transactions, capabilities.shared) = (true, true, true);
+        capabilities
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        self.inner.writer.accept(&self.inner.db, batch).await
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        let params = params.clone();
+        self.claimed(async move |db| claim::claim(&db, &params).await).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        let settled = settle::settle(&self.inner.db, batch).await?;
+        // What was given back, or let go because another one of its order has ended, may be for other processes.
+        let told = |one: &Settlement| one.claim.ordered || matches!(one.next, Next::Pending { .. });
+        if batch.iter().any(told) {
+            self.inner.waker.work();
+        }
+        Ok(settled)
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        settle::renew(&self.inner.db, params).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        let params = params.clone();
+        self.claimed(async move |db| claim::rescue(&db, &params).await).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        sweep::sweep(&self.inner.db, &self.inner.segments, params).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        Some(self)
+    }
+}
+
+impl Postgres {
+    /// Makes a claim in a task of its own. What was claimed for somebody who has gone away meanwhile is given back at once.
+    async fn claimed<F>(&self, claim: impl FnOnce(SharedDb) -> F + Send + 'static) -> Result<Vec<Claimed>>
+    where
+        F: Future<Output = Result<Vec<Claimed>>> + Send + 'static,
+    {
+        let db = Arc::clone(&self.inner.db);
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let claimed = claim(Arc::clone(&db)).await;
+            if let Err(Ok(claimed)) = answer.send(claimed)
+                && !claimed.is_empty()
+            {
+                claim::release(&db, &claimed).await;
+            }
+        });
+        answered.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::CommitUnknown, "a claim was interrupted before it was answered"))
+        })
+    }
+}
+
+impl Wakeups for Postgres {
+    fn subscribe(&self) -> Wakeup {
+        let inner = &self.inner;
+        // Only a process that waits for work needs to listen to others.
+        if !inner.options.pooled {
+            inner.tasks.listen(&inner.waker, &inner.options.connect);
+        }
+        inner.waker.subscribe()
+    }
+}
+
+impl Transactional for Postgres {
+    type Tx = PostgresTx;
+
+    async fn begin(&self) -> Result<PostgresTx> {
+        PostgresTx::begin(&self.inner.handlers).await
+    }
+
+    async fn commit(&self, tx: PostgresTx) -> Result<()> {
+        tx.commit().await
+    }
+}
+
+impl MarkIn<PostgresTx> for Postgres {
+    async fn mark(&self, tx: &mut PostgresTx, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+        tx.mark(&self.inner.db, inbox, key, handler).await
+    }
+}
+
+/// The caller's own connection, with a transaction open on it: `&mut *tx` of a `sqlx::Transaction`.
+impl MarkIn<PgConnection> for Postgres {
+    async fn mark(&self, tx: &mut PgConnection, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+        mark::mark(Question::new(&self.inner.db, inbox, key, handler), !self.inner.options.pooled, tx).await
+    }
+}
+
+impl SettleIn<PostgresTx> for Postgres {
+    async fn complete(&self, tx: &mut PostgresTx, claim: &Claim) -> Result<Settled> {
+        let settled = tx.complete(&self.inner.db, std::slice::from_ref(claim)).await?;
+        Ok(settled.first().copied().unwrap_or(Settled::LeaseLost))
+    }
+}
+
+#[async_trait]
+impl Admin for Postgres {
+    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+        admin::count(&self.inner.db, inbox).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Page> {
+        admin::list(&self.inner.db, filter).await
+    }
+
+    async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+        admin::show(&self.inner.db, inbox, key).await
+    }
+
+    async fn operate(
+        &self,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        operation: Operation,
+    ) -> Result<EntryView> {
+        let entry = admin::operate(&self.inner.db, inbox, key, handler, operation).await?;
+        self.inner.waker.work();
+        Ok(entry)
+    }
+
+    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        admin::set_paused(&self.inner.db, inbox, handler, true).await
+    }
+
+    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        admin::set_paused(&self.inner.db, inbox, handler, false).await?;
+        self.inner.waker.work();
+        Ok(())
+    }
+
+    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+        admin::purge(&self.inner.db, inbox, age, limit).await
+    }
+}

@@ -1,0 +1,60 @@
+//! Marks: the "seen" record, written inside the caller's own transaction.
+
+use std::sync::Arc;
+
+use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
+
+use crate::db::{Db, lock_number};
+
+/// What marking a key needs, whoever sends it.
+pub(crate) struct Question {
+    pub(crate) sql: Arc<str>,
+    pub(crate) lock: i64,
+    pub(crate) now: Option<i64>,
+    pub(crate) lane: i16,
+    pub(crate) digest: Vec<u8>,
+    pub(crate) inbox: String,
+    pub(crate) handler: String,
+}
+
+impl Question {
+    pub(crate) fn new(db: &Db, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Self {
+        let class = db.lock_class.to_le_bytes();
+        Self {
+            sql: Arc::clone(&db.sql.mark),
+            lock: lock_number(&[b"mark", &class, key.as_bytes(), handler.as_str().as_bytes()]),
+            now: db.now(),
+            lane: db.lane_of(key),
+            digest: key.as_bytes().to_vec(),
+            inbox: inbox.as_str().to_owned(),
+            handler: handler.as_str().to_owned(),
+        }
+    }
+}
+
+/// What the two columns of the answer say.
+pub(crate) const fn answer(open: bool, marked: bool) -> Mark {
+    match (open, marked) {
+        (false, _) => Mark::Busy,
+        (true, true) => Mark::First,
+        (true, false) => Mark::Duplicate,
+    }
+}
+
+/// Marks a key on any connection that has a transaction open.
+pub(crate) async fn mark(question: Question, persistent: bool, connection: &mut sqlx::PgConnection) -> Result<Mark> {
+    use crate::error::{Phase, store_error, unreadable};
+    use sqlx::Row as _;
+    let row = crate::unit::ask(&question.sql)
+        .bind(question.lock)
+        .bind(question.now)
+        .bind(question.lane)
+        .bind(question.digest)
+        .bind(question.inbox)
+        .bind(question.handler)
+        .persistent(persistent)
+        .fetch_one(connection)
+        .await
+        .map_err(|error| store_error(error, Phase::Before))?;
+    Ok(answer(row.try_get(0).map_err(unreadable)?, row.try_get(1).map_err(unreadable)?))
+}

@@ -1,0 +1,107 @@
+//! The schema and its version.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use oncebox::store::Migration;
+use oncebox::{Error, ErrorKind, Result};
+
+use crate::db::lock_number;
+use crate::row::get;
+use crate::sql::{Place, Statements};
+use crate::unit::{Unit, Units, ask};
+
+/// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added.
+const STEPS: &[(u32, &str, &str)] = &[(1, "inbox", include_str!("../migrations/0001_inbox.sql"))];
+
+/// How the tables are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) place: Place,
+    pub(crate) lanes: i16,
+}
+
+impl Plan {
+    /// Every step, as it is run.
+    pub(crate) fn steps(&self) -> Vec<Migration> {
+        let render = |sql: &str| self.place.render(&sql.replace(":lanes", &self.lanes.to_string()));
+        STEPS
+            .iter()
+            .map(|(version, name, sql)| Migration {
+                version: *version,
+                name,
+                sql: Cow::Owned(render(sql).to_string()),
+            })
+            .collect()
+    }
+}
+
+/// The version of the schema, and whether there is a schema to put it in.
+async fn look(unit: &mut Unit, sql: &Statements) -> Result<(u32, bool)> {
+    let rows = unit.rows(ask(&sql.schema_exists)).await?;
+    let Some(row) = rows.first() else { return Ok((0, false)) };
+    let (table, schema) = (get::<bool>(row, 0)?, get::<bool>(row, 1)?);
+    if !table {
+        return Ok((0, schema));
+    }
+    let rows = unit.rows(ask(&sql.schema_version)).await?;
+    let version = rows.first().map_or(Ok(0), |row| get::<i32>(row, 0))?;
+    Ok((version.unsigned_abs(), schema))
+}
+
+pub(crate) async fn current(units: &Units, sql: &Statements) -> Result<u32> {
+    let mut unit = units.single().await?;
+    let (version, _) = look(&mut unit, sql).await?;
+    unit.end().await?;
+    Ok(version)
+}
+
+/// The steps that are missing; an error if the schema is newer than this build.
+pub(crate) async fn pending(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+    missing(current(units, sql).await?, plan)
+}
+
+fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
+    let steps = plan.steps();
+    let known = steps.last().map_or(0, |last| last.version);
+    if current > known {
+        let what = format!("the tables {} have schema version {current}, this build knows {known}", plan.place);
+        return Err(Error::new(ErrorKind::SchemaTooNew, what));
+    }
+    Ok(steps.into_iter().filter(|step| step.version > current).collect())
+}
+
+/// Checks that nothing is missing.
+pub(crate) async fn check(units: &Units, sql: &Statements, plan: &Plan) -> Result<()> {
+    match pending(units, sql, plan).await?.first() {
+        None => Ok(()),
+        Some(step) => {
+            let what = format!("the tables {} lack schema version {} ({})", plan.place, step.version, step.name);
+            Err(Error::new(ErrorKind::SchemaOutdated, what))
+        }
+    }
+}
+
+/// Applies what is missing, in one transaction and under a lock: two that start at once do it once.
+pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+    // Looked at first without a lock, and without any right to change the schema.
+    if pending(units, sql, plan).await?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut unit = units.transaction().await?;
+    let lock = lock_number(&[b"migrate", plan.place.schema.as_bytes(), plan.place.prefix.as_bytes()]);
+    unit.rows(ask(&sql.schema_lock).bind(lock)).await?;
+    let (version, schema) = look(&mut unit, sql).await?;
+    let missing = missing(version, plan)?;
+    if !schema {
+        unit.batch(format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", plan.place.schema).into()).await?;
+    }
+    unit.batch(Arc::clone(&sql.schema_create)).await?;
+    for step in &missing {
+        unit.batch(step.sql.as_ref().into()).await?;
+        let version = i32::try_from(step.version).unwrap_or(i32::MAX);
+        unit.run(ask(&sql.schema_add).bind(version).bind(step.name)).await?;
+    }
+    unit.end().await?;
+    Ok(missing)
+}

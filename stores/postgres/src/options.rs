@@ -1,0 +1,282 @@
+//! How a database is opened.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::store::{Migrate, Migration};
+use oncebox::time::SharedClock;
+use oncebox::{Error, ErrorKind, Result};
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+
+use crate::connect::Pool;
+use crate::migrate::{self, Plan};
+use crate::segment::Segments;
+use crate::sql::{Place, Statements};
+use crate::unit::Units;
+
+/// The settings of a store: where its tables are, and how they are reached.
+///
+/// Nothing here ever shows the password.
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) connect: PgConnectOptions,
+    pub(crate) plan: Plan,
+    pub(crate) migrate: bool,
+    pub(crate) pooled: bool,
+    pub(crate) clock: Option<SharedClock>,
+    pub(crate) patience: Duration,
+    pub(crate) handler_patience: Duration,
+    pub(crate) handlers: usize,
+    pub(crate) segments: Segments,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("host", &self.connect.get_host())
+            .field("port", &self.connect.get_port())
+            .field("database", &self.connect.get_database())
+            .field("tables", &self.plan.place.to_string())
+            .field("pooled", &self.pooled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    pub(crate) fn new(url: &str) -> Result<Self> {
+        if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
+            let what = "a PostgreSQL URL starts with postgres:// or postgresql://";
+            return Err(Error::new(ErrorKind::InvalidConfig, what));
+        }
+        // The driver's text may quote the URL, and the URL holds the password.
+        let connect = PgConnectOptions::from_str(url).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidConfig,
+                "the PostgreSQL URL cannot be read; it has the form postgres://user:password@host:port/database",
+            )
+        })?;
+        let says = url.split_once('?').is_some_and(|(_, query)| query.contains("sslmode=") || query.contains("ssl-mode="));
+        let connect = if says || std::env::var_os("PGSSLMODE").is_some() || is_near(&connect) {
+            connect
+        } else {
+            connect.ssl_mode(PgSslMode::Require)
+        };
+        Ok(Self {
+            // Our own statements are few; what handlers prepare comes on top.
+            connect: connect.statement_cache_capacity(256),
+            plan: Plan { place: Place::default(), lanes: 4 },
+            migrate: true,
+            pooled: false,
+            clock: None,
+            patience: Duration::from_secs(30),
+            handler_patience: Duration::from_mins(5),
+            handlers: 16,
+            segments: Segments { life: Duration::from_hours(24), size: 4_000_000, payload: None },
+        })
+    }
+
+    /// The schema the tables are in; made by the migrations if it is missing. Default: `public`.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.plan.place.schema = schema.into();
+        self
+    }
+
+    /// What the names of the tables start with. Default: `oncebox_`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.plan.place.prefix = prefix.into();
+        self
+    }
+
+    /// In how many lanes the tables are laid out, from 1 to 64, when they are made; afterwards the tables say. More lanes
+    /// spread the work of many cores over more pages. Default: 4.
+    pub fn lanes(mut self, lanes: u8) -> Self {
+        self.plan.lanes = i16::from(lanes);
+        self
+    }
+
+    /// Whether missing schema steps are applied when the database is opened. Default: yes.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// For a connection through a pooler in transaction mode, like `PgBouncer`: keeps nothing on a connection between
+    /// two transactions, and hears of work in other processes only by asking. Default: no.
+    pub fn pooled(mut self, pooled: bool) -> Self {
+        self.pooled = pooled;
+        self
+    }
+
+    /// How long the store waits for a connection, a lock or an answer. Default 30 seconds.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How long a handler's transaction may sit idle before the server ends it. Default 5 minutes.
+    pub fn idle_handlers(mut self, patience: Duration) -> Self {
+        self.handler_patience = patience;
+        self
+    }
+
+    /// How many handlers may have a transaction open at the same time. They have connections of their own, so that they
+    /// cannot keep the store from renewing leases. Default 16.
+    pub fn handler_connections(mut self, connections: usize) -> Self {
+        self.handlers = connections;
+        self
+    }
+
+    /// When a new partition of messages and history is begun: after this time, or with this many messages. Partitions
+    /// leave whole, so this is how much longer than its retention a message may lie on the disk. Default: a day, or 4
+    /// million.
+    pub fn partitions(mut self, life: Duration, messages: u32) -> Self {
+        (self.segments.life, self.segments.size) = (life, i64::from(messages));
+        self
+    }
+
+    /// How long payloads of finished messages are kept, if not as long as their keys are remembered.
+    pub fn payload_retention(mut self, retention: Duration) -> Self {
+        self.segments.payload = Some(retention);
+        self
+    }
+
+    /// Takes time from this clock instead of the server's.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Refuses settings that cannot work.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.plan.place.check()?;
+        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
+        if !(1..=64).contains(&self.plan.lanes) {
+            return refuse("there are 1 to 64 lanes");
+        }
+        if self.handlers == 0 {
+            return refuse("handlers need at least one connection");
+        }
+        if self.segments.size == 0 || self.segments.life.is_zero() {
+            return refuse("a partition takes at least one message and some time");
+        }
+        if self.patience < Duration::from_millis(100) {
+            return refuse("the patience is less than 100 ms: no answer could come in time");
+        }
+        Ok(())
+    }
+
+    /// What a session of the store is told, or every transaction of it behind a pooler.
+    fn session(&self, files: &[&str]) -> String {
+        let millis = |span: Duration| span.as_millis().min(i32::MAX.unsigned_abs().into()).to_string();
+        let mut sql = String::new();
+        for file in files {
+            let lines = file.lines().filter(|line| !line.starts_with("--"));
+            sql.extend(lines.flat_map(|line| [line, "\n"]));
+        }
+        let sql = sql
+            .replace(":patience", &millis(self.patience))
+            .replace(":handler_patience", &millis(self.handler_patience))
+            .replace(":local", if self.pooled { "true" } else { "false" });
+        if self.pooled { sql.replace("SET ", "SET LOCAL ") } else { sql }
+    }
+
+    fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {
+        let session = self.session(files);
+        let (setup, begin) = if self.pooled {
+            (String::new(), format!("{begin}; {session}"))
+        } else {
+            (session, begin.to_owned())
+        };
+        let pool = Pool::new(name, &self.connect, setup.into(), size, self.patience);
+        Units { pool, begin: begin.into(), pooled: self.pooled }
+    }
+
+    /// Claims, settlements, renewals: what keeps the inbox going.
+    pub(crate) fn control(&self) -> Units {
+        let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
+        self.units("control", &files, 6, READ_COMMITTED)
+    }
+
+    /// Messages coming in.
+    pub(crate) fn ingest(&self) -> Units {
+        let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
+        self.units("ingest", &files, 2, READ_COMMITTED)
+    }
+
+    /// Handlers' own transactions.
+    pub(crate) fn for_handlers(&self) -> Units {
+        self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, "BEGIN")
+    }
+
+    /// What operators look at: plans over everything are the server's business.
+    pub(crate) fn reads(&self) -> Units {
+        self.units("reads", &[], 2, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    }
+
+    /// Telling other processes of work.
+    pub(crate) fn wakeups(&self) -> Units {
+        self.units("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
+    }
+
+    fn migrations(&self) -> Units {
+        self.units("migrations", &[], 1, READ_COMMITTED)
+    }
+
+    pub(crate) async fn apply_if_asked(&self, sql: &Statements) -> Result<()> {
+        let units = self.migrations();
+        if self.migrate {
+            migrate::apply(&units, sql, &self.plan).await?;
+        }
+        migrate::check(&units, sql, &self.plan).await
+    }
+
+    /// The SQL of the whole schema with these settings, for whoever applies it by hand.
+    pub fn schema_sql(&self) -> Result<String> {
+        self.check()?;
+        let steps = self.plan.steps();
+        Ok(steps.iter().map(|step| format!("-- Version {}: {}\n{}", step.version, step.name, step.sql)).collect())
+    }
+}
+
+/// Whatever the server's default is: our statements look at what others have committed.
+const READ_COMMITTED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/// Whether the server is on this machine: nobody can listen in.
+fn is_near(connect: &PgConnectOptions) -> bool {
+    let host = connect.get_host();
+    connect.get_socket().is_some()
+        || host.starts_with('/')
+        || host == "localhost"
+        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
+/// not opened.
+#[async_trait]
+impl Migrate for Options {
+    async fn current(&self) -> Result<u32> {
+        self.check()?;
+        migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await
+    }
+
+    async fn pending(&self) -> Result<Vec<Migration>> {
+        self.check()?;
+        migrate::pending(&self.migrations(), &Statements::new(&self.plan.place), &self.plan).await
+    }
+
+    async fn apply(&self) -> Result<Vec<Migration>> {
+        self.check()?;
+        migrate::apply(&self.migrations(), &Statements::new(&self.plan.place), &self.plan).await
+    }
+}
+
+/// The lock that tells our transactions' locks from those of another inbox.
+pub(crate) fn lock_class(place: &Place) -> i32 {
+    let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+

@@ -1,0 +1,58 @@
+//! Between rows and the types of the library.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oncebox::state::{ErrorText, PoisonReason, Status};
+use oncebox::store::{EntryView, Seq};
+use oncebox::time::Timestamp;
+use oncebox::{HandlerKey, Headers, Key, Message, Result};
+use sqlx::postgres::PgRow;
+use sqlx::{Decode, Postgres, Row as _, Type};
+
+use crate::error::{corrupt, unreadable};
+
+/// A column's value.
+pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, column: usize) -> Result<T> {
+    row.try_get(column).map_err(unreadable)
+}
+
+/// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload.
+pub(crate) fn message(row: &PgRow, first: usize) -> Result<Arc<Message>> {
+    let bytes = |column: usize| -> Result<Bytes> { Ok(Bytes::copy_from_slice(get::<&[u8]>(row, first + column)?)) };
+    let text = |column: usize| -> Result<Box<str>> { Ok(get::<&str>(row, first + column)?.into()) };
+    let mut message = Message::new(bytes(2)?, text(3)?, bytes(6)?).with_source(text(1)?);
+    if let Some(time) = get::<Option<i64>>(row, first)? {
+        message = message.with_time(Timestamp::from_millis(time));
+    }
+    if let Some(key) = get::<Option<&[u8]>>(row, first + 4)? {
+        message = message.with_ordering_key(key.to_vec());
+    }
+    let headers: &[u8] = get(row, first + 5)?;
+    Ok(Arc::new(if headers.is_empty() { message } else { message.with_headers(Headers::decode(headers)?) }))
+}
+
+pub(crate) fn key(row: &PgRow, column: usize) -> Result<Key> {
+    let bytes: &[u8] = get(row, column)?;
+    Ok(Key::from_bytes(bytes.try_into().map_err(|_| corrupt("a stored digest has a wrong length"))?))
+}
+
+pub(crate) fn count(row: &PgRow, column: usize) -> Result<u32> {
+    Ok(get::<i32>(row, column)?.unsigned_abs())
+}
+
+/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error.
+pub(crate) fn entry(row: &PgRow, handler: HandlerKey, key: Key) -> Result<EntryView> {
+    let word: &str = get(row, 2)?;
+    let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
+    let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;
+    let mut view =
+        EntryView::new(Seq(get(row, 0)?), key, handler, status, Timestamp::from_millis(get(row, 6)?));
+    view.attempts = count(row, 3)?;
+    view.crashes = count(row, 4)?;
+    view.generation = count(row, 5)?;
+    let reason: Option<&str> = get(row, 7)?;
+    view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason);
+    view.error = get::<Option<&str>>(row, 8)?.map(ErrorText::new);
+    Ok(view)
+}

@@ -1,0 +1,128 @@
+//! Segments: the partitions of messages and of history. They are made ahead of time, and dropped whole when nothing in
+//! them is remembered any more.
+
+use std::time::Duration;
+
+use oncebox::Result;
+
+use crate::db::{Db, lock_number, millis};
+use crate::row::get;
+use crate::unit::{Unit, ask};
+
+/// The most messages that are moved out of the way when a segment is dropped. With more, it stays a while longer.
+const KEPT: i64 = 10_000;
+/// How long dropping may wait for others to finish with the tables; everybody else waits behind it.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '250ms'";
+/// The bits of a number below its segment.
+const SEGMENT_BITS: u32 = 36;
+/// The bits of a number below its count within the segment.
+const COUNT_BITS: u32 = 6;
+
+/// When a segment ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Segments {
+    /// After this time.
+    pub(crate) life: Duration,
+    /// Or with this many messages.
+    pub(crate) size: i64,
+    /// How long messages are kept; as long as their keys if nothing else is said.
+    pub(crate) payload: Option<Duration>,
+}
+
+/// The place of a message within its segment.
+pub(crate) const fn count_of(seq: i64) -> i64 {
+    (seq & ((1 << SEGMENT_BITS) - 1)) >> COUNT_BITS
+}
+
+/// Makes, ends and drops segments as it is time. What cannot be done now is done next time: nothing depends on it.
+pub(crate) async fn look_after(db: &Db, segments: &Segments, retention: Duration) {
+    let looked_after = async {
+        let (current, now) = go_on(db, segments).await?;
+        drop_old(db, segments, current, now, retention).await
+    };
+    if let Err(error) = looked_after.await {
+        tracing::info!(%error, "partitions were not looked after; trying again later");
+    }
+}
+
+/// Ends the segment if it is time; returns the current one and the time.
+pub(crate) async fn go_on(db: &Db, segments: &Segments) -> Result<(i64, i64)> {
+    let mut unit = db.control.transaction().await?;
+    let rows = unit.rows(ask(&db.sql.segment_state).bind(db.now())).await?;
+    let Some(row) = rows.first() else { return Err(crate::error::corrupt("the table of what all messages share is empty")) };
+    let (current, started_at): (i64, Option<i64>) = (get(row, 0)?, get(row, 1)?);
+    let (count, now): (i64, i64) = (get(row, 2)?, get(row, 3)?);
+    if !alone(db, &mut unit).await? {
+        return Ok((current, now));
+    }
+    if started_at.is_none() {
+        unit.run(ask(&db.sql.segment_start).bind(now)).await?;
+    }
+    let old = started_at.is_some_and(|at| now.saturating_sub(at) >= millis(segments.life));
+    if count < segments.size && !(old && count > 0) {
+        unit.end().await?;
+        return Ok((current, now));
+    }
+    unit.batch(LOCK_TIMEOUT.into()).await?;
+    // The one that comes next is there since the last time; the one after it is made ahead.
+    for next in [current + 1, current + 2] {
+        unit.rows(ask(&db.sql.segment_make).bind(next)).await?;
+    }
+    unit.run(ask(&db.sql.segment_rotate).bind(current).bind(now)).await?;
+    unit.end().await?;
+    Ok((current + 1, now))
+}
+
+async fn alone(db: &Db, unit: &mut Unit) -> Result<bool> {
+    let lock = lock_number(&[b"segments", &db.lock_class.to_le_bytes()]);
+    let rows = unit.rows(ask(&db.sql.segment_lock).bind(lock)).await?;
+    rows.first().map_or(Ok(false), |row| get(row, 0))
+}
+
+async fn drop_old(db: &Db, segments: &Segments, current: i64, now: i64, retention: Duration) -> Result<()> {
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(ask(&db.sql.segment_list).bind(current)).await?;
+    unit.end().await?;
+    for row in rows {
+        let (id, ended_at, payload): (i64, i64, bool) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
+        let age = now.saturating_sub(ended_at);
+        if age >= millis(retention) && drop_one(db, id, true).await? {
+            continue;
+        }
+        if payload && segments.payload.is_some_and(|life| age >= millis(life)) {
+            drop_one(db, id, false).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Drops a segment, or only its messages. Says whether it did: it does not while much of it is still needed.
+async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
+    let (first, last) = (id << SEGMENT_BITS, ((id + 1) << SEGMENT_BITS) - 1);
+    let mut unit = db.control.transaction().await?;
+    if !alone(db, &mut unit).await? || needed(db, &mut unit, whole, first, last).await?.is_none() {
+        return Ok(false);
+    }
+    unit.batch(LOCK_TIMEOUT.into()).await?;
+    unit.batch(std::sync::Arc::clone(&db.sql.segment_lock_messages)).await?;
+    // Looked at again: from here on nobody can give new work to a message of the segment.
+    let Some(kept) = needed(db, &mut unit, whole, first, last).await? else { return Ok(false) };
+    let sql = if whole { &db.sql.segment_drop } else { &db.sql.segment_drop_payload };
+    unit.rows(ask(sql).bind(id).bind(kept)).await?;
+    unit.end().await?;
+    Ok(true)
+}
+
+/// The messages of a segment that must stay; nothing if they are too many.
+async fn needed(db: &Db, unit: &mut Unit, whole: bool, first: i64, last: i64) -> Result<Option<Vec<i64>>> {
+    let question = if whole {
+        ask(&db.sql.segment_proofs)
+    } else {
+        let rows = unit.rows(ask(&db.sql.segment_handlers)).await?;
+        let handlers = rows.iter().map(|row| get::<i16>(row, 0)).collect::<Result<Vec<_>>>()?;
+        ask(&db.sql.segment_unfinished).bind(db.all_lanes()).bind(handlers)
+    };
+    let rows = unit.rows(question.bind(first).bind(last).bind(KEPT + 1)).await?;
+    let seqs = rows.iter().map(|row| get::<i64>(row, 0)).collect::<Result<Vec<_>>>()?;
+    Ok((i64::try_from(seqs.len()).unwrap_or(i64::MAX) <= KEPT).then_some(seqs))
+}

@@ -1,0 +1,196 @@
+//! Settle, renew and complete: every write after a claim, under its fence.
+
+use oncebox::Result;
+use oncebox::state::{ErrorText, Next, Settlement};
+use oncebox::store::{Claim, RenewParams, Renewed, Settled};
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::claim::uuid;
+use crate::db::{Db, Lines, lane, millis};
+use crate::row::get;
+use crate::unit::{Ask, Unit, ask};
+
+/// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
+#[derive(Default)]
+struct Fences {
+    places: Vec<i32>,
+    lanes: Vec<i16>,
+    claim_ids: Vec<Uuid>,
+    seqs: Vec<i64>,
+    handlers: Vec<i16>,
+    tokens: Vec<i64>,
+}
+
+impl Fences {
+    /// Claims whose handlers nobody knows are left out: they cannot hold.
+    async fn new<'a>(db: &Db, claims: impl Iterator<Item = &'a Claim>) -> Result<Self> {
+        let mut found = Vec::new();
+        for (place, claim) in claims.enumerate() {
+            let Some(inbox) = db.known_inbox(&claim.inbox).await? else { continue };
+            let Some(handler) = db.known_handler(inbox, &claim.handler).await? else { continue };
+            found.push((lane(claim.seq), uuid(claim.claim_id), claim.seq.0, handler, claim.token.0, place));
+        }
+        found.sort_unstable();
+        let mut fences = Self::default();
+        for (lane, claim_id, seq, handler, token, place) in found {
+            fences.places.push(i32::try_from(place).unwrap_or(i32::MAX));
+            fences.lanes.push(lane);
+            fences.claim_ids.push(claim_id);
+            fences.seqs.push(seq);
+            fences.handlers.push(handler);
+            fences.tokens.push(token);
+        }
+        Ok(fences)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    fn bind(&self, ask: Ask) -> Ask {
+        self.bind_rows(ask.bind(self.places.clone()))
+    }
+
+    /// Without the places.
+    fn bind_rows(&self, ask: Ask) -> Ask {
+        ask.bind(self.lanes.clone())
+            .bind(self.claim_ids.clone())
+            .bind(self.seqs.clone())
+            .bind(self.handlers.clone())
+            .bind(self.tokens.clone())
+    }
+
+    /// Something of each claim, in the order of the columns.
+    fn column<T>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
+        self.places.iter().map(|place| of(usize::try_from(*place).unwrap_or(usize::MAX))).collect()
+    }
+
+    /// The lines that the claims stand in.
+    async fn lines(&self, db: &Db, unit: &mut Unit) -> Result<Lines> {
+        let mut lines = Lines::default();
+        for row in unit.rows(self.bind_rows(ask(&db.sql.settle_order_keys))).await? {
+            lines.add(get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
+        }
+        Ok(lines)
+    }
+}
+
+/// The places that a statement answered with, as answers to claims.
+fn settled(count: usize, rows: &[PgRow]) -> Result<Vec<Settled>> {
+    let mut settled = vec![Settled::LeaseLost; count];
+    for row in rows {
+        let place = usize::try_from(get::<i32>(row, 0)?).unwrap_or(usize::MAX);
+        if let Some(settled) = settled.get_mut(place) {
+            *settled = Settled::Applied;
+        }
+    }
+    Ok(settled)
+}
+
+pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>> {
+    let fences = Fences::new(db, batch.iter().map(|settlement| &settlement.claim)).await?;
+    if fences.is_empty() {
+        return Ok(vec![Settled::LeaseLost; batch.len()]);
+    }
+    let ordered = batch.iter().any(|settlement| settlement.claim.ordered);
+    let mut unit = if ordered { db.control.transaction().await? } else { db.control.single().await? };
+    let mut lines = Lines::default();
+    if ordered {
+        lines = fences.lines(db, &mut unit).await?;
+        lines.lock(db, &mut unit).await?;
+    }
+    let mut answers = settled(batch.len(), &unit.rows(statement(db, &fences, batch)).await?)?;
+    if !lines.is_empty() {
+        lines.release(db, &mut unit).await?;
+    }
+    unit.end().await?;
+    recognise(db, &fences, batch, &mut answers).await?;
+    Ok(answers)
+}
+
+/// Most batches only complete; theirs is the short way.
+fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask {
+    if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
+        return fences.bind(ask(&db.sql.settle_complete).bind(db.now()));
+    }
+    let of = |at: usize| &batch[at];
+    let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
+    let reason = |next: Next| if let Next::Poisoned { reason } = next { Some(reason.as_str()) } else { None };
+    fences
+        .bind(ask(&db.sql.settle).bind(db.now()))
+        .bind(fences.column(|at| of(at).next.status().as_str()))
+        .bind(fences.column(|at| delay(of(at).next)))
+        .bind(fences.column(|at| count(of(at).attempts)))
+        .bind(fences.column(|at| count(of(at).crashes)))
+        .bind(fences.column(|at| reason(of(at).next)))
+        .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
+}
+
+fn count(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// Finds the repeats of settlements whose answers were lost among those that did not apply.
+async fn recognise(db: &Db, fences: &Fences, batch: &[Settlement], answers: &mut [Settled]) -> Result<()> {
+    let refused = |place: &i32| {
+        let place = usize::try_from(*place).unwrap_or(usize::MAX);
+        answers.get(place) == Some(&Settled::LeaseLost)
+    };
+    let refused: Vec<usize> =
+        (0..fences.places.len()).filter(|at| refused(&fences.places[*at])).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let status = |place: i32| batch[usize::try_from(place).unwrap_or(0)].next.status().as_str();
+    let question = ask(&db.sql.settle_settled_by)
+        .bind(refused.iter().map(|at| fences.places[*at]).collect::<Vec<_>>())
+        .bind(refused.iter().map(|at| fences.lanes[*at]).collect::<Vec<_>>())
+        .bind(refused.iter().map(|at| fences.seqs[*at]).collect::<Vec<_>>())
+        .bind(refused.iter().map(|at| fences.handlers[*at]).collect::<Vec<_>>())
+        .bind(refused.iter().map(|at| fences.tokens[*at]).collect::<Vec<_>>())
+        .bind(refused.iter().map(|at| status(fences.places[*at])).collect::<Vec<_>>());
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    for row in rows {
+        if let Some(answer) = answers.get_mut(usize::try_from(get::<i32>(&row, 0)?).unwrap_or(usize::MAX)) {
+            *answer = Settled::Applied;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>> {
+    let fences = Fences::new(db, params.claims.iter()).await?;
+    let renew = fences.bind(ask(&db.sql.renew).bind(db.now()).bind(millis(params.lease)));
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(renew).await?;
+    unit.end().await?;
+    let held = settled(params.claims.len(), &rows)?;
+    let renewed = |held| if held == Settled::Applied { Renewed::Extended } else { Renewed::LeaseLost };
+    Ok(held.into_iter().map(renewed).collect())
+}
+
+/// Completes claims in a handler's own transaction. Never the repeat of a completion: the transaction holds writes of its
+/// own, which must not come in twice.
+pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<Vec<Settled>> {
+    let fences = Fences::new(db, claims.iter()).await?;
+    let mut lines = Lines::default();
+    if claims.iter().any(|claim| claim.ordered) {
+        lines = fences.lines(db, unit).await?;
+        lines.lock(db, unit).await?;
+    }
+    let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now()))).await?;
+    if !lines.is_empty() {
+        lines.release(db, unit).await?;
+    }
+    settled(claims.len(), &rows)
+}
+
+/// Locks claims in a transaction that several runs share.
+pub(crate) async fn hold(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<Vec<Settled>> {
+    let fences = Fences::new(db, claims.iter()).await?;
+    let rows = unit.rows(fences.bind(ask(&db.sql.settle_hold))).await?;
+    settled(claims.len(), &rows)
+}

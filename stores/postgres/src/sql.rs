@@ -1,0 +1,190 @@
+//! The statements of the store, with the configured schema and prefix put in.
+
+use std::fmt;
+use std::sync::Arc;
+
+use oncebox::{Error, ErrorKind, Result};
+
+/// The longest schema name or prefix: PostgreSQL cuts names at 63 bytes, and ours are added to the prefix.
+const MAX_PREFIX: usize = 32;
+
+/// Where the tables are: a schema, and what their names start with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) schema: String,
+    pub(crate) prefix: String,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { schema: "public".into(), prefix: "oncebox_".into() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.prefix)
+    }
+}
+
+impl Place {
+    /// Refuses what is not a plain identifier: names go into statements, quoted, but never escaped.
+    pub(crate) fn check(&self) -> Result<()> {
+        let plain = |name: &str| {
+            name.len() <= MAX_PREFIX
+                && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        for (what, name) in [("schema", &self.schema), ("prefix", &self.prefix)] {
+            if !plain(name) {
+                let rule =
+                    format!("a letter or `_`, then letters, digits and `_`, {MAX_PREFIX} characters at most");
+                return Err(Error::new(
+                    ErrorKind::InvalidConfig,
+                    format!("the {what} {name:?} is not a plain name ({rule})"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the names in: `@name` becomes a qualified name, `#name` a bare one.
+    pub(crate) fn render(&self, template: &str) -> Arc<str> {
+        let template = &template.replace(":schema", &self.schema);
+        let mut sql = String::with_capacity(template.len() * 2);
+        let mut rest = template.as_str();
+        while let Some(at) = rest.find(['@', '#']) {
+            let (before, from) = rest.split_at(at);
+            let name = &from[1..];
+            let end = name.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(name.len());
+            sql.push_str(before);
+            if end == 0 {
+                sql.push_str(&from[..1]);
+            } else {
+                if from.starts_with('@') {
+                    sql.push_str(&format!("\"{}\".", self.schema));
+                }
+                sql.push_str(&format!("\"{}{}\"", self.prefix, &name[..end]));
+            }
+            rest = &name[end..];
+        }
+        sql.push_str(rest);
+        sql.into()
+    }
+}
+
+macro_rules! statements {
+    ($($name:ident: $file:literal,)*) => {
+        /// Every statement, ready to be sent.
+        pub(crate) struct Statements {
+            $(pub(crate) $name: Arc<str>,)*
+        }
+
+        impl Statements {
+            pub(crate) fn new(place: &Place) -> Self {
+                Self { $($name: place.render(strip(include_str!($file))),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    accept: "../sql/accept/accept.sql",
+    accept_known: "../sql/accept/known.sql",
+    accept_aside: "../sql/accept/aside.sql",
+    accept_add_handlers: "../sql/accept/add_handlers.sql",
+    accept_message_again: "../sql/accept/message_again.sql",
+    claim: "../sql/claim/claim.sql",
+    claim_suspect: "../sql/claim/suspect.sql",
+    claim_held: "../sql/claim/held.sql",
+    settle: "../sql/settle/settle.sql",
+    settle_complete: "../sql/settle/complete.sql",
+    settle_settled_by: "../sql/settle/settled_by.sql",
+    settle_order_keys: "../sql/settle/order_keys.sql",
+    settle_hold: "../sql/settle/hold.sql",
+    renew: "../sql/renew/renew.sql",
+    rescue: "../sql/rescue/rescue.sql",
+    order_lock: "../sql/order/lock.sql",
+    order_step_back: "../sql/order/step_back.sql",
+    order_release: "../sql/order/release.sql",
+    mark: "../sql/mark/mark.sql",
+    names_inboxes: "../sql/names/inboxes.sql",
+    names_handlers: "../sql/names/handlers.sql",
+    names_add_inbox: "../sql/names/add_inbox.sql",
+    names_add_handler: "../sql/names/add_handler.sql",
+    meta: "../sql/schema/meta.sql",
+    schema_exists: "../sql/schema/exists.sql",
+    schema_version: "../sql/schema/version.sql",
+    schema_create: "../sql/schema/create.sql",
+    schema_add: "../sql/schema/add.sql",
+    schema_lock: "../sql/schema/lock.sql",
+    recovering: "../sql/schema/recovering.sql",
+    notify: "../sql/wake/notify.sql",
+    sweep_proofs: "../sql/sweep/proofs.sql",
+    sweep_marks: "../sql/sweep/marks.sql",
+    segment_state: "../sql/segment/state.sql",
+    segment_start: "../sql/segment/start.sql",
+    segment_rotate: "../sql/segment/rotate.sql",
+    segment_make: "../sql/segment/make.sql",
+    segment_list: "../sql/segment/list.sql",
+    segment_lock: "../sql/segment/lock.sql",
+    segment_unfinished: "../sql/segment/unfinished.sql",
+    segment_proofs: "../sql/segment/proofs.sql",
+    segment_drop_payload: "../sql/segment/drop_payload.sql",
+    segment_drop: "../sql/segment/drop.sql",
+    segment_lock_messages: "../sql/segment/lock_messages.sql",
+    segment_handlers: "../sql/segment/handlers.sql",
+    admin_count: "../sql/admin/count.sql",
+    admin_totals: "../sql/admin/totals.sql",
+    admin_paused: "../sql/admin/paused.sql",
+    admin_list: "../sql/admin/list.sql",
+    admin_list_finished: "../sql/admin/list_finished.sql",
+    admin_find: "../sql/admin/find.sql",
+    admin_show_message: "../sql/admin/show_message.sql",
+    admin_show_entries: "../sql/admin/show_entries.sql",
+    admin_show_aside: "../sql/admin/show_aside.sql",
+    admin_hold: "../sql/admin/hold.sql",
+    admin_remove: "../sql/admin/remove.sql",
+    admin_pending: "../sql/admin/pending.sql",
+    admin_discarded: "../sql/admin/discarded.sql",
+    admin_set_paused: "../sql/admin/set_paused.sql",
+    admin_purge_aside: "../sql/admin/purge_aside.sql",
+}
+
+/// Leaves out the comment a file starts with: it is for readers of the file, not for the server's log.
+fn strip(mut sql: &str) -> &str {
+    while let Some(line) = sql.strip_prefix("--") {
+        sql = line.split_once('\n').map_or("", |(_, rest)| rest);
+    }
+    sql.trim_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_put_in_quoted() {
+        let place = Place { schema: "app".into(), prefix: "box_".into() };
+        let sql = place.render("SELECT 1 FROM @proof p WHERE nextval('@counter') & 63 = 1; CREATE INDEX #x_y ON @%s_%s");
+        assert_eq!(
+            &*sql,
+            "SELECT 1 FROM \"app\".\"box_proof\" p WHERE nextval('\"app\".\"box_counter\"') & 63 = 1; \
+             CREATE INDEX \"box_x_y\" ON \"app\".\"box_%s_%s\""
+        );
+    }
+
+    #[test]
+    fn only_plain_names_are_taken() {
+        assert!(Place::default().check().is_ok());
+        for bad in ["", "a b", "a\"b", "1a", "a;b", "é", &"x".repeat(33)] {
+            for place in [
+                Place { schema: bad.into(), ..Place::default() },
+                Place { prefix: bad.into(), ..Place::default() },
+            ] {
+                let error = place.check().expect_err(bad);
+                assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            }
+        }
+    }
+}

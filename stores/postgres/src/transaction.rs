@@ -1,0 +1,101 @@
+//! Transactions that handlers share with the inbox.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use oncebox::store::{Claim, Settled};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use sqlx::PgConnection;
+
+use crate::db::Db;
+use crate::mark::{Question, mark};
+use crate::settle;
+use crate::unit::{Unit, Units};
+
+/// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
+/// Dropping it rolls it back; only the library commits it.
+pub struct PostgresTx {
+    unit: Unit,
+    /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
+    sound: bool,
+    savepoint: bool,
+}
+
+impl PostgresTx {
+    /// Opens a transaction. Runs to its end even if nobody waits for it any more: a half-opened one is never lent again.
+    pub(crate) async fn begin(units: &Units) -> Result<Self> {
+        let units = units.clone();
+        let begun = tokio::spawn(async move { units.handlers_transaction().await }).await;
+        let unit = begun.map_err(|panic| {
+            Error::new(ErrorKind::Unavailable, "opening a transaction was interrupted").caused_by(panic)
+        })??;
+        Ok(Self { unit, sound: true, savepoint: false })
+    }
+
+    /// Commits, in a task of its own: nothing may interrupt it.
+    pub(crate) async fn commit(mut self) -> Result<()> {
+        let committed = tokio::spawn(async move {
+            if !self.sound {
+                // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
+                self.unit.batch("SELECT 1".into()).await?;
+            }
+            self.unit.end().await
+        });
+        committed.await.unwrap_or_else(|panic| {
+            Err(Error::new(ErrorKind::CommitUnknown, "a commit was interrupted").caused_by(panic))
+        })
+    }
+
+    pub(crate) async fn mark(&mut self, db: &Db, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+        let (question, persistent) = (Question::new(db, inbox, key, handler), self.unit.is_persistent());
+        mark(question, persistent, &mut self.unit).await
+    }
+
+    pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
+        let settled = settle::complete(db, &mut self.unit, claims).await;
+        self.sound = settled.is_ok();
+        settled
+    }
+
+    pub(crate) async fn hold(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
+        settle::hold(db, &mut self.unit, claims).await
+    }
+
+    /// Starts the part of the next run, and keeps that of the one before.
+    pub(crate) async fn savepoint(&mut self) -> Result<()> {
+        let sql = if self.savepoint {
+            "RELEASE SAVEPOINT oncebox_run; SAVEPOINT oncebox_run"
+        } else {
+            "SAVEPOINT oncebox_run"
+        };
+        self.unit.batch(sql.into()).await?;
+        self.savepoint = true;
+        Ok(())
+    }
+
+    /// Undoes the part of the last run.
+    pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
+        self.unit.batch("ROLLBACK TO SAVEPOINT oncebox_run".into()).await
+    }
+}
+
+impl Deref for PostgresTx {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.unit
+    }
+}
+
+impl DerefMut for PostgresTx {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        self.sound = false;
+        &mut self.unit
+    }
+}
+
+impl fmt::Debug for PostgresTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresTx").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,149 @@
+//! One change: a statement that commits by itself, or a transaction.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use oncebox::{Error, ErrorKind, Result};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
+use sqlx_core::transaction::TransactionManager as _;
+
+use crate::connect::{Lent, Manager, Pool};
+use crate::error::Phase;
+
+/// A query of ours.
+pub(crate) type Ask = Query<'static, Postgres, PgArguments>;
+
+/// Where changes are made.
+#[derive(Clone)]
+pub(crate) struct Units {
+    pub(crate) pool: Pool,
+    /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
+    pub(crate) begin: Arc<str>,
+    /// Whether the connection may be another one for every transaction: then nothing is kept between them.
+    pub(crate) pooled: bool,
+}
+
+impl Units {
+    /// A change of one statement.
+    pub(crate) async fn single(&self) -> Result<Unit> {
+        if self.pooled {
+            return self.transaction().await;
+        }
+        Ok(Unit { lent: self.pool.lend().await?, begun: Begun::No, persistent: true })
+    }
+
+    /// A change of several statements.
+    pub(crate) async fn transaction(&self) -> Result<Unit> {
+        let mut lent = self.pool.lend().await?;
+        let begin = Arc::clone(&self.begin);
+        lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
+        })
+        .await?;
+        Ok(Unit { lent, begun: Begun::Plain, persistent: !self.pooled })
+    }
+
+    /// A transaction for a handler.
+    pub(crate) async fn handlers_transaction(&self) -> Result<Unit> {
+        let mut lent = self.pool.lend().await?;
+        let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
+        lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+            Manager::begin(connection, Some(begin)).await
+        })
+        .await?;
+        Ok(Unit { lent, begun: Begun::Counted, persistent: !self.pooled })
+    }
+}
+
+/// How a transaction was begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// Not at all: each statement commits by itself.
+    No,
+    /// By us, unseen by the driver.
+    Plain,
+    /// Through the driver, which makes a savepoint of every transaction that a handler begins within.
+    Counted,
+}
+
+/// A change under way. Dropping it rolls it back.
+pub(crate) struct Unit {
+    lent: Lent,
+    begun: Begun,
+    persistent: bool,
+}
+
+impl Unit {
+    fn phase(&self) -> Phase {
+        if self.begun == Begun::No { Phase::Commit } else { Phase::Before }
+    }
+
+    /// A statement that answers with rows.
+    pub(crate) async fn rows(&mut self, ask: Ask) -> Result<Vec<PgRow>> {
+        let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
+        self.lent.answer(phase, async |connection: &mut PgConnection| ask.fetch_all(connection).await).await
+    }
+
+    /// A statement that answers with how many rows it changed.
+    pub(crate) async fn run(&mut self, ask: Ask) -> Result<u64> {
+        let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
+        let done = self.lent.answer(phase, async |connection: &mut PgConnection| ask.execute(connection).await).await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Several statements without values.
+    pub(crate) async fn batch(&mut self, sql: Arc<str>) -> Result<()> {
+        let phase = self.phase();
+        self.lent
+            .answer(phase, async |connection: &mut PgConnection| {
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Whether statements may be prepared once and kept.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
+    /// Commits what is open, and gives the connection back.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        let begun = self.begun;
+        if begun == Begun::Counted && Manager::get_transaction_depth(&self.lent) != 1 {
+            let what = "a transaction that the handler began within its own was left open";
+            return Err(Error::new(ErrorKind::Handler, what));
+        }
+        if begun != Begun::No {
+            self.lent
+                .answer(Phase::Commit, async |connection: &mut PgConnection| match begun {
+                    Begun::Counted => Manager::commit(connection).await,
+                    Begun::Plain | Begun::No => connection.execute(sqlx::raw_sql("COMMIT")).await.map(|_| ()),
+                })
+                .await?;
+        }
+        self.lent.give_back();
+        Ok(())
+    }
+}
+
+impl Deref for Unit {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.lent
+    }
+}
+
+impl DerefMut for Unit {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.lent
+    }
+}
+
+/// A query with one of our statements.
+pub(crate) fn ask(sql: &Arc<str>) -> Ask {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}

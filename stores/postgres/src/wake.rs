@@ -1,0 +1,143 @@
+//! Wake-ups: at once within the process, and by NOTIFY for the others. Best effort: whoever misses one finds the work by
+//! asking.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::Result;
+use oncebox::store::Wakeup;
+use parking_lot::Mutex;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use crate::sql::Place;
+use crate::unit::{Units, ask};
+
+/// At most one NOTIFY in this time. It takes a lock that all commits of a database wait for, so it must be rare.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long to wait before listening is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Tells of work. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Waker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    here: watch::Sender<u64>,
+    there: Notify,
+    channel: String,
+    /// Tells our own notifications from those of others.
+    me: String,
+}
+
+/// The tasks that tell and listen; they end with it.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    telling: Mutex<Option<AbortHandle>>,
+    listening: Mutex<Option<AbortHandle>>,
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in [self.telling.get_mut().take(), self.listening.get_mut().take()].into_iter().flatten() {
+            task.abort();
+        }
+    }
+}
+
+impl Waker {
+    pub(crate) fn new(place: &Place) -> Self {
+        let shared = Shared {
+            here: watch::Sender::new(0),
+            there: Notify::new(),
+            channel: format!("{}.{}work", place.schema, place.prefix),
+            me: uuid::Uuid::now_v7().to_string(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// There may be work.
+    pub(crate) fn work(&self) {
+        self.here();
+        self.shared.there.notify_one();
+    }
+
+    fn here(&self) {
+        self.shared.here.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    pub(crate) fn subscribe(&self) -> Wakeup {
+        Wakeup::new(self.shared.here.subscribe())
+    }
+}
+
+impl Tasks {
+    /// Tells the other processes of work, from a connection and a transaction of its own, many events at a time.
+    pub(crate) fn tell(&self, waker: &Waker, units: Units, notify: Arc<str>) {
+        let shared = Arc::clone(&waker.shared);
+        let task = tokio::spawn(async move {
+            loop {
+                shared.there.notified().await;
+                if let Err(error) = tell(&shared, &units, &notify).await {
+                    tracing::debug!(%error, "other processes were not told of work; they find it by asking");
+                }
+                pause(PAUSE).await;
+            }
+        });
+        *self.telling.lock() = Some(task.abort_handle());
+    }
+
+    /// Listens to the other processes, from the first call on.
+    pub(crate) fn listen(&self, waker: &Waker, options: &PgConnectOptions) {
+        let mut listening = self.listening.lock();
+        if listening.is_none() {
+            let task = tokio::spawn(listen(waker.clone(), options.clone().application_name("oncebox wakeups")));
+            *listening = Some(task.abort_handle());
+        }
+    }
+}
+
+async fn tell(shared: &Shared, units: &Units, notify: &Arc<str>) -> Result<()> {
+    let mut unit = units.single().await?;
+    unit.rows(ask(notify).bind(shared.channel.clone()).bind(shared.me.clone())).await?;
+    unit.end().await
+}
+
+/// Real time, whatever clock the inbox goes by: this is about the load on the server.
+#[expect(clippy::disallowed_methods, reason = "how often the server is asked does not depend on the inbox's clock")]
+async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+async fn listen(waker: Waker, options: PgConnectOptions) {
+    loop {
+        if let Err(error) = hear(&waker, &options).await {
+            tracing::debug!(%error, "not listening for work; asking goes on");
+        }
+        pause(AGAIN).await;
+    }
+}
+
+/// Listens until the server cannot be reached.
+async fn hear(waker: &Waker, options: &PgConnectOptions) -> sqlx::Result<()> {
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .test_before_acquire(false)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connect_lazy_with(options.clone());
+    let mut listener = PgListener::connect_with(&pool).await?;
+    listener.listen(&waker.shared.channel).await?;
+    loop {
+        // What came before, or while the listening was interrupted, was not heard.
+        waker.here();
+        while let Some(event) = listener.try_recv().await? {
+            if event.payload() != waker.shared.me {
+                waker.here();
+            }
+        }
+    }
+}
