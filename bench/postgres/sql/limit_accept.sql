@@ -1,0 +1,6 @@
+WITH first AS (
+    INSERT INTO message (digest, received_at, source, id, type, payload)
+    SELECT * FROM unnest($1::bytea[], $2::int8[], $3::text[], $4::text[], $5::text[], $6::bytea[])
+    ON CONFLICT (digest) DO NOTHING RETURNING seq
+)
+INSERT INTO work (seq, handler) SELECT seq, 1 FROM first

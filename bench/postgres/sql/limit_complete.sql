@@ -1,0 +1,5 @@
+WITH done AS (
+    DELETE FROM work w USING unnest($1::int8[], $2::int8[]) AS d (seq, token)
+    WHERE w.seq = d.seq AND w.handler = 1 AND w.token = d.token RETURNING w.seq, w.attempts
+)
+INSERT INTO outcome (seq, handler, attempts, at) SELECT seq, 1, attempts, $3 FROM done

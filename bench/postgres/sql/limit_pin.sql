@@ -1,0 +1,6 @@
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SET enable_sort = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SET jit = off;

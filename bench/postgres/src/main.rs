@@ -1,0 +1,59 @@
+//! Throughput and latency of the inbox on PostgreSQL, each figure in one run beside what a hand-written loop reaches on the same
+//! server.
+//!
+//! Each row is one JSON object on one line: `{"row":…,"ours":…,"limit":…,"ratio":…,"unit":"msg/s"}`.
+
+mod limit;
+mod ours;
+mod rows;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Measures accepting, processing and latency on PostgreSQL, beside hand-written loops.
+#[derive(Debug, Parser)]
+#[command(after_help = "Example:\n  cargo xtask bench postgres --quick --json")]
+pub(crate) struct Args {
+    /// The server to measure.
+    #[arg(long)]
+    url: String,
+    /// Fewer messages, once instead of three times, and half a million finished messages instead of five.
+    #[arg(long)]
+    quick: bool,
+    /// Only the rows whose names start with this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Prints one JSON object a line instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(rows::measure(&args))
+}
+
+/// Messages a second.
+fn rate(messages: usize, start: Instant) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let messages = messages as f64;
+    messages / start.elapsed().as_secs_f64()
+}
+
+/// The payload of every message: 256 bytes of JSON.
+fn payload() -> String {
+    format!(r#"{{"order":7,"note":"{}"}}"#, "x".repeat(235))
+}
+
+/// The id of a message.
+fn id(number: usize) -> String {
+    format!("0192f7a0-0000-7000-8000-{number:012}")
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+async fn pause(time: Duration) {
+    tokio::time::sleep(time).await;
+}
