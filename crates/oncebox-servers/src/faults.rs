@@ -25,14 +25,14 @@ impl Cluster {
     /// Suspends the process that takes connections: a new one is made by the kernel and then waits for ever, while
     /// those that exist go on.
     pub fn suspend(&self) -> Result<()> {
-        process::signal("STOP", &[self.postmaster()?])
+        process::stop(&[self.postmaster()?])
     }
 
     /// Suspends every process of the server, as a machine that hangs does.
     pub fn suspend_all(&self) -> Result<()> {
         // First the one that would start others.
         self.suspend()?;
-        process::signal("STOP", &process::working_in(self.data_dir())?)
+        process::stop(&process::working_in(self.data_dir())?)
     }
 
     /// Lets a suspended server go on.

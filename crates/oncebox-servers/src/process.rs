@@ -38,6 +38,20 @@ pub(crate) fn signal(name: &str, pids: &[u32]) -> Result<()> {
     run(&mut kill).map(drop)
 }
 
+/// Suspends processes, and waits until they are: the signal is only noticed when a process runs the next time.
+pub(crate) fn stop(pids: &[u32]) -> Result<()> {
+    signal("STOP", pids)?;
+    until("suspended processes stand still", || {
+        // One that has ended meanwhile has no state.
+        let stands = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
+                stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 'Z']))
+            })
+        };
+        Ok(pids.iter().all(stands).then_some(()))
+    })
+}
+
 /// The processes that work in `dir` itself, as all those of a PostgreSQL server do in its data directory.
 pub(crate) fn working_in(dir: &Path) -> Result<Vec<u32>> {
     let mut found = Vec::new();
