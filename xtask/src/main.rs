@@ -5,6 +5,7 @@ mod hygiene;
 mod literals;
 mod msrv;
 mod run;
+mod servers;
 mod state_diagram;
 mod tally;
 mod test;
@@ -23,6 +24,9 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask test                      every check a change must pass, as CI runs them
   cargo xtask test --advisories         the same, and known vulnerabilities; needs the advisory database's host
+  cargo xtask servers                   install the servers that tests use, as far as they are missing
+  cargo xtask servers run -- cargo test -p oncebox-servers
+                                        start them for one command
   cargo xtask state-diagram             write docs/state.md anew after a change of the states
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
   cargo xtask bench --help              what can be measured, and how";
@@ -40,6 +44,13 @@ enum Command {
     /// Run every check a change must pass, and stop at the first that fails
     #[command(after_help = "Example: cargo xtask test")]
     Test(test::Options),
+
+    /// Install the servers that tests use, as far as they are missing; or start them for a command
+    #[command(after_help = "Example: cargo xtask servers run -- cargo test -p oncebox-servers")]
+    Servers {
+        #[command(subcommand)]
+        command: Option<servers::Command>,
+    },
 
     /// Write docs/state.md from the code's table of states
     #[command(after_help = "Example: cargo xtask state-diagram --check")]
@@ -71,6 +82,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<()> {
     match command {
         Command::Test(options) => test::test(Workspace::load()?, options),
+        Command::Servers { command } => servers::servers(&Workspace::load()?, command),
         Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
         Command::Bench { args } => {
@@ -90,6 +102,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_for_the_servers_is_taken_as_it_is() {
+        let cli =
+            Cli::try_parse_from(["xtask", "servers", "run", "--", "cargo", "test", "-p", "x", "--", "-q"]);
+        let Command::Servers { command: Some(servers::Command::Run { program }) } = cli.ok().unwrap().command
+        else {
+            panic!("not the servers command")
+        };
+        assert_eq!(program, ["cargo", "test", "-p", "x", "--", "-q"]);
+        assert!(Cli::try_parse_from(["xtask", "servers", "run"]).is_err(), "there is nothing to run");
     }
 
     #[test]

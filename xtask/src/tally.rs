@@ -26,6 +26,14 @@ impl Tally {
         }
     }
 
+    /// Adds what another has counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.suites += other.suites;
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
     /// Such as `test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s`.
     fn line(&mut self, line: &str) {
         let Some(result) = line.trim().strip_prefix("test result: ") else { return };
@@ -72,6 +80,17 @@ test result: FAILED. 3 passed; 1 failed; 4 ignored; 0 measured; 5 filtered out; 
             assert_eq!(tally.to_string(), "5 passed, 1 failed");
             assert_eq!((tally.suites, tally.ignored), (2, 4));
         }
+    }
+
+    #[test]
+    fn two_runs_are_added() {
+        let mut total = Tally::default();
+        for _ in 0..2 {
+            let mut tally = Tally::default();
+            tally.feed(OUTPUT.as_bytes());
+            total.add(&tally);
+        }
+        assert_eq!((total.suites, total.passed, total.failed, total.ignored), (4, 10, 2, 8));
     }
 
     #[test]

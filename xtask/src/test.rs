@@ -4,13 +4,15 @@
 //! dropped when the run ends, however it ends.
 
 use std::io;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use oncebox_servers::shared::Servers;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{deny, hygiene, msrv, run, toolchain};
+use crate::{deny, hygiene, msrv, run, servers, toolchain};
 
 /// What can be asked of `cargo xtask test`.
 #[derive(clap::Args, Debug)]
@@ -25,6 +27,7 @@ struct Checks {
     workspace: Workspace,
     options: Options,
     tally: Tally,
+    servers: Option<Servers>,
 }
 
 struct Step {
@@ -40,13 +43,15 @@ const STEPS: &[Step] = &[
     Step { name: "documentation", run: documentation },
     Step { name: "oldest compiler", run: |checks| msrv::check(&checks.workspace) },
     Step { name: "tests", run: tests },
+    Step { name: "servers", run: start_servers },
+    Step { name: "tests with servers", run: tests_with_servers },
     Step { name: "hygiene", run: |checks| hygiene::check(&checks.workspace) },
     Step { name: "dependencies", run: |checks| deny::check(&checks.workspace, checks.options.advisories) },
 ];
 
 /// Runs every step, and stops at the first that fails.
 pub(crate) fn test(workspace: Workspace, options: Options) -> Result<()> {
-    let mut checks = Checks { workspace, options, tally: Tally::default() };
+    let mut checks = Checks { workspace, options, tally: Tally::default(), servers: None };
     let mut times = Vec::new();
     for (index, step) in STEPS.iter().enumerate() {
         println!("\n=== {}/{} {}", index + 1, STEPS.len(), step.name);
@@ -100,20 +105,49 @@ fn documentation(checks: &mut Checks) -> Result<()> {
     run::check(doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]))
 }
 
+/// Those that need nothing but this machine: they tell most, and do not wait for an installation.
 fn tests(checks: &mut Checks) -> Result<()> {
     let mut test = run::cargo(&checks.workspace.root);
+    test.args(["test", "--workspace"]);
+    for package in &checks.workspace.with_servers {
+        test.args(["--exclude", package]);
+    }
+    run_tests(&mut test, &mut checks.tally)
+}
+
+fn start_servers(checks: &mut Checks) -> Result<()> {
+    servers::install(&checks.workspace)?;
+    checks.servers = Some(servers::start()?);
+    Ok(())
+}
+
+fn tests_with_servers(checks: &mut Checks) -> Result<()> {
+    let mut test = run::cargo(&checks.workspace.root);
+    test.arg("test");
+    for package in &checks.workspace.with_servers {
+        test.args(["--package", package]);
+    }
+    // Nothing after these tests needs them any more.
+    let servers = checks.servers.take().context("the servers were not started")?;
+    run_tests(test.envs(servers.variables()), &mut checks.tally)
+}
+
+fn run_tests(test: &mut Command, total: &mut Tally) -> Result<()> {
     // One run shows every failure, not only those of the first program that has any.
-    test.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
-    run::check_counting(&mut test, &mut checks.tally, &mut io::stdout())?;
-    let Tally { suites, passed, failed, ignored, .. } = checks.tally;
+    test.args(["--locked", "--no-fail-fast"]);
+    let mut tally = Tally::default();
+    let result = run::check_counting(test, &mut tally, &mut io::stdout());
+    total.add(&tally);
+    result?;
+    let Tally { suites, passed, failed, ignored, .. } = tally;
     if passed == 0 || failed > 0 {
-        bail!("cargo test succeeded, but its output says: {}", checks.tally);
+        bail!("cargo test succeeded, but its output says: {tally}");
     }
     if ignored > 0 {
         bail!(
             "{ignored} tests were ignored (`ignore` on a documentation example, too): a test runs or is deleted"
         );
     }
-    println!("{suites} suites: {}", checks.tally);
+    println!("{suites} suites: {tally}");
     Ok(())
 }

@@ -71,7 +71,7 @@ fn compiles_c(compiler: &str) -> bool {
     child.wait().is_ok_and(|status| status.success())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     run::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 

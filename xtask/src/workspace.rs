@@ -41,6 +41,8 @@ pub(crate) struct Workspace {
     pub(crate) manifest: String,
     pub(crate) members: Vec<Manifest>,
     pub(crate) packages: Vec<Package>,
+    /// The names of the members whose tests need the servers.
+    pub(crate) with_servers: Vec<String>,
 }
 
 impl Workspace {
@@ -58,10 +60,14 @@ impl Workspace {
         let ids: Vec<&str> = list(&metadata, "workspace_members").filter_map(Value::as_str).collect();
         let mut members = Vec::new();
         let mut packages = Vec::new();
+        let mut with_servers = Vec::new();
         for package in list(&metadata, "packages") {
             if ids.contains(&string(package, "id")) {
                 let path = Path::new(string(package, "manifest_path"));
                 let dir = path.parent().and_then(|dir| dir.strip_prefix(&root).ok()).unwrap_or(path);
+                if needs_servers(package) {
+                    with_servers.push(string(package, "name").into());
+                }
                 members.push(Manifest { dir: slashes(dir), text: read(path)? });
             }
             packages.push(Package {
@@ -75,8 +81,19 @@ impl Workspace {
             manifest: read(&root.join("Cargo.toml"))?,
             members,
             packages,
+            with_servers,
             root,
         })
+    }
+}
+
+/// Whether the tests of a package talk to servers: it is the one that starts them, or uses it. We only start them.
+fn needs_servers(package: &Value) -> bool {
+    const STARTS: &str = "oncebox-servers";
+    let uses = || list(package, "dependencies").any(|dependency| string(dependency, "name") == STARTS);
+    match string(package, "name") {
+        STARTS => true,
+        name => name != env!("CARGO_PKG_NAME") && uses(),
     }
 }
 
@@ -122,6 +139,15 @@ mod tests {
         assert_eq!(value(manifest, "lints", "workspace"), Some("true"));
         assert_eq!(value(manifest, "package", "workspace"), None);
         assert_eq!(value(manifest, "lints", "name"), None);
+    }
+
+    #[test]
+    fn who_uses_servers_needs_them() {
+        let package = |name: &str, dependency: &str| serde_json::json!({ "name": name, "dependencies": [{ "name": "anyhow" }, { "name": dependency }] });
+        assert!(needs_servers(&package("oncebox-servers", "tempfile")));
+        assert!(needs_servers(&package("oncebox-postgres", "oncebox-servers")));
+        assert!(!needs_servers(&package("oncebox-sqlite", "oncebox")));
+        assert!(!needs_servers(&package("xtask", "oncebox-servers")));
     }
 
     #[test]

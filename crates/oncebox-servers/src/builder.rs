@@ -1,0 +1,144 @@
+//! How a cluster is to be.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cluster::{Cluster, conf_line};
+use crate::port::Port;
+use crate::postgres::{Postgres, Version};
+use crate::scratch::{Scratch, search_path};
+use crate::{SUPERUSER, process, tls, user};
+
+/// A cluster that has not been started yet; see [`Cluster::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    version: Version,
+    settings: Vec<(String, String)>,
+    durable: bool,
+    tls: bool,
+    hba: Option<String>,
+    tmpfs: Option<u64>,
+    parent: Option<PathBuf>,
+}
+
+impl Builder {
+    pub(crate) fn new(version: Version) -> Self {
+        Self {
+            version,
+            settings: Vec::new(),
+            durable: false,
+            tls: false,
+            hba: None,
+            tmpfs: None,
+            parent: None,
+        }
+    }
+
+    /// A setting of the server, as in `postgresql.conf`, but without quotes.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Whether a commit waits for the disk (`fsync`). Off by default, which is safe as long as the machine does not
+    /// crash: what a killed server has written is with the kernel. On for whoever measures.
+    pub fn durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Offers TLS, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
+    /// [`Cluster::ca_file`]. Only [`Version::Debian`] can do this.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// The whole `pg_hba.conf`, for whoever wants passwords or only TLS. By default everybody is let in. Keep a
+    /// `local all all trust`, which [`Cluster::sql`] uses.
+    pub fn hba(mut self, lines: &str) -> Self {
+        self.hba = Some(lines.into());
+        self
+    }
+
+    /// The data is in memory with room for so many bytes, to run out of disk; see [`Cluster::fill_disk`]. An empty
+    /// cluster takes about 60 MB. Needs root.
+    pub fn tmpfs(mut self, bytes: u64) -> Self {
+        self.tmpfs = Some(bytes);
+        self
+    }
+
+    /// Puts the throwaway directory into this one, for whoever measures on a certain disk. The user of the servers
+    /// must be able to go there, and the path must be short enough for a socket.
+    pub fn inside(mut self, parent: impl AsRef<Path>) -> Self {
+        self.parent = Some(parent.as_ref().to_path_buf());
+        self
+    }
+
+    /// Makes the cluster and starts its server.
+    pub fn start(self) -> Result<Cluster> {
+        let postgres = Postgres::binaries(self.version)?;
+        if self.tls && self.version == Version::Newest {
+            bail!("{} was built without TLS; use `Version::Debian`", self.version);
+        }
+        let scratch = Scratch::new(self.parent.as_deref())?;
+        let port = Port::free()?;
+        let cluster = Cluster::new(self.version, postgres, scratch, port);
+        if let Some(bytes) = self.tmpfs {
+            mount_tmpfs(&cluster, bytes)?;
+        }
+        self.initdb(&cluster)?;
+        cluster.configure_here(&self.all_settings(&cluster)?)?;
+        cluster.start_again()?;
+        Ok(cluster)
+    }
+
+    fn initdb(&self, cluster: &Cluster) -> Result<()> {
+        let mut initdb = cluster.command("initdb");
+        initdb.args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"]);
+        initdb.arg(format!("--username={SUPERUSER}")).arg("-D").arg(cluster.data_dir());
+        process::run(&mut initdb).with_context(|| format!("cannot make a cluster of {}", self.version))?;
+        if let Some(hba) = &self.hba {
+            fs::write(cluster.data_dir().join("pg_hba.conf"), hba)?;
+        }
+        let main = cluster.data_dir().join("postgresql.conf");
+        let text = fs::read_to_string(&main)?;
+        fs::write(&main, format!("{text}\ninclude 'oncebox.conf'\n"))?;
+        Ok(())
+    }
+
+    /// Ours first: of two settings with one name the last counts.
+    fn all_settings(&self, cluster: &Cluster) -> Result<String> {
+        let mut lines = String::new();
+        if !self.durable {
+            lines += "fsync = off\nfull_page_writes = off\n";
+            // In files, which go with the directory: a server that is killed leaves what it has in /dev/shm there.
+            lines += "dynamic_shared_memory_type = mmap\n";
+        }
+        if self.tls {
+            lines += &tls::make(cluster.scratch())?;
+        }
+        for (name, value) in &self.settings {
+            lines += &conf_line(name, value);
+        }
+        Ok(lines)
+    }
+}
+
+fn mount_tmpfs(cluster: &Cluster, bytes: u64) -> Result<()> {
+    if !user::is_root()? {
+        bail!("a data directory of limited size has to be mounted, which only root may do");
+    }
+    let data = cluster.data_dir();
+    fs::create_dir(data)?;
+    let owner = cluster.scratch().user().map(|user| format!(",uid={},gid={}", user.uid, user.gid));
+    let options = format!("size={bytes},mode=0700{}", owner.unwrap_or_default());
+    let mut mount = Command::new("mount");
+    mount.env("PATH", search_path()).args(["-t", "tmpfs", "-o", &options, "oncebox"]).arg(data);
+    process::run(&mut mount)
+        .context("a data directory of limited size has to be mounted; is that allowed here?")?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Things that go wrong with a server.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use crate::cluster::Cluster;
+use crate::process;
+
+impl Cluster {
+    /// Kills the server and every process of it, none of which has a chance to say goodbye to a client or to write
+    /// anything. [`start_again`](Self::start_again) recovers it.
+    pub fn kill9(&self) -> Result<()> {
+        // First the one that would start others.
+        process::signal("KILL", &[self.postmaster()?])?;
+        process::until("the processes of a killed server end", || {
+            let left = process::working_in(self.data_dir())?;
+            process::signal("KILL", &left)?;
+            Ok(left.is_empty().then_some(()))
+        })
+    }
+
+    /// Suspends the process that takes connections: a new one is made by the kernel and then waits for ever, while
+    /// those that exist go on.
+    pub fn suspend(&self) -> Result<()> {
+        process::stop(&[self.postmaster()?])
+    }
+
+    /// Suspends every process of the server, as a machine that hangs does.
+    pub fn suspend_all(&self) -> Result<()> {
+        // First the one that would start others.
+        self.suspend()?;
+        process::stop(&process::working_in(self.data_dir())?)
+    }
+
+    /// Lets a suspended server go on.
+    pub fn resume(&self) -> Result<()> {
+        process::signal("CONT", &process::working_in(self.data_dir())?)
+    }
+
+    /// Fills the disk of the data until nothing more goes on it; the room is there again when the answer is dropped.
+    /// Only for a cluster built with [`tmpfs`](crate::Builder::tmpfs).
+    pub fn fill_disk(&self) -> Result<Ballast> {
+        let mut mounted = std::process::Command::new("mountpoint");
+        process::run(mounted.arg("-q").arg(self.data_dir()))
+            .context("this cluster is on the machine's own disk; build it with `tmpfs`")?;
+        let ballast = Ballast { path: self.data_dir().join("ballast") };
+        let mut file = File::create(&ballast.path)?;
+        // The last page counts: a server finds room in it.
+        for size in [1 << 20, 1 << 12] {
+            let block = vec![1; size];
+            loop {
+                match file.write_all(&block) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                    Err(error) => return Err(error).context("cannot fill the disk"),
+                }
+            }
+        }
+        Ok(ballast)
+    }
+}
+
+/// Fills a disk until it is dropped; see [`Cluster::fill_disk`].
+#[derive(Debug)]
+#[must_use = "the disk has room again as soon as this is dropped"]
+pub struct Ballast {
+    path: PathBuf,
+}
+
+impl Drop for Ballast {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            eprintln!("the disk stays full: {error}");
+        }
+    }
+}

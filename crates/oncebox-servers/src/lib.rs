@@ -1,0 +1,48 @@
+//! Real servers for tests and benchmarks.
+//!
+//! Every server has a directory and a port of its own, runs as an unprivileged user (PostgreSQL refuses root), and is
+//! gone afterwards: when its value is dropped, when the test panics, and even when the test's process is killed,
+//! because a guardian process outside waits for that. Linux only: what runs is told from `/proc`.
+//!
+//! ```no_run
+//! use oncebox_servers::{Cluster, Version};
+//!
+//! # fn main() -> anyhow::Result<()> {
+//! let cluster = Cluster::start(Version::Debian)?;
+//! cluster.create_database("orders")?;
+//! assert_eq!(cluster.sql("orders", "select 1 + 1")?, "2");
+//! cluster.kill9()?;
+//! cluster.start_again()?;
+//! let replica = cluster.replica()?;
+//! # drop(replica);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `cargo xtask servers` installs the programs. A test that only needs some database takes a [shared] server, which
+//! `cargo xtask test` has started.
+
+mod builder;
+mod cluster;
+mod faults;
+mod pgbouncer;
+mod port;
+mod postgres;
+mod process;
+mod replica;
+mod scratch;
+pub mod shared;
+mod tls;
+mod user;
+
+pub use builder::Builder;
+pub use cluster::Cluster;
+pub use faults::Ballast;
+pub use pgbouncer::{PgBouncer, PoolMode};
+pub use postgres::{NEWEST, Postgres, Version, servers_dir};
+
+/// The superuser of every cluster, which needs no password.
+pub const SUPERUSER: &str = "oncebox";
+
+/// The command that installs what this crate looks for.
+const INSTALL: &str = "cargo xtask servers";

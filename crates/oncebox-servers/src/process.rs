@@ -1,0 +1,112 @@
+//! Running programs, and finding the ones that run.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+/// How long a server may take for anything; only something broken takes as long.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Runs a command to its end and returns what it printed, without the last newline.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let shown = || {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    };
+    let shown = shown();
+    let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("`{shown}` failed ({}): {} {}", output.status, errors.trim(), text.trim());
+    }
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+}
+
+/// Sends a signal, such as `KILL`. A process that is gone already is no error.
+pub(crate) fn signal(name: &str, pids: &[u32]) -> Result<()> {
+    if pids.is_empty() {
+        return Ok(());
+    }
+    // The shell's own `kill`: the program of that name is not everywhere. It fails if any of the processes is gone.
+    let mut kill = Command::new("sh");
+    kill.args(["-c", "kill -s \"$0\" \"$@\" 2>/dev/null || true", name]);
+    kill.args(pids.iter().map(ToString::to_string));
+    run(&mut kill).map(drop)
+}
+
+/// Suspends processes, and waits until they are: the signal is only noticed when a process runs the next time.
+pub(crate) fn stop(pids: &[u32]) -> Result<()> {
+    signal("STOP", pids)?;
+    until("suspended processes stand still", || {
+        // One that has ended meanwhile has no state.
+        let stands = |pid: &u32| {
+            fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| {
+                stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 'Z']))
+            })
+        };
+        Ok(pids.iter().all(stands).then_some(()))
+    })
+}
+
+/// The processes that work in `dir` itself, as all those of a PostgreSQL server do in its data directory.
+pub(crate) fn working_in(dir: &Path) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot read /proc, which Linux has")? {
+        let Ok(entry) = entry else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // What is gone, or another user's, cannot be read.
+        if fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == dir) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// Asks until there is an answer.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("waited {} s in vain: {what}", PATIENCE.as_secs());
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "nobody tells us that a process that is not our child has ended, or that a port is open"
+        )]
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_the_program_said() {
+        let error = run(Command::new("sh").args(["-c", "echo no disk >&2; exit 3"])).unwrap_err().to_string();
+        assert!(error.contains("exit 3`") && error.contains("no disk"), "{error}");
+        assert!(run(&mut Command::new("/nowhere/absent")).unwrap_err().to_string().contains("cannot start"));
+        assert_eq!(run(Command::new("sh").args(["-c", "echo a; echo b"])).unwrap(), "a\nb");
+    }
+
+    #[test]
+    fn processes_are_found_by_where_they_work_and_can_be_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        assert!(working_in(&dir).unwrap().is_empty());
+        let mut child = Command::new("sleep").arg("100").current_dir(&dir).spawn().unwrap();
+        assert_eq!(working_in(&dir).unwrap(), [child.id()]);
+        signal("KILL", &[child.id()]).unwrap();
+        child.wait().unwrap();
+        assert!(working_in(&dir).unwrap().is_empty());
+        signal("KILL", &[child.id()]).unwrap();
+    }
+}
