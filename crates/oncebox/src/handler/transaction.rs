@@ -114,13 +114,12 @@ pub(crate) struct Share<S: Store> {
 }
 
 /// Opens a transaction and holds the claims in it: the first step of a group.
-pub(crate) type OpenShared<S> =
-    fn(Arc<Observed<S>>, Vec<Claim>) -> Boxed<'static, Result<(Vec<Settled>, Box<dyn ShareTx>)>>;
+type OpenShared<S> = fn(Arc<Observed<S>>, Vec<Claim>) -> Boxed<'static, Result<Held>>;
 
-pub(super) fn open_shared<S>(
-    store: Arc<Observed<S>>,
-    claims: Vec<Claim>,
-) -> Boxed<'static, Result<(Vec<Settled>, Box<dyn ShareTx>)>>
+/// Which claims hold, and the transaction in which they do.
+type Held = (Vec<Settled>, Box<dyn ShareTx>);
+
+pub(super) fn open_shared<S>(store: Arc<Observed<S>>, claims: Vec<Claim>) -> Boxed<'static, Result<Held>>
 where
     S: Transactional + ShareIn<<S as Transactional>::Tx>,
 {

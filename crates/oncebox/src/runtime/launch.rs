@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
 
 use super::Core;
 use super::executor::{Verdict, execute};
@@ -21,14 +22,16 @@ pub(super) fn launch_all<S: Store>(
 ) {
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
     for run in claimed.into_iter().filter_map(|claimed| Run::new(core, settlements, claimed)) {
-        let group = groups.entry(run.handler.route.key.clone()).or_default();
         let most = run.handler.registration.share.as_ref().map_or(1, |share| share.most);
+        let group = groups.entry(run.handler.route.key.clone()).or_default();
         group.push(run);
         if group.len() >= most {
-            start(core, std::mem::take(group));
+            start(std::mem::take(group));
         }
     }
-    groups.into_values().for_each(|group| start(core, group));
+    for group in groups.into_values() {
+        start(group);
+    }
 }
 
 /// Runs a claimed entry in a task of its own.
@@ -37,19 +40,21 @@ pub(super) fn launch<S: Store>(
     settlements: &UnboundedSender<Settlement>,
     claimed: Claimed,
 ) {
-    start(core, Vec::from_iter(Run::new(core, settlements, claimed)));
+    start(Vec::from_iter(Run::new(core, settlements, claimed)));
 }
 
 /// Runs entries of one handler in one task; gives them back if nothing new is begun any more.
-fn start<S: Store>(core: &Arc<Core<S>>, runs: Vec<Run<S>>) {
-    if runs.is_empty() || core.stop.requested() {
-        return;
+pub(super) fn start<S: Store>(runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
+    let core = Arc::clone(&runs.first()?.core);
+    if core.stop.requested() {
+        return None;
     }
     let claims: Vec<Claim> = runs.iter().map(|run| run.claimed.claim.clone()).collect();
     let task = tokio::spawn(group::run(runs));
     for claim in claims {
         core.flights.attach(&claim, task.abort_handle());
     }
+    Some(task)
 }
 
 /// Gives back a claim that did not run, unless it was lost.
