@@ -171,6 +171,22 @@ async fn nobody_is_blamed_for_a_transaction_that_breaks() {
     }
 }
 
+// The way out must not lead back in.
+#[tokio::test]
+async fn a_store_whose_transactions_never_work_is_no_obstacle() {
+    for verb in [Verb::Begin, Verb::Hold, Verb::Savepoint, Verb::CompleteAll, Verb::Commit] {
+        let world = sharing(64, &["ok"; 3]).await;
+        world.store().faults().always(verb, AWAY);
+        let running = world.inbox.start();
+        in_time(running.idle()).await;
+        assert_eq!(
+            (world.count(Status::Completed).await, calls(&world, &[Verb::Begin])),
+            (3, vec![1]),
+            "{verb:?}"
+        );
+    }
+}
+
 // FAULTS D2: the answer was lost, and the completions are there. Giving back is refused, and nobody runs again.
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
@@ -418,7 +434,9 @@ async fn a_suspect_shares_with_nobody() {
 // FAULTS B14: nobody looks again by himself before the poll.
 #[tokio::test]
 async fn the_next_in_order_follows_the_shared_commit() {
-    let world = sharing(64, &[]).await;
+    let clock = TestClock::new();
+    let store = Faulty::new(Memory::with_clock(clock.shared())).without_wakeups();
+    let world = World::over(store, clock, |inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
     for n in 0..5 {
         for order in ["x", "y", "z"] {
             let message = message(&format!("{order}{n}"), "ok").with_ordering_key(order.to_owned());

@@ -13,7 +13,7 @@ use crate::transaction::SqliteTx;
 
 impl ShareIn<SqliteTx> for Sqlite {
     fn hold(&self, tx: &mut SqliteTx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send {
-        ready(tx.check().and_then(|()| claims.iter().map(|claim| holds(tx, claim)).collect()))
+        ready(claims.iter().map(|claim| holds(tx, claim)).collect())
     }
 
     fn savepoint(&self, tx: &mut SqliteTx) -> impl Future<Output = Result<()>> + Send {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, RescueParams, Store as _};
+use oncebox::store::{Admin as _, RescueParams, ShareIn as _, Store as _, Transactional as _};
 use oncebox::{
     BoxError, Context, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, Running, handler,
 };
@@ -114,7 +114,7 @@ async fn ship(message: Message, cx: &mut Context<Store>) -> Result<(), BoxError>
 }
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it ends by itself")
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("it ends by itself")
 }
 
 async fn idle(running: &Running<Store>) {
@@ -146,6 +146,23 @@ async fn a_bad_neighbour_harms_nobody() {
             assert_eq!(shop.calls(Verb::Commit) == 1, whole, "{culprit} at {place}");
             assert_eq!((shop.file.count("child"), running.in_flight()), (0, 0));
         }
+    }
+}
+
+// FAULTS C7: the one who looks for the reason of a repeat is told it.
+#[tokio::test]
+async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
+    let shop = Shop::new(&[]).await;
+    let store = shop.inbox.store().inner();
+    let mut tx = store.begin().await.expect("begin");
+    store.savepoint(&mut tx).await.expect("savepoint");
+    assert!(tx.execute("INSERT OR ROLLBACK INTO parent VALUES (1)", []).is_err());
+    for step in [
+        store.savepoint(&mut tx).await,
+        store.rollback_to_savepoint(&mut tx).await,
+        store.complete_all(&mut tx, &[]).await.map(drop),
+    ] {
+        assert_eq!(step.expect_err("nothing is left of it").kind(), ErrorKind::Handler);
     }
 }
 

@@ -33,12 +33,19 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 pub struct FaultyStore<S> {
     store: S,
     faults: Faults,
+    mute: bool,
 }
 
 impl<S> FaultyStore<S> {
     /// A store that does not fail yet.
     pub fn new(store: S) -> Self {
-        Self { store, faults: Faults::default() }
+        Self { store, faults: Faults::default(), mute: false }
+    }
+
+    /// The same, without the store's wake-ups: what is not told otherwise is found by the poll.
+    pub fn without_wakeups(mut self) -> Self {
+        self.mute = true;
+        self
     }
 
     /// What goes wrong.
@@ -101,7 +108,7 @@ impl<S: Store> Store for FaultyStore<S> {
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.store.wakeups()
+        if self.mute { None } else { self.store.wakeups() }
     }
 }
 

@@ -162,14 +162,15 @@ impl<S: Store> Registration<S> {
         self
     }
 
-    /// Lets up to `most` runs share one transaction and one commit, 64 at the most: many small transactions cost a
-    /// commit each, and a commit is most of their cost. Default: each run has its own.
+    /// Lets up to `most` runs share one transaction and one commit, 64 at the most: the commit is most of what a small
+    /// transaction costs. Default: each run has its own.
     ///
     /// What one claim brought is cut into groups; nothing waits for a group to fill up. The runs of a group follow one
-    /// another in one transaction, which is open from the first to the last of them, so this is for short handlers.
-    /// `concurrency` still counts runs, those that wait for their turn included.
+    /// another, in one transaction that is open all the time: this is for short handlers that do little else than write.
+    /// `concurrency` still counts runs, those that wait for their turn included: several groups at once need a multiple
+    /// of `most`.
     ///
-    /// A run that fails is undone alone and settled by what it said. If the transaction as a whole fails, nobody is
+    /// A run that fails is undone alone, and settled by what it said. If the transaction as a whole fails, nobody is
     /// blamed: each run that had not failed by itself is repeated in a transaction of its own. So effects other than
     /// through [`Context::tx`] can happen again though nothing crashed; give them an
     /// [idempotency key](Context::idempotency_key).

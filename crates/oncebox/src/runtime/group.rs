@@ -70,14 +70,14 @@ async fn share<S: Store>(runs: &mut [Run<S>]) -> Result<()> {
     let (begun, mut too_long) = (clock.monotonic(), clock.sleep(patience));
     let mut done = Vec::new();
     for run in runs.iter_mut().filter(|run| run.verdict.is_none()) {
+        // Later ones get another transaction, before the patience with this one is over.
+        if core.stop.requested() || clock.monotonic().saturating_sub(begun) > patience / 2 {
+            break;
+        }
         tx.savepoint().await?;
         tx = take_part(run, tx, &mut too_long).await?;
         if run.verdict.is_none() {
             done.push(run);
-        }
-        // The next ones get a transaction of their own before the patience with this one is over.
-        if core.stop.requested() || clock.monotonic().saturating_sub(begun) >= patience / 2 {
-            break;
         }
     }
     if done.is_empty() { Ok(()) } else { commit(done, tx).await }

@@ -86,8 +86,9 @@ pub trait SettleIn<Tx: ?Sized>: Store {
 /// store that is not sure whether a transaction can go on answers with an error.
 pub trait ShareIn<Tx: ?Sized>: SettleIn<Tx> {
     /// Answers [`Settled::Applied`] for each claim that holds, and sees to it that one of the two happens until the
-    /// transaction ends: nobody can take the claim over, or its completion in this transaction is refused. A renewal
-    /// of these claims must not fail because of it.
+    /// transaction ends: nobody can take the claim over, or its completion in this transaction is refused. Renewals of
+    /// these claims may have to wait for the transaction, but must not fail: a sixth of a lease after it was opened the
+    /// last run in it is over.
     fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send;
 
     /// Begins the part of the next run, and keeps what was written before.
