@@ -176,15 +176,14 @@ async fn nobody_is_blamed_for_a_transaction_that_breaks() {
 #[tokio::test]
 async fn a_store_whose_transactions_never_work_is_no_obstacle() {
     for verb in [Verb::Begin, Verb::Hold, Verb::Savepoint, Verb::CompleteAll, Verb::Commit] {
-        let world = sharing(64, &["ok"; 3]).await;
-        world.store().faults().always(verb, AWAY);
-        let running = world.inbox.start();
-        in_time(running.idle()).await;
-        assert_eq!(
-            (world.count(Status::Completed).await, calls(&world, &[Verb::Begin])),
-            (3, vec![1]),
-            "{verb:?}"
-        );
+        for fault in [AWAY, Fault::Panic] {
+            let world = sharing(64, &["ok"; 3]).await;
+            world.store().faults().always(verb, fault);
+            let running = world.inbox.start();
+            in_time(running.idle()).await;
+            let (completed, begun) = (world.count(Status::Completed).await, calls(&world, &[Verb::Begin]));
+            assert_eq!((completed, begun), (3, vec![1]), "{verb:?} {fault:?}");
+        }
     }
 }
 
