@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::state::{PoisonReason, Status};
 use oncebox::store::{RescueParams, Route, Store as _};
-use oncebox::{BoxError, Context, ErrorKind, HandlerKey, Inbox, Memory, Message, Retry, handler};
+use oncebox::{BoxError, Context, ErrorKind, HandlerKey, Memory, Message, Retry, handler};
 use oncebox_testkit::{Fault, TestClock, Verb};
 use support::{Faulty, SECOND, World, in_time, message, quiet};
 
@@ -146,7 +146,8 @@ async fn a_payload_that_does_not_decode_is_no_harm_to_the_others() {
 // FAULTS C7: wherever the transaction breaks, and whatever the error is, the innocent run again and are not blamed.
 #[tokio::test]
 async fn nobody_is_blamed_for_a_transaction_that_breaks() {
-    for kind in [ErrorKind::Unavailable, ErrorKind::Corrupt, ErrorKind::Handler, ErrorKind::LeaseLost] {
+    let errors = [ErrorKind::Unavailable, ErrorKind::Corrupt, ErrorKind::Handler, ErrorKind::LeaseLost];
+    for fault in errors.map(Fault::ErrBefore).into_iter().chain([Fault::Panic]) {
         for (verb, calls_before, runs) in [
             (Verb::Begin, 0, [1, 1, 1]),
             (Verb::Hold, 0, [1, 1, 1]),
@@ -157,10 +158,10 @@ async fn nobody_is_blamed_for_a_transaction_that_breaks() {
             (Verb::CompleteAll, 0, [2, 1, 2]),
             (Verb::Commit, 0, [2, 1, 2]),
         ] {
-            let what = format!("{verb:?} {calls_before} {kind:?}");
+            let what = format!("{verb:?} {calls_before} {fault:?}");
             let world = sharing(64, &["ok", "fail x", "ok"]).await;
             let passes = std::iter::repeat_n(None, calls_before);
-            world.store().faults().script(verb, passes.chain([Some(Fault::ErrBefore(kind))]));
+            world.store().faults().script(verb, passes.chain([Some(fault)]));
             let running = world.inbox.start();
             in_time(running.idle()).await;
             assert_eq!(fate(&world, "0").await, done(runs[0]), "{what}");
@@ -175,15 +176,14 @@ async fn nobody_is_blamed_for_a_transaction_that_breaks() {
 #[tokio::test]
 async fn a_store_whose_transactions_never_work_is_no_obstacle() {
     for verb in [Verb::Begin, Verb::Hold, Verb::Savepoint, Verb::CompleteAll, Verb::Commit] {
-        let world = sharing(64, &["ok"; 3]).await;
-        world.store().faults().always(verb, AWAY);
-        let running = world.inbox.start();
-        in_time(running.idle()).await;
-        assert_eq!(
-            (world.count(Status::Completed).await, calls(&world, &[Verb::Begin])),
-            (3, vec![1]),
-            "{verb:?}"
-        );
+        for fault in [AWAY, Fault::Panic] {
+            let world = sharing(64, &["ok"; 3]).await;
+            world.store().faults().always(verb, fault);
+            let running = world.inbox.start();
+            in_time(running.idle()).await;
+            let (completed, begun) = (world.count(Status::Completed).await, calls(&world, &[Verb::Begin]));
+            assert_eq!((completed, begun), (3, vec![1]), "{verb:?} {fault:?}");
+        }
     }
 }
 
@@ -474,26 +474,6 @@ async fn nothing_is_shared_by_hand() {
     let world = sharing(64, &["ok"; 3]).await;
     assert_eq!(world.inbox.drain().await.unwrap(), 3);
     assert_eq!((world.count(Status::Completed).await, calls(&world, &[Verb::Hold])), (3, vec![0]));
-}
-
-#[test]
-fn what_cannot_be_shared_is_refused() {
-    async fn nothing(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
-        Ok(())
-    }
-    let build = |most, inline| {
-        let shared = handler("h", nothing).share_commit(most);
-        let shared = if inline { shared.inline() } else { shared };
-        Inbox::builder("test", Memory::new()).on("t", shared).build().map(drop)
-    };
-    for most in [1, 64] {
-        build(most, false).unwrap();
-    }
-    for (most, inline, word) in [(0, false, "1 to 64"), (65, false, "1 to 64"), (8, true, "inline")] {
-        let error = build(most, inline).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidHandler);
-        assert!(error.what().contains(word), "{error}");
-    }
 }
 
 #[tokio::test]

@@ -73,6 +73,7 @@ impl<S> FaultyStore<S> {
                 self.faults.hang().await;
                 call.await
             }
+            Some(Fault::Panic) => panic!("injected fault: {verb:?} panics"),
         }
     }
 }
