@@ -89,7 +89,8 @@ impl Ours {
         let done = Arc::new(Done::default());
         let registration = match mode {
             Mode::Plain => handler("noop", noop).concurrency(8_000),
-            Mode::Own => handler("noop", business).concurrency(16),
+            // The store lends 16 connections to handlers: 16 transactions at once. The others wait for one.
+            Mode::Own => handler("noop", business).concurrency(256),
             Mode::Shared => shared(handler("noop", business)),
         };
         let config = match mode {

@@ -26,6 +26,8 @@ pub(crate) struct Offer {
     home: i16,
     /// By route: the number of its key, then of former keys.
     routes: Vec<Vec<i16>>,
+    /// The numbers of the keys, in order.
+    handlers: Vec<i16>,
 }
 
 impl Offer {
@@ -40,8 +42,11 @@ impl Offer {
             }
             routes.push(ids);
         }
+        let mut handlers: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
+        handlers.sort_unstable();
+        handlers.dedup();
         let (lane, home) = (db.lane_of(&new.key), db.home_of(&new.key, new.order.as_ref()));
-        Ok(Self { new: new.clone(), inbox, lane, home, routes })
+        Ok(Self { new: new.clone(), inbox, lane, home, routes, handlers })
     }
 
     /// About how much is sent for it.
@@ -49,17 +54,15 @@ impl Offer {
         self.new.message.payload().len() + 256
     }
 
-    fn handlers(&self) -> Vec<i16> {
-        let mut ids: Vec<i16> = self.routes.iter().filter_map(|ids| ids.first().copied()).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+    /// Whether it goes to these handlers, at once, and asks for no order.
+    fn is_plain(&self, handlers: &[i16]) -> bool {
+        self.new.delay.is_zero() && self.new.message.ordering_key().is_none() && self.handlers == handlers
     }
 
     fn add_lines(&self, lines: &mut Lines) {
         if let Some(order) = &self.new.order {
-            for handler in self.handlers() {
-                lines.add(self.home, handler, order.as_bytes().to_vec());
+            for handler in &self.handlers {
+                lines.add(self.home, *handler, order.as_bytes().to_vec());
             }
         }
     }
@@ -199,19 +202,36 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
     rounds.flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec).collect::<Vec<_>>()).collect()
 }
 
-fn statement(db: &Db, offers: &[Offer], round: &[usize]) -> Ask {
-    let chosen: Vec<(i32, &Offer)> = round.iter().map(|index| (place(*index), &offers[*index])).collect();
-    let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
+fn statement<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
+    let chosen: Vec<(i32, &'a Offer)> = round.iter().map(|index| (place(*index), &offers[*index])).collect();
+    let (inbox, handlers) = chosen.first().map_or((0, Vec::new()), |(_, offer)| (offer.inbox, offer.handlers.clone()));
     macro_rules! column {
         ($field:expr) => {
             chosen.iter().map(|(_, offer)| $field(*offer)).collect::<Vec<_>>()
         };
     }
+    if chosen.iter().all(|(_, offer)| offer.is_plain(&handlers)) {
+        return ask(&db.sql.accept_plain)
+            .bind(db.now())
+            .bind(inbox)
+            .bind(encode_handlers(&handlers))
+            .bind(handlers)
+            .bind(chosen.iter().map(|(place, _)| *place).collect::<Vec<_>>())
+            .bind(column!(|offer: &Offer| offer.lane))
+            .bind(column!(|offer: &'a Offer| &offer.new.key.as_bytes()[..]))
+            .bind(column!(|offer: &'a Offer| &offer.new.fingerprint.as_bytes()[..]))
+            .bind(column!(|offer: &Offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
+            .bind(column!(|offer: &'a Offer| offer.new.message.source()))
+            .bind(column!(|offer: &'a Offer| offer.new.message.id()))
+            .bind(column!(|offer: &'a Offer| offer.new.message.kind()))
+            .bind(column!(|offer: &Offer| offer.new.message.headers().encode()))
+            .bind(column!(|offer: &'a Offer| &offer.new.message.payload()[..]));
+    }
     let mut entries = (Vec::new(), Vec::new());
     for (place, offer) in &chosen {
-        for handler in offer.handlers() {
+        for handler in &offer.handlers {
             entries.0.push(*place);
-            entries.1.push(handler);
+            entries.1.push(*handler);
         }
     }
     ask(&db.sql.accept)
@@ -220,17 +240,17 @@ fn statement(db: &Db, offers: &[Offer], round: &[usize]) -> Ask {
         .bind(chosen.iter().map(|(place, _)| *place).collect::<Vec<_>>())
         .bind(column!(|offer: &Offer| offer.lane))
         .bind(column!(|offer: &Offer| offer.home))
-        .bind(column!(|offer: &Offer| offer.new.key.as_bytes().to_vec()))
-        .bind(column!(|offer: &Offer| offer.new.fingerprint.as_bytes().to_vec()))
-        .bind(column!(|offer: &Offer| encode_handlers(&offer.handlers())))
+        .bind(column!(|offer: &'a Offer| &offer.new.key.as_bytes()[..]))
+        .bind(column!(|offer: &'a Offer| &offer.new.fingerprint.as_bytes()[..]))
+        .bind(column!(|offer: &Offer| encode_handlers(&offer.handlers.clone())))
         .bind(column!(|offer: &Offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
-        .bind(column!(|offer: &Offer| offer.new.message.source().to_owned()))
-        .bind(column!(|offer: &Offer| offer.new.message.id().to_vec()))
-        .bind(column!(|offer: &Offer| offer.new.message.kind().to_owned()))
-        .bind(column!(|offer: &Offer| offer.new.message.ordering_key().map(<[u8]>::to_vec)))
+        .bind(column!(|offer: &'a Offer| offer.new.message.source()))
+        .bind(column!(|offer: &'a Offer| offer.new.message.id()))
+        .bind(column!(|offer: &'a Offer| offer.new.message.kind()))
+        .bind(column!(|offer: &'a Offer| offer.new.message.ordering_key()))
         .bind(column!(|offer: &Offer| offer.new.message.headers().encode()))
-        .bind(column!(|offer: &Offer| offer.new.message.payload().to_vec()))
-        .bind(column!(|offer: &Offer| offer.new.order.map(|order| order.as_bytes().to_vec())))
+        .bind(column!(|offer: &'a Offer| &offer.new.message.payload()[..]))
+        .bind(column!(|offer: &'a Offer| offer.new.order.as_ref().map(|order| &order.as_bytes()[..])))
         .bind(column!(|offer: &Offer| millis(offer.new.delay)))
         .bind(entries.0)
         .bind(entries.1)
@@ -361,15 +381,15 @@ async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<
 }
 
 /// Binds time, source, id, type, ordering key, headers and payload.
-fn bind_message(ask: Ask, offer: &Offer) -> Ask {
+fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
     let message = &offer.new.message;
     ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
-        .bind(message.source().to_owned())
-        .bind(message.id().to_vec())
-        .bind(message.kind().to_owned())
-        .bind(message.ordering_key().map(<[u8]>::to_vec))
+        .bind(message.source())
+        .bind(message.id())
+        .bind(message.kind())
+        .bind(message.ordering_key())
         .bind(message.headers().encode())
-        .bind(message.payload().to_vec())
+        .bind(&message.payload()[..])
 }
 
 fn encode_handlers(handlers: &[i16]) -> Vec<u8> {

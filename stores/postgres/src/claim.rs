@@ -16,8 +16,11 @@ use crate::row::{self, get};
 use crate::settle::settle;
 use crate::unit::{Ask, ask};
 
-/// Up to this many the order of claims is exact over all lanes. Beyond, each lane gives its share.
+/// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
+/// its share.
 const EXACT: usize = 64;
+/// The least that a lane is asked for its share.
+const LEAST_SHARE: usize = 8;
 /// How long claims look only behind what was claimed last. What came in late before it waits no longer than this.
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
@@ -67,7 +70,14 @@ struct Look {
     lane: i16,
     handler: i16,
     want: usize,
-    share: usize,
+    share: Share,
+}
+
+/// How many are looked for in a place.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    untouched: usize,
+    others: usize,
 }
 
 pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>> {
@@ -80,7 +90,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
                 lane,
                 handler,
                 want: index,
-                share: 0,
+                share: Share::default(),
             }));
         }
     }
@@ -105,38 +115,45 @@ async fn healthy(
     while !looks.is_empty() {
         let least = db.cursors.least(looks.iter().map(|look| (look.lane, look.handler)));
         let from_the_start = least.iter().all(|least| *least == 0);
+        let mut places = vec![0; wants.len()];
+        for look in &looks {
+            places[look.want] += 1;
+        }
+        let exact = looks.iter().any(|look| !is_shared(limits[look.want], places[look.want]));
         for look in &mut looks {
-            look.share = share(limits[look.want], db.lanes);
+            look.share = share(limits[look.want], places[look.want], exact);
         }
         let start = Instant::now();
-        let rows = ask_for(db, params, &looks, &least, &limits, goes_on).await?;
+        let rows = ask_for(db, params, &looks, &least, &limits, (exact, goes_on)).await?;
         if from_the_start {
             db.cursors.looked_back(start.elapsed());
         }
         if rows.first().is_some_and(|row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_none())) {
             return held(db, params.claim_id).await;
         }
-        let mut got: HashMap<(i16, i16), usize> = HashMap::new();
+        let mut got: HashMap<(i16, i16), Share> = HashMap::new();
         for row in &rows {
-            let place = (lane(Seq(get(row, 0)?)), get::<i16>(row, 1)?);
-            *got.entry(place).or_default() += 1;
+            let seq: i64 = get(row, 0)?;
+            let place = (lane(Seq(seq)), get::<i16>(row, 1)?);
+            let got = got.entry(place).or_default();
+            if is_untouched(row)? {
+                got.untouched += 1;
+                db.cursors.advance(place, seq);
+            } else {
+                got.others += 1;
+            }
         }
         let mut more = Vec::new();
         for (look, least) in looks.into_iter().zip(least) {
-            let count = got.get(&(look.lane, look.handler)).copied().unwrap_or(0);
-            limits[look.want] -= count.min(limits[look.want]);
+            let got = got.get(&(look.lane, look.handler)).copied().unwrap_or_default();
+            limits[look.want] -= (got.untouched + got.others).min(limits[look.want]);
             // One that gave its whole share may have more. One that was not looked at from its start, too.
-            if count >= look.share {
-                more.push(look);
-            } else if least > 0 {
+            let all = got.untouched >= look.share.untouched || got.others >= look.share.others;
+            if !all && least > 0 {
                 db.cursors.reset((look.lane, look.handler));
-                more.push(look);
             }
-        }
-        for row in &rows {
-            if is_untouched(row)? {
-                let seq: i64 = get(row, 0)?;
-                db.cursors.advance((lane(Seq(seq)), get(row, 1)?), seq);
+            if all || least > 0 {
+                more.push(look);
             }
         }
         looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
@@ -146,9 +163,19 @@ async fn healthy(
     claimed(db, params.claim_id, &found).await
 }
 
-/// How many of a lane are looked at for a want.
-fn share(limit: usize, lanes: i16) -> usize {
-    if limit <= EXACT { limit } else { limit.div_ceil(usize::from(lanes.unsigned_abs())) }
+/// Whether a limit is large enough to be cut into shares of its places.
+fn is_shared(limit: usize, places: usize) -> bool {
+    limit > EXACT && limit / places.max(1) >= LEAST_SHARE
+}
+
+/// How many are looked for in each place: all that is wanted, if the oldest are to be chosen; else its share. What has waited
+/// before gets no more than half of it, so that retries leave room for what is new.
+fn share(limit: usize, places: usize, exact: bool) -> Share {
+    if exact {
+        return Share { untouched: limit, others: limit };
+    }
+    let share = limit.div_ceil(places.max(1));
+    Share { untouched: share, others: share.div_ceil(2) }
 }
 
 /// Whether a row comes from the work that nobody had touched.
@@ -163,17 +190,18 @@ async fn ask_for(
     looks: &[Look],
     least: &[i64],
     limits: &[usize],
-    goes_on: bool,
+    (exact, goes_on): (bool, bool),
 ) -> Result<Vec<PgRow>> {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let claim = under(ask(&db.sql.claim), db, params.claim_id, params.lease)
+    let claim = under(ask(if exact { &db.sql.claim_oldest } else { &db.sql.claim_all }), db, params.claim_id, params.lease)
         .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
         .bind(least.to_vec())
-        .bind(looks.iter().map(|look| count(look.share)).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| count(look.share.untouched)).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| i32::try_from(look.want + 1).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
-        .bind(goes_on);
+        .bind(goes_on)
+        .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>());
     let mut unit = db.control.single().await?;
     let rows = unit.rows(claim).await?;
     unit.end().await?;
@@ -181,7 +209,7 @@ async fn ask_for(
 }
 
 /// What claims and rescues start with: the time, their id, and the lease.
-fn under(ask: Ask, db: &Db, id: ClaimId, lease: Duration) -> Ask {
+fn under(ask: Ask<'static>, db: &Db, id: ClaimId, lease: Duration) -> Ask<'static> {
     ask.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
 

@@ -48,12 +48,12 @@ impl Fences {
         self.places.is_empty()
     }
 
-    fn bind(&self, ask: Ask) -> Ask {
+    fn bind(&self, ask: Ask<'static>) -> Ask<'static> {
         self.bind_rows(ask.bind(self.places.clone()))
     }
 
     /// Without the places.
-    fn bind_rows(&self, ask: Ask) -> Ask {
+    fn bind_rows(&self, ask: Ask<'static>) -> Ask<'static> {
         ask.bind(self.lanes.clone())
             .bind(self.handlers.clone())
             .bind(self.seqs.clone())
@@ -110,7 +110,7 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
 }
 
 /// Most batches only complete; theirs is the short way.
-fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask {
+fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
         return fences.bind(ask(&db.sql.settle_complete).bind(db.now()));
     }
@@ -179,6 +179,20 @@ pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Resu
     if claims.iter().any(|claim| claim.ordered) {
         lines = fences.lines(db, unit).await?;
         lines.lock(db, unit).await?;
+    }
+    if let ([_], [_]) = (claims, &fences.places[..]) {
+        let one = ask(&db.sql.settle_complete_one)
+            .bind(db.now())
+            .bind(fences.lanes[0])
+            .bind(fences.handlers[0])
+            .bind(fences.seqs[0])
+            .bind(fences.tokens[0])
+            .bind(fences.claim_ids[0]);
+        let completed = unit.run(one).await? == 1;
+        if !lines.is_empty() {
+            lines.release(db, unit).await?;
+        }
+        return Ok(vec![if completed { Settled::Applied } else { Settled::LeaseLost }]);
     }
     let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now()))).await?;
     if !lines.is_empty() {

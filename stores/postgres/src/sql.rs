@@ -78,12 +78,18 @@ macro_rules! statements {
     ($($name:ident: $file:literal,)*) => {
         /// Every statement, ready to be sent.
         pub(crate) struct Statements {
+            pub(crate) claim_oldest: Arc<str>,
+            pub(crate) claim_all: Arc<str>,
             $(pub(crate) $name: Arc<str>,)*
         }
 
         impl Statements {
             pub(crate) fn new(place: &Place) -> Self {
-                Self { $($name: place.render(strip(include_str!($file))),)* }
+                Self {
+                    claim_oldest: place.render(&claim(include_str!("../sql/claim/oldest.sql"))),
+                    claim_all: place.render(&claim(include_str!("../sql/claim/all.sql"))),
+                    $($name: place.render(strip(include_str!($file))),)*
+                }
             }
         }
     };
@@ -91,15 +97,16 @@ macro_rules! statements {
 
 statements! {
     accept: "../sql/accept/accept.sql",
+    accept_plain: "../sql/accept/plain.sql",
     accept_known: "../sql/accept/known.sql",
     accept_aside: "../sql/accept/aside.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",
     accept_message_again: "../sql/accept/message_again.sql",
-    claim: "../sql/claim/claim.sql",
     claim_suspect: "../sql/claim/suspect.sql",
     claim_held: "../sql/claim/held.sql",
     settle: "../sql/settle/settle.sql",
     settle_complete: "../sql/settle/complete.sql",
+    settle_complete_one: "../sql/settle/complete_one.sql",
     settle_settled_by: "../sql/settle/settled_by.sql",
     settle_order_keys: "../sql/settle/order_keys.sql",
     settle_hold: "../sql/settle/hold.sql",
@@ -153,6 +160,11 @@ statements! {
     admin_discarded: "../sql/admin/discarded.sql",
     admin_set_paused: "../sql/admin/set_paused.sql",
     admin_purge_aside: "../sql/admin/purge_aside.sql",
+}
+
+/// The claim, with what of those found is taken.
+fn claim(chosen: &str) -> String {
+    strip(include_str!("../sql/claim/claim.sql")).replace(":chosen", chosen.trim_end())
 }
 
 /// Leaves out the comment a file starts with: it is for readers of the file, not for the server's log.

@@ -13,7 +13,7 @@ use crate::connect::{Lent, Manager, Pool};
 use crate::error::Phase;
 
 /// A query of ours.
-pub(crate) type Ask = Query<'static, Postgres, PgArguments>;
+pub(crate) type Ask<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Where changes are made.
 #[derive(Clone)]
@@ -81,13 +81,13 @@ impl Unit {
     }
 
     /// A statement that answers with rows.
-    pub(crate) async fn rows(&mut self, ask: Ask) -> Result<Vec<PgRow>> {
+    pub(crate) async fn rows(&mut self, ask: Ask<'_>) -> Result<Vec<PgRow>> {
         let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
         self.lent.answer(phase, async |connection: &mut PgConnection| ask.fetch_all(connection).await).await
     }
 
     /// A statement that answers with how many rows it changed.
-    pub(crate) async fn run(&mut self, ask: Ask) -> Result<u64> {
+    pub(crate) async fn run(&mut self, ask: Ask<'_>) -> Result<u64> {
         let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
         let done = self
             .lent
@@ -147,6 +147,6 @@ impl DerefMut for Unit {
 }
 
 /// A query with one of our statements.
-pub(crate) fn ask(sql: &Arc<str>) -> Ask {
+pub(crate) fn ask<'q>(sql: &Arc<str>) -> Ask<'q> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox::store::{Accepted, NewMessage};
 use oncebox::{Error, ErrorKind, Result};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::accept::{Offer, Stored, store};
 use crate::db::{Db, SharedDb};
@@ -15,6 +15,8 @@ use crate::wake::Waker;
 
 /// The most messages that calls share a batch for. One call alone may bring more.
 const BATCH: usize = 500;
+/// How many batches are stored at the same time. With two, batches are half as large, and cost more than is won.
+const WRITERS: usize = 1;
 /// The most bytes that calls share a batch for.
 const BYTES: usize = 4 << 20;
 
@@ -33,7 +35,11 @@ impl Writer {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
     pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, segments: Segments) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
-        tokio::spawn(write(Ingest { db, units, waker, segments, ending: Arc::default() }, queue));
+        let queue = Arc::new(Mutex::new(Queue { calls: queue, next: None }));
+        let ingest = Ingest { db, units, waker, segments, ending: Arc::default() };
+        for _ in 0..WRITERS {
+            tokio::spawn(write(ingest.clone(), Arc::clone(&queue)));
+        }
         Self { calls }
     }
 
@@ -84,32 +90,43 @@ impl Ingest {
     }
 }
 
-async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<Call>) {
-    let mut next = None;
-    loop {
-        let first = match next.take() {
+/// Calls that wait.
+struct Queue {
+    calls: mpsc::UnboundedReceiver<Call>,
+    /// One that did not fit into the batch before.
+    next: Option<Call>,
+}
+
+impl Queue {
+    /// The calls that share the next batch; nothing when there will be none any more.
+    async fn batch(&mut self) -> Option<Vec<Call>> {
+        let first = match self.next.take() {
             Some(call) => call,
-            None => match queue.recv().await {
-                Some(call) => call,
-                None => return,
-            },
+            None => self.calls.recv().await?,
         };
-        let mut calls = vec![first];
         let size = |call: &Call| (call.offers.len(), call.offers.iter().map(Offer::bytes).sum::<usize>());
-        let (mut messages, mut bytes) = size(&calls[0]);
+        let (mut messages, mut bytes) = size(&first);
+        let mut calls = vec![first];
         // Nothing is delayed to fill a batch.
-        while let Ok(call) = queue.try_recv() {
+        while let Ok(call) = self.calls.try_recv() {
             let (more, more_bytes) = size(&call);
             (messages, bytes) = (messages + more, bytes + more_bytes);
             if messages > BATCH || bytes > BYTES {
-                next = Some(call);
+                self.next = Some(call);
                 break;
             }
             calls.push(call);
         }
-        let flush = flush(ingest.clone(), calls);
+        Some(calls)
+    }
+}
+
+async fn write(ingest: Ingest, queue: Arc<Mutex<Queue>>) {
+    loop {
+        // While this one stores a batch, the other one takes the next.
+        let Some(calls) = queue.lock().await.batch().await else { return };
         // A task of its own: a panic costs the batch its answers, not the store its writer.
-        if let Err(panic) = tokio::spawn(flush).await {
+        if let Err(panic) = tokio::spawn(flush(ingest.clone(), calls)).await {
             tracing::error!(%panic, "storing a batch panicked");
         }
     }

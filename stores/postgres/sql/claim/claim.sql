@@ -1,13 +1,14 @@
 -- Leases due entries that have not crashed a worker, oldest due first. $1 now or nothing, $2 claim id, $3 lease; by place to
--- look at: $4 lane, $5 handler, $6 the least number of interest, $7 how many at most, $8 which want it is for; by
--- want: $9 its limit. If the claim id holds something already, one row says so and nothing is claimed; unless $10 says
--- that this goes on with a claim.
+-- look at: $4 lane, $5 handler, $6 the least number of interest, $7 how many untouched ones at most, $11 how many others,
+-- $8 which want it is for; by want: $9 its limit. If the claim id holds something already, one row says so and nothing
+-- is claimed; unless $10 says that this goes on with a claim. `:chosen` says which of those found are taken.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
            NOT $10 AND EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2) AS held
 ), look AS MATERIALIZED (
     SELECT l.*, m.now
-    FROM moment m, unnest($4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::int4[]) AS l (lane, handler, least, most, want)
+    FROM moment m, unnest($4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::int4[], $11::int8[])
+         AS l (lane, handler, least, most, want, others)
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
     WHERE NOT m.held
 ), fresh AS MATERIALIZED (
@@ -22,13 +23,10 @@ WITH moment AS MATERIALIZED (
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid, e.seq, e.due FROM @later e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
-        ORDER BY e.due, e.seq LIMIT l.most FOR UPDATE SKIP LOCKED
+        ORDER BY e.due, e.seq LIMIT l.others FOR UPDATE SKIP LOCKED
     ) r
-), ranked AS (
-    SELECT d.*, row_number() OVER (PARTITION BY d.want ORDER BY d.due, d.seq) AS place
-    FROM (SELECT * FROM fresh UNION ALL SELECT * FROM postponed) d
 ), chosen AS MATERIALIZED (
-    SELECT tid, later_tid FROM ranked WHERE place <= ($9::int8[])[want]
+:chosen
 ), token AS MATERIALIZED (
     SELECT nextval('@token') AS token FROM (SELECT 1 FROM chosen LIMIT 1) c
 ), untouched AS (
@@ -66,9 +64,7 @@ FROM (
     SELECT seq, lane, handler, token, claimed_at, 0 AS attempts, 0 AS crashes, 0 AS generation, false AS ordered, due FROM untouched
     UNION ALL
     SELECT seq, lane, handler, token, claimed_at, attempts, crashes, generation, ordered, due FROM moved
-) t LEFT JOIN LATERAL (
-    SELECT * FROM @message m WHERE m.lane = t.lane AND m.seq = t.seq LIMIT 1
-) m ON true
+) t LEFT JOIN @message m ON m.lane = t.lane AND m.seq = t.seq
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM moment WHERE held
