@@ -4,3 +4,4 @@ SET enable_sort = off;
 SET enable_hashjoin = off;
 SET enable_mergejoin = off;
 SET jit = off;
+SET plan_cache_mode = force_generic_plan;

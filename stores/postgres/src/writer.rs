@@ -1,11 +1,13 @@
 //! Group commit: calls that wait while a batch is stored share the next one.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox::store::{Accepted, NewMessage};
 use oncebox::{Error, ErrorKind, Result};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::accept::{Offer, Stored, store};
 use crate::db::{Db, SharedDb};
@@ -15,8 +17,10 @@ use crate::wake::Waker;
 
 /// The most messages that calls share a batch for. One call alone may bring more.
 const BATCH: usize = 500;
-/// How many batches are stored at the same time. With two, batches are half as large, and cost more than is won.
-const WRITERS: usize = 1;
+/// How many batches are stored at the same time, at most.
+const WRITERS: usize = 2;
+/// How many messages have to wait for a batch to be stored beside another: small batches cost more than is won.
+const BESIDE: usize = 96;
 /// The most bytes that calls share a batch for.
 const BYTES: usize = 4 << 20;
 
@@ -35,11 +39,7 @@ impl Writer {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
     pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, segments: Segments) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
-        let queue = Arc::new(Mutex::new(Queue { calls: queue, next: None }));
-        let ingest = Ingest { db, units, waker, segments, ending: Arc::default() };
-        for _ in 0..WRITERS {
-            tokio::spawn(write(ingest.clone(), Arc::clone(&queue)));
-        }
+        tokio::spawn(write(Ingest { db, units, waker, segments, ending: Arc::default() }, queue));
         Self { calls }
     }
 
@@ -90,46 +90,51 @@ impl Ingest {
     }
 }
 
-/// Calls that wait.
-struct Queue {
-    calls: mpsc::UnboundedReceiver<Call>,
-    /// One that did not fit into the batch before.
-    next: Option<Call>,
-}
-
-impl Queue {
-    /// The calls that share the next batch; nothing when there will be none any more.
-    async fn batch(&mut self) -> Option<Vec<Call>> {
-        let first = match self.next.take() {
-            Some(call) => call,
-            None => self.calls.recv().await?,
-        };
-        let size = |call: &Call| (call.offers.len(), call.offers.iter().map(Offer::bytes).sum::<usize>());
-        let (mut messages, mut bytes) = size(&first);
-        let mut calls = vec![first];
-        // Nothing is delayed to fill a batch.
-        while let Ok(call) = self.calls.try_recv() {
-            let (more, more_bytes) = size(&call);
-            (messages, bytes) = (messages + more, bytes + more_bytes);
-            if messages > BATCH || bytes > BYTES {
-                self.next = Some(call);
-                break;
+/// Stores batch after batch, until nobody can call any more. Nothing is delayed to fill a batch, except behind another one:
+/// then it takes a good number of messages to be stored beside it.
+async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<Call>) {
+    let mut waiting = VecDeque::new();
+    let mut arrived = Vec::new();
+    let mut flushes = JoinSet::new();
+    let mut open = true;
+    while open || !waiting.is_empty() || !flushes.is_empty() {
+        while !waiting.is_empty()
+            && (flushes.is_empty() || (flushes.len() < WRITERS && messages(&waiting) >= BESIDE))
+        {
+            // A task of its own: a panic costs the batch its answers, not the store its writer.
+            flushes.spawn(flush(ingest.clone(), batch(&mut waiting)));
+        }
+        tokio::select! {
+            count = queue.recv_many(&mut arrived, BATCH), if open => {
+                open = count > 0;
+                waiting.extend(arrived.drain(..));
             }
-            calls.push(call);
+            Some(flushed) = flushes.join_next() => {
+                if let Err(panic) = flushed {
+                    tracing::error!(%panic, "storing a batch panicked");
+                }
+            }
         }
-        Some(calls)
     }
 }
 
-async fn write(ingest: Ingest, queue: Arc<Mutex<Queue>>) {
-    loop {
-        // While this one stores a batch, the other one takes the next.
-        let Some(calls) = queue.lock().await.batch().await else { return };
-        // A task of its own: a panic costs the batch its answers, not the store its writer.
-        if let Err(panic) = tokio::spawn(flush(ingest.clone(), calls)).await {
-            tracing::error!(%panic, "storing a batch panicked");
+fn messages(calls: &VecDeque<Call>) -> usize {
+    calls.iter().map(|call| call.offers.len()).sum()
+}
+
+/// The calls that share the next batch.
+fn batch(waiting: &mut VecDeque<Call>) -> Vec<Call> {
+    let (mut calls, mut messages, mut bytes) = (Vec::new(), 0, 0);
+    while let Some(call) = waiting.pop_front() {
+        messages += call.offers.len();
+        bytes += call.offers.iter().map(Offer::bytes).sum::<usize>();
+        if !calls.is_empty() && (messages > BATCH || bytes > BYTES) {
+            waiting.push_front(call);
+            break;
         }
+        calls.push(call);
     }
+    calls
 }
 
 /// Stores the batch of several calls. If it is refused for what one of them brought, each gets its own.
