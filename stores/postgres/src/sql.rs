@@ -116,6 +116,7 @@ statements! {
     schema_exists: "../sql/schema/exists.sql",
     schema_version: "../sql/schema/version.sql",
     schema_create: "../sql/schema/create.sql",
+    schema_create_schema: "../sql/schema/create_schema.sql",
     schema_add: "../sql/schema/add.sql",
     schema_lock: "../sql/schema/lock.sql",
     recovering: "../sql/schema/recovering.sql",
