@@ -5,7 +5,9 @@ mod support;
 
 use std::path::Path;
 
-use fixture::{DAY, RETENTION, accept, accept_new, claim_one, complete_all, key, rejected, settle, status, sweep};
+use fixture::{
+    DAY, RETENTION, accept, accept_new, claim_one, complete_all, key, rejected, settle, status, sweep,
+};
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
@@ -86,7 +88,10 @@ async fn the_schema_can_be_applied_by_hand() {
     let schema = schema();
     let options = schema.options().migrate(false);
     let mut person = schema.connect().await;
-    person.execute(raw_sql(AssertSqlSafe(options.schema_sql().expect("its SQL")))).await.expect("it runs as it is");
+    person
+        .execute(raw_sql(AssertSqlSafe(options.schema_sql().expect("its SQL"))))
+        .await
+        .expect("it runs as it is");
     assert_eq!(options.current().await.expect("current"), 1);
     assert_eq!(options.pending().await.expect("plan"), []);
     let store = options.open().await.expect("the store opens");
@@ -100,7 +105,8 @@ const WRITE: &str = "ONCEBOX_WRITE_SCHEMA";
 #[test]
 fn the_schema_file_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema.sql");
-    let now = Postgres::options("postgres://localhost/shop").expect("a good URL").schema_sql().expect("its SQL");
+    let now =
+        Postgres::options("postgres://localhost/shop").expect("a good URL").schema_sql().expect("its SQL");
     let header = "-- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.\n\n";
     let now = format!("{header}{now}");
     if std::env::var_os(WRITE).is_some() {
@@ -154,7 +160,12 @@ async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
             assert_eq!(options.open().await.expect_err(name).kind(), ErrorKind::InvalidConfig);
         }
     }
-    for options in [options().lanes(0), options().lanes(65), options().partitions(DAY, 0), options().partitions(DAY, u32::MAX)] {
+    for options in [
+        options().lanes(0),
+        options().lanes(65),
+        options().partitions(DAY, 0),
+        options().partitions(DAY, u32::MAX),
+    ] {
         assert_eq!(options.open().await.expect_err("no such thing").kind(), ErrorKind::InvalidConfig);
     }
 }
@@ -173,7 +184,10 @@ async fn one_lane_and_sixty_four_do_the_same() {
         assert_eq!(complete_all(&store, "h").await, 199);
         // Afterwards the tables say, whatever is asked for.
         let again = schema.options().lanes(3).clock(clock.shared()).open().await.expect("the store opens");
-        assert!(matches!(accept(&again, "7").await, Accepted::Duplicate(_)), "the key is looked for where it is");
+        assert!(
+            matches!(accept(&again, "7").await, Accepted::Duplicate(_)),
+            "the key is looked for where it is"
+        );
         clock.advance(RETENTION);
         assert_eq!(sweep(&again).await, 199);
     }
@@ -184,7 +198,10 @@ fn documented_grants(schema: &str, role: &str) -> String {
     let guide = include_str!("../../../docs/postgres.md");
     let (_, from) = guide.split_once("<!-- grants -->\n```sql\n").expect("the guide says what to grant");
     let (grants, _) = from.split_once("```").expect("an end");
-    grants.replace("public.", &format!("{schema}.")).replace("SCHEMA public", &format!("SCHEMA {schema}")).replace("shop_worker", role)
+    grants
+        .replace("public.", &format!("{schema}."))
+        .replace("SCHEMA public", &format!("SCHEMA {schema}"))
+        .replace("shop_worker", role)
 }
 
 /// A role without any right, in the shared server; gone with the test.
@@ -212,7 +229,10 @@ impl Role {
         let grants = documented_grants(&self.schema.name, &self.name);
         let statements = grants.split_inclusive(';').filter(|statement| keep(statement));
         let mut owner = self.schema.connect().await;
-        owner.execute(raw_sql(AssertSqlSafe(statements.collect::<String>()))).await.expect("the grants are good SQL");
+        owner
+            .execute(raw_sql(AssertSqlSafe(statements.collect::<String>())))
+            .await
+            .expect("the grants are good SQL");
     }
 
     async fn leave(self) {
@@ -250,7 +270,10 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
     assert!(role.schema.number("SELECT min(id) FROM @segment").await > 1, "partitions were made and dropped");
     let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
     let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
-    store.operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry).await.expect("retry");
+    store
+        .operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry)
+        .await
+        .expect("retry");
     assert_eq!(complete_all(&store, "h").await, 1);
     store.pause(&fixture::inbox(), &fixture::handler("h")).await.expect("pause");
     store.count(&fixture::inbox()).await.expect("count");
@@ -277,7 +300,10 @@ async fn a_missing_privilege_is_named() {
     let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
     let error = oncebox::store::Store::sweep(&store, &params).await.expect_err("it cannot make partitions");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
-    assert!(format!("{error:?}").contains("permission denied for function oncebox_make_segment"), "{error:?}");
+    assert!(
+        format!("{error:?}").contains("permission denied for function oncebox_make_segment"),
+        "{error:?}"
+    );
     assert_eq!(complete_all(&store, "h").await, 10, "everything else goes on");
     drop(store);
     role.leave().await;

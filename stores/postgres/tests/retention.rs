@@ -4,8 +4,8 @@ mod fixture;
 mod support;
 
 use fixture::{
-    DAY, HOUR, LEASE, RETENTION, accept, accept_for, accept_new, claim, claim_one, complete_all, inbox, key, offer, payload,
-    rejected, route, settle, status, sweep,
+    DAY, HOUR, LEASE, RETENTION, accept, accept_for, accept_new, claim, claim_one, complete_all, inbox, key,
+    offer, payload, rejected, route, settle, status, sweep,
 };
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Status};
@@ -54,7 +54,10 @@ impl Place {
     async fn check(&self) {
         let outcomes = self.number("SELECT count(*) FROM @segment").await;
         let messages = self.number("SELECT count(*) FROM @segment WHERE payload").await;
-        assert_eq!((self.partitions("outcome").await, self.partitions("message").await), (outcomes, messages));
+        assert_eq!(
+            (self.partitions("outcome").await, self.partitions("message").await),
+            (outcomes, messages)
+        );
         let schema = &self.schema.name;
         let tables = format!(
             "SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}' AND tablename ~ '_(message|outcome)_[0-9]+$'"
@@ -77,7 +80,7 @@ async fn a_partition_is_there_before_it_is_needed_and_ends_with_its_day() {
     accept(&store, "first").await;
     // The first sweep starts the first day.
     sweep(&store).await;
-    place.clock.advance(DAY - HOUR);
+    place.clock.advance(23 * HOUR);
     sweep(&store).await;
     assert_eq!(place.segment().await, 1, "its day is not over");
     place.clock.advance(HOUR);
@@ -109,7 +112,10 @@ async fn a_partition_ends_when_it_is_full() {
             assert!(sweeps < 1_000, "segment {round} does not end");
         }
     }
-    assert_eq!(place.number("SELECT max(n) FROM (SELECT count(*) AS n FROM @message GROUP BY seq >> 36) s").await, 10);
+    assert_eq!(
+        place.number("SELECT max(n) FROM (SELECT count(*) AS n FROM @message GROUP BY seq >> 36) s").await,
+        10
+    );
     assert_eq!(complete_all(&store, "h").await, 60);
     place.check().await;
 }
@@ -135,7 +141,7 @@ async fn what_is_swept_leaves_with_its_partition() {
     assert_eq!(complete_all(&store, "h").await, 100);
     sweep(&store).await;
     next_day(&place, &store).await;
-    place.clock.advance(RETENTION - DAY);
+    place.clock.advance(6 * DAY);
     assert_eq!(sweep(&store).await, 100, "the keys leave");
     assert_eq!(place.number("SELECT count(*) FROM @message").await, 100, "its partition ended six days ago");
     place.clock.advance(DAY);
@@ -166,15 +172,22 @@ async fn one_of_each(store: &Postgres) {
 }
 
 async fn check_one_of_each(store: &Postgres) {
-    let states =
-        [("pending", Status::Pending), ("later", Status::Pending), ("running", Status::Running), ("poisoned", Status::Poisoned)];
+    let states = [
+        ("pending", Status::Pending),
+        ("later", Status::Pending),
+        ("running", Status::Running),
+        ("poisoned", Status::Poisoned),
+    ];
     for (id, state) in states {
         assert_eq!(status(store, id, "h").await, Some(state), "{id}");
         assert_eq!(payload(store, id).await.as_deref(), Some(id.as_bytes()), "{id}");
         assert!(matches!(accept(store, id).await, Accepted::Duplicate(_)), "{id}");
     }
     let aside = store.show(&inbox(), &key("aside")).await.expect("show").expect("it is kept").kept_aside;
-    assert_eq!((aside[0].reason, aside[0].message.payload().as_ref()), (AsideReason::Conflict, &b"another payload"[..]));
+    assert_eq!(
+        (aside[0].reason, aside[0].message.payload().as_ref()),
+        (AsideReason::Conflict, &b"another payload"[..])
+    );
 }
 
 #[tokio::test]
@@ -191,7 +204,11 @@ async fn what_is_not_finished_outlives_every_drop() {
         check_one_of_each(&store).await;
     }
     assert!(place.number("SELECT min(id) FROM @segment").await > 1, "the first segment is gone");
-    assert_eq!(place.number("SELECT count(*) FROM @message_kept").await, 4, "what is not finished was moved out of it");
+    assert_eq!(
+        place.number("SELECT count(*) FROM @message_kept").await,
+        4,
+        "what is not finished was moved out of it"
+    );
     assert!(matches!(accept(&store, "done-7").await, Accepted::First(_)), "what was finished was forgotten");
 
     // All of them can still be done.
@@ -224,7 +241,11 @@ async fn without_payload(place: &Place, id: &str) -> Postgres {
     complete_all(&store, "h").await;
     sweep(&store).await;
     next_day(place, &store).await;
-    assert_eq!(payload(&store, id).await.as_deref(), Some(id.as_bytes()), "its partition has only just ended");
+    assert_eq!(
+        payload(&store, id).await.as_deref(),
+        Some(id.as_bytes()),
+        "its partition has only just ended"
+    );
     next_day(place, &store).await;
     assert_eq!(payload(&store, id).await, None, "it has left");
     store
@@ -257,12 +278,14 @@ async fn a_delivery_for_another_handler_brings_the_payload_back() {
     // It stays as long as it is needed, and leaves with its key.
     for _ in 0..10 {
         next_day(&place, &store).await;
-        accept_for(&store, &format!("{:?}", place.number("SELECT last_value FROM @counter").await), &[]).await;
+        accept_for(&store, &format!("{:?}", place.number("SELECT last_value FROM @counter").await), &[])
+            .await;
     }
     assert_eq!(payload(&store, "a").await.as_deref(), Some(&b"a"[..]));
     settle(&store, &[claimed], &Outcome::Done).await;
     assert_eq!(status(&store, "a", "h").await, Some(Status::Completed), "the older history was kept, too");
-    let replayed = store.operate(&inbox(), &key("a"), &fixture::handler("h"), Operation::Replay).await.expect("replay");
+    let replayed =
+        store.operate(&inbox(), &key("a"), &fixture::handler("h"), Operation::Replay).await.expect("replay");
     assert_eq!(replayed.generation, 1);
     assert_eq!(complete_all(&store, "h").await, 1, "a replay has its payload again");
     place.clock.advance(RETENTION);

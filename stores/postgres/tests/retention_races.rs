@@ -94,7 +94,9 @@ async fn operates(world: Arc<World>, store: Postgres, mut rng: Rng) {
         match store.operate(&inbox(), &key(&id(&mut rng)), &name, operation).await {
             Ok(_) => _ = world.operated.fetch_add(1, Ordering::Relaxed),
             // It is not there, or cannot be, in the state it is in.
-            Err(error) => assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Refused), "{error:?}"),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Refused), "{error:?}");
+            }
         }
     }
 }
@@ -152,7 +154,8 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     for task in tasks {
         task.await.expect("no task fails");
     }
-    let happened = [&world.firsts, &world.added, &world.operated, &world.swept].map(|count| count.load(Ordering::Relaxed));
+    let happened = [&world.firsts, &world.added, &world.operated, &world.swept]
+        .map(|count| count.load(Ordering::Relaxed));
     println!("first, added, operated, swept: {happened:?}");
     assert!(happened.iter().all(|count| *count > 0), "a race without one of its runners: {happened:?}");
     let damaged = world.schema.number("SELECT count(*) FROM @poisoned WHERE error <> 'no'").await;
