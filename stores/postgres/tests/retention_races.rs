@@ -14,6 +14,7 @@ use oncebox::state::{ErrorText, Operation, Outcome};
 use oncebox::store::{Accepted, Admin as _, ClaimParams, Settled, Store as _, SweepParams, Want};
 use oncebox::{Policy, Result};
 use oncebox_postgres::Postgres;
+use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -102,8 +103,12 @@ async fn operates(world: Arc<World>, store: Postgres, mut rng: Rng) {
 }
 
 async fn sweep(store: &Postgres) -> Result<usize> {
+    sweep_for(store, RETENTION).await
+}
+
+async fn sweep_for(store: &Postgres, retention: Duration) -> Result<usize> {
     // Small pages, so that a sweep is in many places at once.
-    let mut params = SweepParams::new(inbox(), RETENTION, 16);
+    let mut params = SweepParams::new(inbox(), retention, 16);
     let mut messages = 0;
     loop {
         let swept = store.sweep(&params).await?;
@@ -180,4 +185,80 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     assert_eq!(world.schema.number(ORPHANS).await, 0);
     assert_eq!(world.schema.number("SELECT count(*) FROM @proof").await, 0);
     assert!(world.schema.number("SELECT count(*) FROM @segment").await <= 3);
+}
+
+/// A finished message `a` that the next sweep will take, and its store.
+async fn with_something_to_sweep(schema: &Schema, clock: &TestClock, payload: Duration) -> Postgres {
+    let options = schema.options().clock(clock.shared()).payload_retention(payload);
+    let store = options.open().await.expect("the store opens");
+    accept_for(&store, "a", &["h"]).await;
+    fixture::complete_all(&store, "h").await;
+    sweep(&store).await.expect("sweep");
+    clock.advance(DAY);
+    store
+}
+
+/// Gives new work to the message, as a replay does, and leaves the transaction open.
+async fn replay_half(schema: &Schema) -> PgConnection {
+    let mut replay = schema.connect().await;
+    let sql = schema.sql(
+        "BEGIN; SELECT payload FROM @message; UPDATE @proof SET handlers = handlers; \
+         INSERT INTO @later (seq, due, not_before, generation, lane, handler) \
+         SELECT seq, 0, 0, 1, seq & 63, (SELECT id FROM @handler) FROM @proof",
+    );
+    replay.execute(raw_sql(AssertSqlSafe(sql))).await.expect("half a replay");
+    replay
+}
+
+/// Waits until somebody waits for a lock: a transaction's that holds a row, or that of a table.
+async fn until_somebody_waits(schema: &Schema, table: &str) {
+    let waits = format!(
+        "SELECT count(*) FROM pg_locks w WHERE NOT w.granted AND (w.relation = '@{table}'::regclass OR \
+         w.locktype = 'transactionid' AND w.pid IN (SELECT pid FROM pg_locks WHERE relation = '@{table}'::regclass))"
+    );
+    while schema.number(&waits).await == 0 {}
+}
+
+// FAULTS H3
+#[tokio::test]
+async fn a_key_that_gets_work_while_it_is_swept_stays() {
+    let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
+    let store = with_something_to_sweep(&schema, &clock, 400 * DAY).await;
+    let mut replay = replay_half(&schema).await;
+    let sweeping = tokio::spawn({
+        let store = store.clone();
+        async move { sweep(&store).await }
+    });
+    // It has looked by now, and found nothing that is not finished.
+    until_somebody_waits(&schema, "proof").await;
+    replay.execute("COMMIT").await.expect("commit");
+    assert_eq!(sweeping.await.expect("no panic").expect("sweep"), 0, "the key has work again");
+    assert_eq!(schema.number(BEREFT).await, 0);
+    assert_eq!(fixture::complete_all(&store, "h").await, 1);
+}
+
+// FAULTS H2
+#[tokio::test]
+async fn a_message_that_gets_work_while_its_partition_is_dropped_stays() {
+    let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
+    let store = with_something_to_sweep(&schema, &clock, HOUR).await;
+    // Ends its partition; the payload may leave an hour later, the key not yet.
+    sweep_for(&store, 400 * DAY).await.expect("sweep");
+    clock.advance(HOUR);
+    let mut replay = replay_half(&schema).await;
+    let sweeping = tokio::spawn({
+        let store = store.clone();
+        async move { sweep_for(&store, 400 * DAY).await }
+    });
+    until_somebody_waits(&schema, "message").await;
+    replay.execute("COMMIT").await.expect("commit");
+    sweeping.await.expect("no panic").expect("sweep");
+    sweep_for(&store, 400 * DAY).await.expect("sweep");
+    assert_eq!(
+        schema.number("SELECT count(*) FROM @segment WHERE id = 1 AND payload").await,
+        0,
+        "it was dropped"
+    );
+    assert_eq!(schema.number(BEREFT).await, 0);
+    assert_eq!(fixture::complete_all(&store, "h").await, 1, "it has its payload");
 }
