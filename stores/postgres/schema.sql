@@ -228,6 +228,8 @@ END $body$;
 CREATE FUNCTION "public"."oncebox_drop_payload"(segment bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- Another process may have been here since it was listed.
+    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment AND payload) THEN RETURN; END IF;
     EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', segment);
     EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
         USING kept;
@@ -239,9 +241,8 @@ END $body$;
 CREATE FUNCTION "public"."oncebox_drop_segment"(segment bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    IF (SELECT payload FROM "public"."oncebox_segment" WHERE id = segment) THEN
-        PERFORM "public"."oncebox_drop_payload"(segment, kept);
-    END IF;
+    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
+    PERFORM "public"."oncebox_drop_payload"(segment, kept);
     EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', segment);
     EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
         USING kept;
