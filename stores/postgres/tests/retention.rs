@@ -3,6 +3,8 @@
 mod fixture;
 mod support;
 
+use std::time::{Duration, Instant};
+
 use fixture::{
     DAY, HOUR, LEASE, RETENTION, accept, accept_for, accept_new, claim, claim_one, complete_all, inbox, key,
     offer, payload, rejected, route, settle, status, sweep,
@@ -14,6 +16,9 @@ use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql
 use oncebox_postgres::{Options, Postgres};
 use oncebox_testkit::TestClock;
 use support::Schema;
+
+/// Much longer than a drop may wait for its lock, and much shorter than the store waits for anything else.
+const MOMENT: Duration = Duration::from_secs(10);
 
 /// A schema on the shared server, and the clock its stores go by.
 struct Place {
@@ -320,7 +325,9 @@ async fn a_drop_that_gets_no_lock_changes_nothing_and_comes_later() {
         let place = Place::new();
         let store = with_something_to_drop(&place).await;
         let mut other = stand_in_the_way(&place, table).await;
+        let begun = Instant::now();
         let (swept, accepted) = tokio::join!(sweep(&store), accept(&store, "meanwhile"));
+        assert!(begun.elapsed() < MOMENT, "everybody waited behind the drop for {:?}", begun.elapsed());
         assert_eq!(swept, 20, "the keys leave all the same");
         assert!(matches!(accepted, Accepted::First(_)), "accepting goes on");
         assert_eq!(place.number("SELECT min(id) FROM @segment").await, 1, "{table} was locked");
