@@ -47,7 +47,7 @@ pub(crate) fn whole(plan: &Plan) -> String {
     for step in plan.steps() {
         let add = render(include_str!("../sql/schema/add.sql"));
         let add = add.replace("$1", &step.version.to_string()).replace("$2", &format!("'{}'", step.name));
-        sql += &format!("\n-- Version {}: {}\n{}\n{add};\n", step.version, step.name, step.sql);
+        sql.extend([format!("\n-- Version {}: {}\n{}\n{add};\n", step.version, step.name, step.sql)]);
     }
     sql
 }
