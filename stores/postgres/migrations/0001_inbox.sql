@@ -229,6 +229,8 @@ END $body$;
 CREATE FUNCTION @drop_payload(segment bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
+    -- Another process may have been here since it was listed.
+    IF NOT EXISTS (SELECT 1 FROM @segment WHERE id = segment AND payload) THEN RETURN; END IF;
     EXECUTE format('ALTER TABLE @message DETACH PARTITION @message_%s', segment);
     EXECUTE format('INSERT INTO @message SELECT * FROM @message_%s WHERE seq = ANY ($1) AND lane = seq & 63', segment)
         USING kept;
@@ -240,9 +242,8 @@ END $body$;
 CREATE FUNCTION @drop_segment(segment bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    IF (SELECT payload FROM @segment WHERE id = segment) THEN
-        PERFORM @drop_payload(segment, kept);
-    END IF;
+    IF NOT EXISTS (SELECT 1 FROM @segment WHERE id = segment) THEN RETURN; END IF;
+    PERFORM @drop_payload(segment, kept);
     EXECUTE format('ALTER TABLE @outcome DETACH PARTITION @outcome_%s', segment);
     EXECUTE format('INSERT INTO @outcome SELECT * FROM @outcome_%s WHERE seq = ANY ($1) AND lane = seq & 63', segment)
         USING kept;

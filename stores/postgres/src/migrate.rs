@@ -36,6 +36,22 @@ impl Plan {
     }
 }
 
+/// Everything that [`apply`] runs on an empty database, as one text.
+pub(crate) fn whole(plan: &Plan) -> String {
+    let render = |sql: &str| plan.place.render(sql.trim_end()).to_string();
+    let mut sql = format!(
+        "{};\n{};\n",
+        render(include_str!("../sql/schema/create_schema.sql")),
+        render(include_str!("../sql/schema/create.sql"))
+    );
+    for step in plan.steps() {
+        let add = render(include_str!("../sql/schema/add.sql"));
+        let add = add.replace("$1", &step.version.to_string()).replace("$2", &format!("'{}'", step.name));
+        sql.extend([format!("\n-- Version {}: {}\n{}\n{add};\n", step.version, step.name, step.sql)]);
+    }
+    sql
+}
+
 /// The version of the schema, and whether there is a schema to put it in.
 async fn look(unit: &mut Unit, sql: &Statements) -> Result<(u32, bool)> {
     let rows = unit.rows(ask(&sql.schema_exists)).await?;

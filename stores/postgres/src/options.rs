@@ -13,7 +13,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::connect::Pool;
 use crate::migrate::{self, Plan};
-use crate::segment::Segments;
+use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements};
 use crate::unit::Units;
 
@@ -164,6 +164,9 @@ impl Options {
         if self.segments.size == 0 || self.segments.life.is_zero() {
             return refuse("a partition takes at least one message and some time");
         }
+        if self.segments.size > segment::MOST {
+            return refuse("a partition takes at most 536870912 messages: their numbers reach no further");
+        }
         if self.patience < Duration::from_millis(100) {
             return refuse("the patience is less than 100 ms: no answer could come in time");
         }
@@ -235,12 +238,10 @@ impl Options {
         migrate::check(&units, sql, &self.plan).await
     }
 
-    /// The SQL of the whole schema with these settings, for whoever applies it by hand.
+    /// The SQL of the whole schema with these settings, for whoever applies it by hand: all of it, in one transaction.
     pub fn schema_sql(&self) -> Result<String> {
         self.check()?;
-        let steps = self.plan.steps();
-        let text = |step: &Migration| format!("-- Version {}: {}\n{}", step.version, step.name, step.sql);
-        Ok(steps.iter().map(text).collect::<Vec<_>>().concat())
+        Ok(migrate::whole(&self.plan))
     }
 }
 

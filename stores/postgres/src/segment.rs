@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::Result;
+use oncebox::{ErrorKind, Result};
 
 use crate::db::{Db, lock_number, millis};
 use crate::row::get;
@@ -16,6 +16,10 @@ const KEPT: i64 = 10_000;
 const SEGMENT_BITS: u32 = 36;
 /// The bits of a number below its count within the segment.
 const COUNT_BITS: u32 = 6;
+
+/// The most messages that a segment may be asked to take: half of what its numbers reach for, because it goes on for a
+/// while when it cannot be ended at once.
+pub(crate) const MOST: i64 = 1 << (SEGMENT_BITS - COUNT_BITS - 1);
 
 /// When a segment ends.
 #[derive(Clone, Debug)]
@@ -33,27 +37,35 @@ pub(crate) const fn count_of(seq: i64) -> i64 {
     (seq & ((1 << SEGMENT_BITS) - 1)) >> COUNT_BITS
 }
 
-/// Makes, ends and drops segments as it is time. What cannot be done now is done next time: nothing depends on it.
-pub(crate) async fn look_after(db: &Db, segments: &Segments, retention: Duration) {
+/// Makes, ends and drops segments as it is time. What cannot be done now is done next time: nothing depends on it. What
+/// will not go better next time, such as a missing privilege, is an error.
+pub(crate) async fn look_after(db: &Db, segments: &Segments, retention: Duration) -> Result<()> {
     let looked_after = async {
         let (current, now) = go_on(db, segments).await?;
         drop_old(db, segments, current, now, retention).await
     };
-    if let Err(error) = looked_after.await {
-        tracing::info!(%error, "partitions were not looked after; trying again later");
+    match looked_after.await {
+        Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::CommitUnknown) => {
+            tracing::info!(%error, "partitions were not looked after; trying again later");
+            Ok(())
+        }
+        done => done,
     }
 }
 
 /// Ends the segment if it is time; returns the current one and the time.
 pub(crate) async fn go_on(db: &Db, segments: &Segments) -> Result<(i64, i64)> {
     let mut unit = db.control.transaction().await?;
+    // Asked first: what is read afterwards stays true while we have it.
+    let alone = alone(db, &mut unit).await?;
     let rows = unit.rows(ask(&db.sql.segment_state).bind(db.now())).await?;
     let Some(row) = rows.first() else {
         return Err(crate::error::corrupt("the table of what all messages share is empty"));
     };
     let (current, started_at): (i64, Option<i64>) = (get(row, 0)?, get(row, 1)?);
     let (count, now): (i64, i64) = (get(row, 2)?, get(row, 3)?);
-    if !alone(db, &mut unit).await? {
+    if !alone {
+        unit.end().await?;
         return Ok((current, now));
     }
     if started_at.is_none() {

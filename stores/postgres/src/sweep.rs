@@ -41,7 +41,7 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
     // Marks have no sequence: when only they are left, the next page starts where this one did.
     swept.next = (more && params.limit > 0).then_some(last.unwrap_or(after));
     if swept.next.is_none() {
-        segment::look_after(db, segments, params.retention).await;
+        segment::look_after(db, segments, params.retention).await?;
     }
     Ok(swept)
 }

@@ -9,7 +9,7 @@ use support::Schema;
 oncebox_testkit::store_conformance!(conformance, postgres);
 
 async fn postgres() -> Harness<Postgres> {
-    let schema = Schema::new(std::env::var("ONCEBOX_POSTGRES").expect("ONCEBOX_POSTGRES"));
+    let schema = Schema::new(oncebox_servers::shared::debian_url());
     let clock = TestClock::new();
     let store = schema.open(&clock).await;
     Harness::new(store, clock).keeping(schema)

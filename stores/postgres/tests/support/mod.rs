@@ -65,7 +65,7 @@ impl Drop for Schema {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let mut connection = PgConnection::connect(&url).await?;
-                let drop = format!("DROP SCHEMA IF EXISTS {name} CASCADE");
+                let drop = format!("SET lock_timeout = '10s'; DROP SCHEMA IF EXISTS {name} CASCADE");
                 connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(drop))).await?;
                 connection.close().await
             })

@@ -1,0 +1,258 @@
+-- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.
+
+CREATE SCHEMA IF NOT EXISTS "public";
+CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
+
+-- Version 1: inbox
+-- The tables of an inbox. `"public"."oncebox_name"` stands for a table, sequence or function in the configured schema and with the
+-- configured prefix, `"oncebox_name"` for the bare name of an index.
+--
+-- A message's number (seq) is made of three parts: segment << 36 | count << 6 | lane. Later messages have greater numbers;
+-- the segment says which partition a message lies in, and the lane which of a few subtrees of every index.
+
+-- How often a message was offered as new, and how often entries were claimed: they only grow.
+CREATE SEQUENCE "public"."oncebox_counter" AS bigint;
+CREATE SEQUENCE "public"."oncebox_token" AS bigint;
+
+-- One row: what all messages share.
+CREATE TABLE "public"."oncebox_meta" (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    -- Made when the tables are made: tells a restored copy from the original.
+    incarnation uuid NOT NULL DEFAULT gen_random_uuid(),
+    lanes smallint NOT NULL CHECK (lanes BETWEEN 1 AND 64),
+    -- The segment new messages go to, the counter when it began, and the time of its first sweep.
+    segment bigint NOT NULL CHECK (segment > 0),
+    counted bigint NOT NULL CHECK (counted >= 0),
+    started_at bigint
+);
+
+CREATE TABLE "public"."oncebox_inbox" (
+    id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL UNIQUE,
+    -- The greatest receive time ever swept: a message that says it is older may have run before.
+    watermark bigint NOT NULL
+);
+
+CREATE TABLE "public"."oncebox_handler" (
+    id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    key text NOT NULL,
+    paused boolean NOT NULL DEFAULT false,
+    UNIQUE (inbox, key)
+);
+
+-- The dedupe ledger: one exact unique index over everything that is remembered. Leaves by ordered, bounded deletes.
+CREATE TABLE "public"."oncebox_proof" (
+    seq bigint NOT NULL,
+    received_at bigint NOT NULL,
+    -- Of the digest alone, so that a key has one place whatever else the message says.
+    lane smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    inbox smallint NOT NULL,
+    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 16),
+    -- The handlers it has entries for: their ids, two bytes each.
+    handlers bytea NOT NULL CHECK (octet_length(handlers) % 2 = 0),
+    PRIMARY KEY (lane, digest)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
+CREATE INDEX "oncebox_proof_seq" ON "public"."oncebox_proof" (seq);
+
+-- What was accepted; never updated. A partition leaves whole.
+CREATE TABLE "public"."oncebox_message" (
+    seq bigint NOT NULL,
+    received_at bigint NOT NULL,
+    time bigint,
+    lane smallint NOT NULL,
+    inbox smallint NOT NULL,
+    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    source text NOT NULL,
+    id bytea NOT NULL,
+    type text NOT NULL,
+    ordering_key bytea,
+    headers bytea NOT NULL,
+    payload bytea NOT NULL,
+    PRIMARY KEY (lane, seq),
+    CHECK (lane = seq & 63)
+) PARTITION BY RANGE (seq);
+-- Messages that outlive their partition, because somebody still has to look at them.
+CREATE TABLE "public"."oncebox_message_kept" PARTITION OF "public"."oncebox_message" DEFAULT;
+
+-- Work that nobody has touched: unordered, due at once. The hot table: a row leaves when it is claimed.
+CREATE TABLE "public"."oncebox_ready" (
+    seq bigint NOT NULL,
+    received_at bigint NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    PRIMARY KEY (lane, handler, seq),
+    CHECK (lane = seq & 63)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
+
+-- Work that waits for its time: retries, delays, and entries that wait for an earlier one with the same order key.
+CREATE TABLE "public"."oncebox_later" (
+    seq bigint NOT NULL,
+    -- The greatest integer for an entry that waits behind another one with the same order key.
+    due bigint NOT NULL,
+    -- For one with an order key: the due time it asked for.
+    not_before bigint NOT NULL,
+    -- The claim that settled it last.
+    token bigint NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
+    generation integer NOT NULL DEFAULT 0 CHECK (generation >= 0),
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    order_key bytea CHECK (octet_length(order_key) = 16),
+    error text,
+    PRIMARY KEY (lane, seq, handler),
+    CHECK (lane = seq & 63)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
+CREATE INDEX "oncebox_later_due" ON "public"."oncebox_later" (lane, handler, due, seq) WHERE crashes = 0;
+CREATE INDEX "oncebox_later_suspect" ON "public"."oncebox_later" (lane, handler, due, seq) WHERE crashes > 0;
+CREATE INDEX "oncebox_later_order" ON "public"."oncebox_later" (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
+-- At most one of a line is let go: found without reading those that wait behind it.
+CREATE INDEX "oncebox_later_head" ON "public"."oncebox_later" (lane, handler, order_key) WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
+
+-- Leased work; never more rows than the workers have in hand.
+CREATE TABLE "public"."oncebox_running" (
+    seq bigint NOT NULL,
+    token bigint NOT NULL CHECK (token > 0),
+    -- When it was due: claims are handed out in this order.
+    due bigint NOT NULL,
+    claimed_at bigint NOT NULL,
+    lease_until bigint NOT NULL,
+    claim_id uuid NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    generation integer NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    order_key bytea,
+    error text,
+    PRIMARY KEY (lane, claim_id, seq, handler),
+    CHECK (lane = seq & 63)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
+CREATE INDEX "oncebox_running_order" ON "public"."oncebox_running" (lane, handler, order_key) WHERE order_key IS NOT NULL;
+
+-- What was finished; append-only, partitioned like the messages.
+CREATE TABLE "public"."oncebox_outcome" (
+    seq bigint NOT NULL,
+    token bigint NOT NULL,
+    at bigint NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    generation integer NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    status text NOT NULL CHECK (status IN ('completed', 'discarded')),
+    error text,
+    PRIMARY KEY (lane, seq, handler, generation),
+    CHECK (lane = seq & 63)
+) PARTITION BY RANGE (seq);
+CREATE TABLE "public"."oncebox_outcome_kept" PARTITION OF "public"."oncebox_outcome" DEFAULT;
+
+-- What failed for good and waits for a person.
+CREATE TABLE "public"."oncebox_poisoned" (
+    seq bigint NOT NULL,
+    token bigint NOT NULL,
+    at bigint NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    generation integer NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    reason text NOT NULL,
+    order_key bytea,
+    error text,
+    PRIMARY KEY (lane, seq, handler),
+    CHECK (lane = seq & 63)
+);
+CREATE INDEX "oncebox_poisoned_order" ON "public"."oncebox_poisoned" (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
+
+-- Messages that came under a known key with another payload, or too late to know whether they ran before.
+CREATE TABLE "public"."oncebox_aside" (
+    id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    received_at bigint NOT NULL,
+    time bigint,
+    inbox smallint NOT NULL,
+    reason text NOT NULL CHECK (reason IN ('conflict', 'stale')),
+    digest bytea NOT NULL,
+    fingerprint bytea NOT NULL,
+    source text NOT NULL,
+    message_id bytea NOT NULL,
+    type text NOT NULL,
+    ordering_key bytea,
+    headers bytea NOT NULL,
+    payload bytea NOT NULL,
+    UNIQUE (digest, fingerprint)
+);
+
+-- Marks of once and inline handlers, written in the caller's own transaction. Leaves like the proof.
+CREATE TABLE "public"."oncebox_mark" (
+    at bigint NOT NULL,
+    lane smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    inbox text NOT NULL,
+    handler text NOT NULL,
+    PRIMARY KEY (lane, digest, handler)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX "oncebox_mark_age" ON "public"."oncebox_mark" (inbox, at);
+
+-- The partitions there are, beside the two that keep what outlives them.
+CREATE TABLE "public"."oncebox_segment" (
+    id bigint PRIMARY KEY CHECK (id > 0),
+    -- When the next one began; nothing is added to it from then on.
+    ended_at bigint,
+    -- Whether its messages are still there; the outcomes go with the row.
+    payload boolean NOT NULL DEFAULT true
+);
+
+-- Makes the partitions of a segment. Runs with the rights of whoever migrated, so that the service needs none.
+CREATE FUNCTION "public"."oncebox_make_segment"(segment bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    parent text;
+BEGIN
+    IF EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
+    FOREACH parent IN ARRAY ARRAY['message', 'outcome'] LOOP
+        -- Attached afterwards: making it as a partition at once would lock out everybody who reads.
+        EXECUTE format('CREATE TABLE "public"."oncebox_%s_%s" (LIKE "public"."oncebox_%s" INCLUDING ALL)', parent, segment, parent);
+        EXECUTE format('ALTER TABLE "public"."oncebox_%s" ATTACH PARTITION "public"."oncebox_%s_%s" FOR VALUES FROM (%s) TO (%s)',
+            parent, parent, segment, segment << 36, (segment + 1) << 36);
+    END LOOP;
+    INSERT INTO "public"."oncebox_segment" (id) VALUES (segment);
+END $body$;
+
+-- Drops the messages of a segment in constant time. Those in `kept` stay.
+CREATE FUNCTION "public"."oncebox_drop_payload"(segment bigint, kept bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    -- Another process may have been here since it was listed.
+    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment AND payload) THEN RETURN; END IF;
+    EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', segment);
+    EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
+        USING kept;
+    EXECUTE format('DROP TABLE "public"."oncebox_message_%s"', segment);
+    UPDATE "public"."oncebox_segment" SET payload = false WHERE id = segment;
+END $body$;
+
+-- Drops what is left of a segment. What is in `kept` stays.
+CREATE FUNCTION "public"."oncebox_drop_segment"(segment bigint, kept bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
+    PERFORM "public"."oncebox_drop_payload"(segment, kept);
+    EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', segment);
+    EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
+        USING kept;
+    EXECUTE format('DROP TABLE "public"."oncebox_outcome_%s"', segment);
+    DELETE FROM "public"."oncebox_segment" WHERE id = segment;
+END $body$;
+
+REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebox_drop_payload"(bigint, bigint[]), "public"."oncebox_drop_segment"(bigint, bigint[]) FROM PUBLIC;
+
+INSERT INTO "public"."oncebox_meta" (lanes, segment, counted) VALUES (4, 1, 0);
+SELECT "public"."oncebox_make_segment"(1), "public"."oncebox_make_segment"(2);
+
+INSERT INTO "public"."oncebox_schema" (version, name) VALUES (1, 'inbox');

@@ -1,0 +1,310 @@
+//! The schema and its version, as an operator meets them; whose tables are whose; and what a role must be allowed.
+
+mod fixture;
+mod support;
+
+use std::path::Path;
+
+use fixture::{
+    DAY, RETENTION, accept, accept_new, claim_one, complete_all, key, rejected, settle, status, sweep,
+};
+use oncebox::ErrorKind;
+use oncebox::state::{Operation, Status};
+use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
+use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
+use oncebox_postgres::{Options, Postgres};
+use oncebox_testkit::TestClock;
+use support::Schema;
+
+fn schema() -> Schema {
+    Schema::new(oncebox_servers::shared::debian_url())
+}
+
+#[tokio::test]
+async fn a_schema_is_planned_then_migrated_then_opened() {
+    let schema = schema();
+    let options = schema.options().migrate(false);
+    let error = options.clone().open().await.expect_err("no schema yet");
+    assert_eq!(error.kind(), ErrorKind::SchemaOutdated);
+    assert!(error.to_string().contains(&schema.name), "{error}");
+    assert_eq!(options.current().await.expect("current"), 0);
+
+    let plan = options.pending().await.expect("plan");
+    let table = format!("CREATE TABLE \"{}\".\"oncebox_proof\"", schema.name);
+    assert!(plan[0].sql.contains(&table), "the plan shows what will run");
+    assert!(!plan[0].sql.contains(['@', '#']), "no name is left open");
+    assert_eq!(options.current().await.expect("current"), 0, "planning changes nothing");
+
+    assert_eq!(options.apply().await.expect("apply"), plan);
+    assert_eq!(options.apply().await.expect("apply again"), [], "what is done is not done again");
+    assert_eq!(options.current().await.expect("current"), 1);
+    options.open().await.expect("an up-to-date schema opens");
+}
+
+// FAULTS I4
+#[tokio::test]
+async fn many_at_once_migrate_once() {
+    let schema = schema();
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let options = schema.options();
+            tokio::spawn(async move { options.apply().await })
+        })
+        .collect();
+    let mut applied = 0;
+    for task in tasks {
+        applied += usize::from(!task.await.expect("no panic").expect("apply").is_empty());
+    }
+    assert_eq!(applied, 1);
+    assert_eq!(schema.number("SELECT count(*) FROM @schema").await, 1);
+}
+
+// FAULTS I7
+#[tokio::test]
+async fn a_newer_schema_is_left_alone() {
+    let schema = schema();
+    schema.options().apply().await.expect("apply");
+    schema.run("INSERT INTO @schema (version, name) VALUES (1000, 'of another time')").await;
+    for migrate in [true, false] {
+        let error = schema.options().migrate(migrate).open().await.expect_err("it is too new");
+        assert_eq!(error.kind(), ErrorKind::SchemaTooNew);
+        assert!(error.to_string().contains("1000"), "{error}");
+    }
+    assert_eq!(schema.options().apply().await.expect_err("too new").kind(), ErrorKind::SchemaTooNew);
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_leaves_nothing() {
+    let schema = schema();
+    schema.run(&format!("CREATE SCHEMA {}; CREATE TABLE @later (theirs integer)", schema.name)).await;
+    schema.options().apply().await.expect_err("the name is taken");
+    assert_eq!(schema.options().current().await.expect("current"), 0);
+    let tables = format!("SELECT count(*) FROM pg_tables WHERE schemaname = '{}'", schema.name);
+    assert_eq!(schema.number(&tables).await, 1, "only theirs");
+}
+
+#[tokio::test]
+async fn the_schema_can_be_applied_by_hand() {
+    let schema = schema();
+    let options = schema.options().migrate(false);
+    let mut person = schema.connect().await;
+    person
+        .execute(raw_sql(AssertSqlSafe(options.schema_sql().expect("its SQL"))))
+        .await
+        .expect("it runs as it is");
+    assert_eq!(options.current().await.expect("current"), 1);
+    assert_eq!(options.pending().await.expect("plan"), []);
+    let store = options.open().await.expect("the store opens");
+    accept(&store, "a").await;
+    assert_eq!(complete_all(&store, "h").await, 1);
+}
+
+/// The schema as it is with the defaults, for people to read. With this variable set, the test writes it anew.
+const WRITE: &str = "ONCEBOX_WRITE_SCHEMA";
+
+#[test]
+fn the_schema_file_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema.sql");
+    let now =
+        Postgres::options("postgres://localhost/shop").expect("a good URL").schema_sql().expect("its SQL");
+    let header = "-- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.\n\n";
+    let now = format!("{header}{now}");
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(&path, &now).expect("the file can be written");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == now,
+        "stores/postgres/schema.sql is not what the migrations make; write it anew with\n  \
+         {WRITE}=1 cargo test -p oncebox-postgres --test migrate the_schema_file_is_current"
+    );
+}
+
+#[tokio::test]
+async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
+    let (one, two) = (schema(), schema());
+    let places: Vec<Options> = vec![one.options(), two.options(), one.options().prefix("other_")];
+    let mut stores = Vec::new();
+    for options in &places {
+        stores.push(options.clone().open().await.expect("the store opens"));
+    }
+    for store in &stores {
+        assert!(matches!(accept(store, "a").await, Accepted::First(_)), "a key of one is news to another");
+    }
+    settle(&stores[0], &[claim_one(&stores[0], "h").await], &rejected()).await;
+    assert_eq!(complete_all(&stores[1], "h").await, 1);
+    let states = [Status::Poisoned, Status::Completed, Status::Pending];
+    for (store, state) in stores.iter().zip(states) {
+        assert_eq!(status(store, "a", "h").await, Some(state));
+    }
+    // Locks are apart as well: neither waits for a mark, a segment or a line of another.
+    let mut open = Vec::new();
+    for store in &stores {
+        let mut tx = store.begin().await.expect("begin");
+        assert!(store.once(&mut tx, "orders", "a", "h").await.expect("mark").is_first());
+        open.push(tx);
+    }
+    for (store, tx) in stores.iter().zip(open) {
+        store.commit(tx).await.expect("commit");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
+    // Nobody answers there.
+    let options = || Postgres::options("postgres://127.0.0.1:1/shop").expect("a good URL");
+    for name in ["", "a b", "a\"; DROP TABLE x; --", "1a", "ä", "a.b", &"x".repeat(33)] {
+        for options in [options().schema(name), options().prefix(name)] {
+            assert_eq!(options.schema_sql().expect_err(name).kind(), ErrorKind::InvalidConfig);
+            assert_eq!(options.pending().await.expect_err(name).kind(), ErrorKind::InvalidConfig);
+            assert_eq!(options.open().await.expect_err(name).kind(), ErrorKind::InvalidConfig);
+        }
+    }
+    for options in [
+        options().lanes(0),
+        options().lanes(65),
+        options().partitions(DAY, 0),
+        options().partitions(DAY, u32::MAX),
+    ] {
+        assert_eq!(options.open().await.expect_err("no such thing").kind(), ErrorKind::InvalidConfig);
+    }
+}
+
+#[tokio::test]
+async fn one_lane_and_sixty_four_do_the_same() {
+    for lanes in [1, 64] {
+        let (schema, clock) = (schema(), TestClock::new());
+        let options = schema.options().lanes(lanes).clock(clock.shared());
+        let store = options.open().await.expect("the store opens");
+        accept_new(&store, (0..200).map(|n| n.to_string())).await;
+        assert!(matches!(accept(&store, "7").await, Accepted::Duplicate(_)));
+        let used = schema.number("SELECT count(DISTINCT lane) FROM @message").await;
+        assert!(used <= i64::from(lanes) && (lanes == 1 || used > 32), "{used} of {lanes} lanes");
+        settle(&store, &fixture::claim(&store, "h", 1).await, &rejected()).await;
+        assert_eq!(complete_all(&store, "h").await, 199);
+        // Afterwards the tables say, whatever is asked for.
+        let again = schema.options().lanes(3).clock(clock.shared()).open().await.expect("the store opens");
+        assert!(
+            matches!(accept(&again, "7").await, Accepted::Duplicate(_)),
+            "the key is looked for where it is"
+        );
+        clock.advance(RETENTION);
+        assert_eq!(sweep(&again).await, 199);
+    }
+}
+
+/// The part of the guide that says what to grant, with names put in.
+fn documented_grants(schema: &str, role: &str) -> String {
+    let guide = include_str!("../../../docs/postgres.md");
+    let (_, from) = guide.split_once("<!-- grants -->\n```sql\n").expect("the guide says what to grant");
+    let (grants, _) = from.split_once("```").expect("an end");
+    grants
+        .replace("public.", &format!("{schema}."))
+        .replace("SCHEMA public", &format!("SCHEMA {schema}"))
+        .replace("shop_worker", role)
+}
+
+/// A role without any right, in the shared server; gone with the test.
+struct Role {
+    schema: Schema,
+    name: String,
+}
+
+impl Role {
+    async fn new() -> Self {
+        let schema = schema();
+        schema.options().apply().await.expect("apply");
+        let name = format!("{}_worker", schema.name);
+        schema.run(&format!("CREATE ROLE {name} LOGIN")).await;
+        Self { schema, name }
+    }
+
+    fn options(&self) -> Options {
+        let url = self.schema.url().replacen("oncebox@", &format!("{}@", self.name), 1);
+        assert!(url.contains(&self.name), "{url}");
+        Postgres::options(&url).expect("a good URL").schema(&self.schema.name)
+    }
+
+    async fn grant(&self, keep: impl Fn(&str) -> bool) {
+        let grants = documented_grants(&self.schema.name, &self.name);
+        let statements = grants.split_inclusive(';').filter(|statement| keep(statement));
+        let mut owner = self.schema.connect().await;
+        owner
+            .execute(raw_sql(AssertSqlSafe(statements.collect::<String>())))
+            .await
+            .expect("the grants are good SQL");
+    }
+
+    async fn leave(self) {
+        let mut owner = PgConnection::connect(self.schema.url()).await.expect("another connection");
+        let leave = format!("DROP OWNED BY {0}; DROP ROLE {0}", self.name);
+        owner.execute(raw_sql(AssertSqlSafe(leave))).await.expect("the role leaves");
+    }
+}
+
+#[tokio::test]
+async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
+    let role = Role::new().await;
+    role.grant(|_| true).await;
+    let clock = TestClock::new();
+    let store = role.options().clock(clock.shared()).open().await.expect("migrated already");
+    let create = role.schema.sql("CREATE TABLE @theirs (a integer)");
+    let url = role.schema.url().replacen("oncebox@", &format!("{}@", role.name), 1);
+    let mut as_role = PgConnection::connect(&url).await.expect("the role may log in");
+    as_role.execute(raw_sql(AssertSqlSafe(create))).await.expect_err("the role may not make tables");
+
+    accept_new(&store, (0..10).map(|n| n.to_string())).await;
+    let ordered = fixture::message("ordered").with_ordering_key("k");
+    oncebox::store::Store::accept(&store, &[fixture::offer(ordered, &["h"])]).await.expect("accept");
+    let other = oncebox::Message::new("7", "order.placed", "another payload");
+    oncebox::store::Store::accept(&store, &[fixture::offer(other, &["h"])]).await.expect("accept");
+    settle(&store, &fixture::claim(&store, "h", 1).await, &rejected()).await;
+    assert_eq!(complete_all(&store, "h").await, 10);
+    sweep(&store).await;
+    for day in 0..12 {
+        clock.advance(DAY);
+        accept(&store, &format!("day {day}")).await;
+        assert_eq!(complete_all(&store, "h").await, 1);
+        sweep(&store).await;
+    }
+    assert!(role.schema.number("SELECT min(id) FROM @segment").await > 1, "partitions were made and dropped");
+    let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
+    let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
+    store
+        .operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry)
+        .await
+        .expect("retry");
+    assert_eq!(complete_all(&store, "h").await, 1);
+    store.pause(&fixture::inbox(), &fixture::handler("h")).await.expect("pause");
+    store.count(&fixture::inbox()).await.expect("count");
+    store.show(&fixture::inbox(), &key("7")).await.expect("show");
+    assert_eq!(store.purge(&fixture::inbox(), DAY, 10).await.expect("purge"), 1);
+    let mut tx = store.begin().await.expect("begin");
+    assert!(store.once(&mut tx, "orders", "a", "h").await.expect("mark").is_first());
+    store.commit(tx).await.expect("commit");
+    drop((store, as_role));
+    role.leave().await;
+}
+
+#[tokio::test]
+async fn a_missing_privilege_is_named() {
+    let role = Role::new().await;
+    let error = role.options().open().await.expect_err("nothing is granted");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    assert!(format!("{error:?}").contains("permission denied"), "{error:?}");
+
+    role.grant(|statement| !statement.contains("FUNCTION")).await;
+    let clock = TestClock::new();
+    let store = role.options().partitions(DAY, 5).clock(clock.shared()).open().await.expect("it opens");
+    accept_new(&store, (0..10).map(|n| n.to_string())).await;
+    let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
+    let error = oncebox::store::Store::sweep(&store, &params).await.expect_err("it cannot make partitions");
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    assert!(
+        format!("{error:?}").contains("permission denied for function oncebox_make_segment"),
+        "{error:?}"
+    );
+    assert_eq!(complete_all(&store, "h").await, 10, "everything else goes on");
+    drop(store);
+    role.leave().await;
+}

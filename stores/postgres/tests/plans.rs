@@ -1,0 +1,250 @@
+//! What PostgreSQL does for the statements that run all the time: none reads a whole table that grows with the traffic.
+
+mod fixture;
+mod support;
+
+use std::path::Path;
+
+use fixture::{accept, claim, complete_all};
+use oncebox::store::Migrate as _;
+use oncebox_postgres::Postgres;
+use oncebox_postgres::sqlx::{
+    self, AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, raw_sql,
+};
+use oncebox_servers::{Cluster, Version};
+use oncebox_testkit::TestClock;
+use support::Schema;
+
+/// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
+const HOT: [(&str, &str, &[&str]); 17] = [
+    ("accept/accept", "ingest", &[]),
+    ("accept/known", "ingest", &[]),
+    ("accept/add_handlers", "ingest", &[]),
+    ("accept/message_again", "ingest", &[]),
+    ("claim/claim", "control", &[]),
+    ("claim/suspect", "control", &[]),
+    ("claim/held", "control", &[]),
+    ("settle/complete", "control", &[]),
+    ("settle/settle", "control", &[]),
+    ("settle/settled_by", "control", &[]),
+    ("settle/order_keys", "control", &[]),
+    ("renew/renew", "control", &[]),
+    ("order/release", "control", &[]),
+    ("order/step_back", "control", &[]),
+    // No more than the workers have in hand.
+    ("rescue/rescue", "control", &["running"]),
+    ("sweep/proofs", "control", &["running"]),
+    ("segment/unfinished", "control", &["running"]),
+];
+
+/// The types of values that the server cannot find out from the text alone.
+const TYPES: [(&str, &str); 2] = [
+    ("accept/add_handlers", "(bigint, smallint, bytea, bigint, bytea, smallint[], bytea, bigint)"),
+    (
+        "accept/message_again",
+        "(bigint, smallint, bytea, bigint, text, bytea, text, bytea, bytea, bytea, smallint)",
+    ),
+];
+
+/// Tables that grow with the traffic or the backlog.
+const LARGE: [&str; 8] = ["proof", "message", "ready", "later", "running", "outcome", "poisoned", "mark"];
+
+/// More rows than anybody reads twice, put in while the statistics say that the tables are empty.
+const FILL: &str = "
+    CREATE TEMP TABLE n AS
+    SELECT (1::bigint << 36) | (n << 6) | n % 4 AS seq, n % 4 AS lane, (n % 4)::int2 AS l,
+           sha256(n::text::bytea) AS digest, 1000 + n AS at
+    FROM generate_series(1::bigint, 100000) n;
+    INSERT INTO @inbox (name, watermark) VALUES ('orders', -1);
+    INSERT INTO @handler (inbox, key) VALUES (1, 'h'), (1, 'g');
+    INSERT INTO @proof SELECT seq, at, l, 1, digest, substr(digest, 1, 16), '\\x0001' FROM n;
+    INSERT INTO @message SELECT seq, at, NULL, l, 1, digest, '', digest, 't', NULL, '', 'payload' FROM n;
+    INSERT INTO @ready SELECT seq, at, l, 1 FROM n;
+    INSERT INTO @later (seq, due, not_before, crashes, lane, handler, order_key)
+    SELECT seq, at, at, (seq >> 6) % 2, l, 2, CASE WHEN (seq >> 6) % 3 = 0 THEN substr(digest, 1, 16) END FROM n;
+    INSERT INTO @running SELECT seq, seq, at, at, at, gen_random_uuid(), 0, 0, 0, l, 2, NULL, NULL FROM n;
+    INSERT INTO @outcome SELECT seq, seq, at, 0, 0, 0, l, 1, 'completed', NULL FROM n;
+    INSERT INTO @poisoned SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected', NULL, NULL FROM n";
+
+fn file(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(path).with_extension("sql");
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A statement with its names put in.
+fn named(schema: &Schema, sql: &str) -> String {
+    schema.sql(sql).replace(":schema", &schema.name)
+}
+
+/// What the store's own sessions are told.
+async fn tell(connection: &mut PgConnection, kind: &str) {
+    let told = file("session/store") + &file(&format!("session/{kind}"));
+    let told = told.replace(":patience", "30000").replace(":local", "false");
+    connection.execute(raw_sql(AssertSqlSafe(told))).await.expect("the settings of a session");
+}
+
+/// The plan that is kept for a statement, whatever its values are.
+async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
+    let mut connection = schema.connect().await;
+    tell(&mut connection, kind).await;
+    let sql = named(schema, &file(name));
+    let values = (1..50).take_while(|n| sql.contains(&format!("${n}"))).count();
+    let nulls = vec!["NULL"; values].join(", ");
+    let types = TYPES.iter().find(|(of, _)| *of == name).map_or("", |(_, types)| types);
+    let prepare = format!("PREPARE hot {types} AS {sql}");
+    connection
+        .execute(raw_sql(AssertSqlSafe(prepare)))
+        .await
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    let rows = connection.fetch_all(raw_sql(AssertSqlSafe(format!("EXPLAIN EXECUTE hot ({nulls})")))).await;
+    rows.expect("a plan").iter().map(|row| row.get(0)).collect()
+}
+
+/// The tables that a plan reads whole, row by row or along an index without a condition: `message` for a partition of it.
+fn scanned(plan: &[String]) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for (at, line) in plan.iter().enumerate() {
+        let bound = plan.get(at + 1).is_some_and(|next| next.trim_start().starts_with("Index Cond:"));
+        let whole =
+            line.contains("Seq Scan on ") || (line.contains("Index") && line.contains("Scan") && !bound);
+        let name = line.split(" on ").nth(1).and_then(|from| from.split_whitespace().next());
+        let Some(name) = name.filter(|_| whole).and_then(|name| name.strip_prefix("oncebox_")) else {
+            continue;
+        };
+        let part = |table: &&str| {
+            name == *table || name.strip_prefix(*table).is_some_and(|rest| rest.starts_with('_'))
+        };
+        found.extend(LARGE.into_iter().find(part));
+    }
+    found
+}
+
+#[tokio::test]
+async fn no_hot_statement_reads_a_whole_table() {
+    let schema = Schema::new(oncebox_servers::shared::debian_url());
+    schema.options().apply().await.expect("apply");
+    for table in LARGE {
+        schema.run(&format!("ANALYZE @{table}")).await;
+    }
+    for table in ["proof", "ready", "later", "running", "poisoned", "mark", "message_1", "outcome_1"] {
+        schema.run(&format!("ALTER TABLE @{table} SET (autovacuum_enabled = false)")).await;
+    }
+    schema.run(FILL).await;
+    let mut wrong = Vec::new();
+    for (name, kind, allowed) in HOT {
+        let plan = plan(&schema, kind, name).await;
+        if let Some(table) = scanned(&plan).into_iter().find(|table| !allowed.contains(table)) {
+            wrong.push(format!("{name} reads all of {table}:\n{}", plan.join("\n")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn a_whole_read_is_recognised() {
+    let of = |plan: &str| scanned(&plan.lines().map(str::to_owned).collect::<Vec<_>>());
+    assert_eq!(of("  ->  Seq Scan on oncebox_message_1 m"), ["message"]);
+    assert_eq!(of("Parallel Seq Scan on oncebox_proof p  (cost=0)\n  Filter: x"), ["proof"]);
+    assert_eq!(of("Index Scan using oncebox_proof_seq on oncebox_proof p\n  Filter: x"), ["proof"]);
+    assert!(of("Index Scan using oncebox_proof_seq on oncebox_proof p\n  Index Cond: (seq > 1)").is_empty());
+    assert!(of("Seq Scan on oncebox_meta").is_empty());
+}
+
+/// A server where nobody else writes.
+fn quiet() -> Cluster {
+    let settings = [("autovacuum", "off"), ("wal_level", "minimal"), ("max_wal_senders", "0")];
+    let builder = settings
+        .iter()
+        .fold(Cluster::builder(Version::Debian), |builder, (name, value)| builder.set(name, value));
+    builder.start().expect("a server")
+}
+
+#[tokio::test]
+async fn a_claim_that_finds_nothing_writes_nothing() {
+    let server = quiet();
+    let clock = TestClock::new();
+    let store = Postgres::options(&server.url("postgres")).expect("a good URL").clock(clock.shared());
+    let store = store.open().await.expect("the store opens");
+    accept(&store, "a").await;
+    complete_all(&store, "h").await;
+    let mut looking = PgConnection::connect(&server.url("postgres")).await.expect("another connection");
+    let mut state = async || {
+        let sql = "SELECT pg_current_wal_insert_lsn()::text || ' ' || pg_snapshot_xmax(pg_current_snapshot())::text";
+        sqlx::query_scalar::<_, String>(sql).fetch_one(&mut looking).await.expect("the state of the log")
+    };
+    // What is read for the first time may be tidied up.
+    assert!(claim(&store, "h", 10).await.is_empty());
+    let before = state().await;
+    for _ in 0..50 {
+        assert!(claim(&store, "h", 10).await.is_empty());
+    }
+    assert_eq!(state().await, before, "an idle claim wrote to the log");
+    accept(&store, "b").await;
+    assert_ne!(state().await, before, "writing would have been seen");
+}
+
+#[tokio::test]
+async fn payloads_are_in_no_index_and_numbers_do_not_run_out() {
+    let schema = Schema::new(oncebox_servers::shared::debian_url());
+    schema.options().apply().await.expect("apply");
+    let of = format!("a.attrelid = c.oid AND c.relnamespace = '{}'::regnamespace", schema.name);
+    let indexed = format!(
+        "SELECT count(*) FROM pg_attribute a, pg_class c WHERE {of} AND c.relkind IN ('i', 'I') AND a.attname = 'payload'"
+    );
+    assert_eq!(schema.number(&indexed).await, 0);
+    let narrow = format!(
+        "SELECT count(*) FROM pg_attribute a, pg_class c WHERE {of} AND a.attname IN ('seq', 'token', 'due', 'at', 'received_at') \
+         AND a.atttypid <> 'int8'::regtype"
+    );
+    assert_eq!(schema.number(&narrow).await, 0);
+    let counters = format!(
+        "SELECT count(*) FROM pg_sequences WHERE schemaname = '{}' AND data_type::text <> 'bigint' \
+         AND sequencename ~ '(counter|token|aside_id_seq)$'",
+        schema.name
+    );
+    assert_eq!(schema.number(&counters).await, 0);
+}
+
+#[tokio::test]
+async fn the_tables_refuse_rows_that_cannot_be() {
+    let schema = Schema::new(oncebox_servers::shared::debian_url());
+    schema.options().apply().await.expect("apply");
+    let digest = format!("'\\x{}'", "00".repeat(32));
+    let print = format!("'\\x{}'", "00".repeat(16));
+    let bad = [
+        (
+            "a message in the wrong lane",
+            format!("@message VALUES (68719476737, 0, NULL, 2, 1, {digest}, '', '', '', NULL, '', '')"),
+        ),
+        ("a short digest", format!("@proof VALUES (1, 0, 1, 1, '\\x00', {print}, '')")),
+        ("a short fingerprint", format!("@proof VALUES (1, 0, 1, 1, {digest}, '\\x00', '')")),
+        ("half a handler", format!("@proof VALUES (1, 0, 1, 1, {digest}, {print}, '\\x00')")),
+        ("a lane that is none", format!("@proof VALUES (64, 0, 64, 1, {digest}, {print}, '')")),
+        ("untouched work in the wrong lane", "@ready VALUES (1, 0, 2, 1)".into()),
+        (
+            "fewer than no attempts",
+            "@later (seq, due, not_before, attempts, lane, handler) VALUES (1, 0, 0, -1, 1, 1)".into(),
+        ),
+        (
+            "a claim without a token",
+            "@running VALUES (1, 0, 0, 0, 0, gen_random_uuid(), 0, 0, 0, 1, 1, NULL, NULL)".into(),
+        ),
+        (
+            "an outcome that is none",
+            "@outcome VALUES (68719476737, 1, 0, 0, 0, 0, 1, 1, 'pending', NULL)".into(),
+        ),
+        (
+            "a second row of what all share",
+            "@meta (one, lanes, segment, counted) VALUES (false, 1, 1, 0)".into(),
+        ),
+        ("too many lanes", "@meta (lanes, segment, counted) VALUES (65, 1, 0)".into()),
+        ("a handler of no inbox", "@handler (inbox, key) VALUES (99, 'h')".into()),
+    ];
+    let mut connection = schema.connect().await;
+    for (what, row) in bad {
+        let insert = schema.sql(&format!("INSERT INTO {row}"));
+        let error = connection.execute(raw_sql(AssertSqlSafe(insert))).await.expect_err(what);
+        let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+        assert!(matches!(code.as_deref(), Some("23514" | "23503")), "{what}: {error}");
+    }
+}
