@@ -43,7 +43,7 @@ pub(crate) fn lost(phase: Phase) -> Error {
 }
 
 /// The class of an SQLSTATE.
-fn by_code(code: &str, phase: Phase) -> Error {
+pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
     let (kind, what) = match code {
         // The server ended the session: what it had in hand may or may not have been committed.
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
