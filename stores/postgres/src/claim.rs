@@ -12,6 +12,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::db::{Db, lane, millis};
+use crate::error::unread;
 use crate::row::{self, get};
 use crate::settle::settle;
 use crate::unit::{Ask, ask};
@@ -99,7 +100,8 @@ async fn healthy(db: &Db, params: &ClaimParams, wants: &[&Want], mut looks: Vec<
             look.share = share(limits[look.want], db.lanes);
         }
         let start = Instant::now();
-        let rows = ask_for(db, params, &looks, &least, &limits, goes_on).await?;
+        let rows = ask_for(db, params, &looks, &least, &limits, goes_on).await;
+        let rows = rows.map_err(|error| if goes_on { unread(error) } else { error })?;
         if from_the_start {
             db.cursors.looked_back(start.elapsed());
         }
@@ -133,7 +135,7 @@ async fn healthy(db: &Db, params: &ClaimParams, wants: &[&Want], mut looks: Vec<
         goes_on |= !rows.is_empty();
         found.extend(rows);
     }
-    claimed(db, params.claim_id, &found).await
+    claimed(db, params.claim_id, &found).await.map_err(unread)
 }
 
 /// How many of a lane are looked at for a want.
@@ -182,7 +184,7 @@ async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look]) -> Result<Vec<Cl
     let mut unit = db.control.single().await?;
     unit.run(suspect).await?;
     unit.end().await?;
-    held(db, params.claim_id).await
+    held(db, params.claim_id).await.map_err(unread)
 }
 
 pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
@@ -197,7 +199,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     let mut unit = db.control.single().await?;
     unit.run(rescue).await?;
     unit.end().await?;
-    held(db, params.claim_id).await
+    held(db, params.claim_id).await.map_err(unread)
 }
 
 /// What a claim id holds.

@@ -177,7 +177,8 @@ impl Options {
             sql.extend(lines.flat_map(|line| [line, "\n"]));
         }
         let sql = sql
-            .replace(":patience", &millis(self.patience))
+            // The server gives up first: then it is known that nothing was stored, and the connection is still good.
+            .replace(":patience", &millis(self.patience * 4 / 5))
             .replace(":handler_patience", &millis(self.handler_patience))
             .replace(":local", if self.pooled { "true" } else { "false" });
         if self.pooled { sql.replace("SET ", "SET LOCAL ") } else { sql }

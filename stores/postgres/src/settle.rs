@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::claim::uuid;
 use crate::db::{Db, Lines, lane, millis};
+use crate::error::unread;
 use crate::row::get;
 use crate::unit::{Ask, Unit, ask};
 
@@ -105,7 +106,7 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
         lines.release(db, &mut unit).await?;
     }
     unit.end().await?;
-    recognise(db, &fences, batch, &mut answers).await?;
+    recognise(db, &fences, batch, &mut answers).await.map_err(unread)?;
     Ok(answers)
 }
 

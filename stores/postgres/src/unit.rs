@@ -117,8 +117,9 @@ impl Unit {
             return Err(Error::new(ErrorKind::Handler, what));
         }
         if begun != Begun::No {
+            let phase = if begun == Begun::Counted { Phase::HandlersCommit } else { Phase::Commit };
             self.lent
-                .answer(Phase::Commit, async |connection: &mut PgConnection| match begun {
+                .answer(phase, async |connection: &mut PgConnection| match begun {
                     Begun::Counted => Manager::commit(connection).await,
                     Begun::Plain | Begun::No => connection.execute(sqlx::raw_sql("COMMIT")).await.map(|_| ()),
                 })

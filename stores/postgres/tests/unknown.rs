@@ -168,13 +168,12 @@ async fn a_commit_that_hangs_is_given_up_and_unknown() {
     let store = server.schema.shop_with(server.schema.options().patience(PATIENCE)).await;
     first(&store, "0").await;
     first(&store, "1").await;
-    let params = claim_params(1);
-    let claimed = store.claim(&params).await.expect("claim").remove(0);
+    let claimed = store.claim(&claim_params(1)).await.expect("claim").remove(0);
     let mut tx = store.begin().await.expect("begin");
     ship(&server.schema, &mut tx, "0").await;
     assert_eq!(store.complete(&mut tx, &claimed.claim).await.expect("complete"), Settled::Applied);
     server.hang().await;
-    let start = Instant::now();
+    let (start, params) = (Instant::now(), claim_params(1));
     let (accepted, claimed, committed) =
         in_time(async { tokio::join!(accept(&store, "2"), store.claim(&params), store.commit(tx)) }).await;
     assert!(start.elapsed() >= PATIENCE, "{:?}", start.elapsed());
@@ -183,6 +182,7 @@ async fn a_commit_that_hangs_is_given_up_and_unknown() {
     }
     server.mend();
     assert!(matches!(accept(&store, "2").await.expect("accept"), Accepted::Duplicate(_)));
+    assert_eq!(store.claim(&params).await.expect("claim").len(), 1);
     assert_eq!(server.schema.count("@shipment").await, 1);
     server.schema.check().await;
 }

@@ -186,6 +186,11 @@ pub(crate) async fn run(connection: &mut PgConnection, sql: &str) -> sqlx::Resul
     connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.map(drop)
 }
 
+/// The number of a session.
+pub(crate) async fn pid(connection: &mut PgConnection) -> i32 {
+    sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.expect("a number")
+}
+
 /// Time between two looks at a server, which tells nobody when something in it changes.
 #[expect(clippy::disallowed_methods, reason = "what is waited for happens outside of the process")]
 pub(crate) async fn pause() {
