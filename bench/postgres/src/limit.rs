@@ -37,7 +37,8 @@ struct Columns {
 fn columns(inbox: &InboxName, payload: &str, numbers: std::ops::Range<usize>) -> Columns {
     let count = numbers.len();
     let ids: Vec<String> = numbers.map(crate::id).collect();
-    let digest = |id: &String| Key::new(inbox, "bench", [b"id".as_slice(), id.as_bytes()]).as_bytes().to_vec();
+    let digest =
+        |id: &String| Key::new(inbox, "bench", [b"id".as_slice(), id.as_bytes()]).as_bytes().to_vec();
     Columns {
         digests: ids.iter().map(digest).collect(),
         times: vec![1_800_000_000_000; count],
@@ -77,7 +78,9 @@ impl Limit {
         let start = Instant::now();
         for first in (0..count).step_by(BATCH) {
             let c = columns(&inbox, &payload, first..count.min(first + BATCH));
-            client.execute(&accept, &[&c.digests, &c.times, &c.sources, &c.ids, &c.types, &c.payloads]).await?;
+            client
+                .execute(&accept, &[&c.digests, &c.times, &c.sources, &c.ids, &c.types, &c.payloads])
+                .await?;
         }
         Ok(rate(count, start))
     }
@@ -91,7 +94,10 @@ impl Limit {
         for number in 0..count {
             let c = columns(&inbox, &payload, number..number + 1);
             client
-                .execute(&accept, &[&c.digests[0], &c.times[0], &c.sources[0], &c.ids[0], &c.types[0], &c.payloads[0]])
+                .execute(
+                    &accept,
+                    &[&c.digests[0], &c.times[0], &c.sources[0], &c.ids[0], &c.types[0], &c.payloads[0]],
+                )
                 .await?;
         }
         Ok(rate(count, start))
@@ -125,7 +131,8 @@ impl Limit {
                     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&one.0];
                     tokio::try_join!(client.batch_execute("BEGIN"), client.execute(&insert, &parameters))?;
                     let (seqs, tokens) = (vec![one.0], vec![one.1]);
-                    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&seqs, &tokens, &0_i64];
+                    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                        [&seqs, &tokens, &0_i64];
                     let done = client.execute(&worker.complete, &parameters);
                     tokio::try_join!(done, client.batch_execute("COMMIT"))?;
                 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use oncebox::{Config, Context, Inbox, Message, handler};
-use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use oncebox_postgres::Postgres;
+use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tokio::sync::Notify;
 
 use crate::{id, payload, rate};
@@ -66,7 +66,10 @@ async fn noop(message: Message, cx: &mut Context<Postgres>) -> Result<(), oncebo
     Ok(())
 }
 
-async fn business(message: Message, cx: &mut Context<Postgres>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn business(
+    message: Message,
+    cx: &mut Context<Postgres>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let number = i64::try_from(message.payload().len())?;
     let tx = cx.tx().await?;
     sqlx::query("INSERT INTO bench_business VALUES ($1, 'done')").bind(number).execute(&mut **tx).await?;
@@ -140,7 +143,10 @@ impl Ours {
         running.shutdown().await;
         let rate = rate(count, start);
         let left = oncebox::store::Admin::count(self.inbox.store(), self.inbox.name()).await?;
-        ensure!(left.with_status(oncebox::Status::Completed) >= count as u64, "not all were completed: {left:?}");
+        ensure!(
+            left.with_status(oncebox::Status::Completed) >= count as u64,
+            "not all were completed: {left:?}"
+        );
         ensure!(left.with_status(oncebox::Status::Pending) == 0, "something was left");
         Ok(rate)
     }
@@ -165,13 +171,16 @@ impl Ours {
         let payload = Bytes::from(payload());
         let tasks: Vec<_> = (0..callers)
             .map(|_| {
-                let (inbox, payload, stop, next) = (self.inbox.clone(), payload.clone(), Arc::clone(&stop), Arc::clone(&next));
+                let (inbox, payload, stop, next) =
+                    (self.inbox.clone(), payload.clone(), Arc::clone(&stop), Arc::clone(&next));
                 let done = Arc::clone(&self.done);
                 tokio::spawn(async move {
                     while !stop.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         // No more backlog than a second's work: it is the balance that is measured.
-                        while number > done.ran.load(Ordering::Relaxed) + 20_000 && !stop.load(Ordering::Relaxed) {
+                        while number > done.ran.load(Ordering::Relaxed) + 20_000
+                            && !stop.load(Ordering::Relaxed)
+                        {
                             crate::pause(Duration::from_millis(1)).await;
                         }
                         inbox.accept(message(number, &payload)).await?;
@@ -223,7 +232,7 @@ impl Ours {
 }
 
 fn shared(registration: oncebox::Registration<Postgres>) -> oncebox::Registration<Postgres> {
-    registration.concurrency(128)
+    registration.concurrency(128).share_commit(64)
 }
 
 pub(crate) fn message(number: usize, payload: &Bytes) -> Message {

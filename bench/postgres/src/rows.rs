@@ -13,7 +13,8 @@ use crate::ours::{Mode, Ours};
 /// What one row shows.
 #[derive(Debug, Serialize)]
 struct Row {
-    row: &'static str,
+    #[serde(rename = "row")]
+    name: &'static str,
     ours: f64,
     limit: f64,
     ratio: f64,
@@ -41,7 +42,7 @@ impl Size {
             backlog: 200_000,
             transactions: 50_000,
             finished: 5_000_000,
-            sustain: Duration::from_secs(60),
+            sustain: Duration::from_mins(1),
             latencies: 2_000,
         };
         if !quick {
@@ -181,11 +182,17 @@ async fn pinned_horizon(args: &Args, size: &Size) -> Result<()> {
             let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
             let mut other = PgConnection::connect(&args.url).await?;
             if pinned {
-                other.execute(sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()")).await?;
+                other
+                    .execute(sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()"))
+                    .await?;
             }
             ours.load(0, size.backlog).await?;
             let rate = ours.drain(size.backlog).await?;
-            if pinned { rates.ours.push(rate) } else { rates.limit.push(rate) }
+            if pinned {
+                rates.ours.push(rate);
+            } else {
+                rates.limit.push(rate);
+            }
             other.close().await?;
         }
     }
@@ -205,7 +212,10 @@ async fn latency(args: &Args, size: &Size) -> Result<()> {
     let times = ours.latencies(size.latencies).await?;
     let at = |part: usize| times[(times.len() - 1) * part / 100].as_secs_f64() * 1_000.0;
     for (row, part, aim) in [("latency-200-p50", 50, 2.0), ("latency-200-p99", 99, 10.0)] {
-        print(args, &Row { row, ours: round(at(part)), limit: aim, ratio: round(at(part) / aim), unit: "ms" })?;
+        print(
+            args,
+            &Row { name: row, ours: round(at(part)), limit: aim, ratio: round(at(part) / aim), unit: "ms" },
+        )?;
     }
     Ok(())
 }
@@ -219,7 +229,16 @@ struct Rates {
 impl Rates {
     fn show(self, args: &Args, row: &'static str) -> Result<()> {
         let (ours, limit) = (median(self.ours), median(self.limit));
-        print(args, &Row { row, ours: ours.round(), limit: limit.round(), ratio: round(ours / limit), unit: "msg/s" })
+        print(
+            args,
+            &Row {
+                name: row,
+                ours: ours.round(),
+                limit: limit.round(),
+                ratio: round(ours / limit),
+                unit: "msg/s",
+            },
+        )
     }
 }
 
@@ -227,7 +246,7 @@ fn print(args: &Args, row: &Row) -> Result<()> {
     if args.json {
         println!("{}", serde_json::to_string(row)?);
     } else {
-        println!("{:<20} {:>10} {:>10} {:>6.2} {}", row.row, row.ours, row.limit, row.ratio, row.unit);
+        println!("{:<20} {:>10} {:>10} {:>6.2} {}", row.name, row.ours, row.limit, row.ratio, row.unit);
     }
     Ok(())
 }

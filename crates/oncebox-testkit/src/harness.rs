@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::state::{Operation, Outcome, Settlement, Status};
 use oncebox::store::{
     Accepted, Admin, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
-    NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, SettleIn, Settled, Store, SweepParams, Swept,
+    NewMessage, RenewParams, Renewed, RescueParams, Route, Seq, Settled, ShareIn, Store, SweepParams, Swept,
     Transactional, Want,
 };
 use oncebox::time::{Clock as _, Timestamp};
@@ -22,7 +22,7 @@ pub trait StoreUnderTest:
     + Admin
     + Transactional
     + MarkIn<<Self as Transactional>::Tx>
-    + SettleIn<<Self as Transactional>::Tx>
+    + ShareIn<<Self as Transactional>::Tx>
     + Clone
 {
 }
@@ -32,7 +32,7 @@ impl<S> StoreUnderTest for S where
         + Admin
         + Transactional
         + MarkIn<<S as Transactional>::Tx>
-        + SettleIn<<S as Transactional>::Tx>
+        + ShareIn<<S as Transactional>::Tx>
         + Clone
 {
 }

@@ -298,3 +298,20 @@ async fn a_good_message_passes_where_the_bad_ones_did_not() {
     let mut tx = world.store().begin().await.unwrap();
     assert_eq!(world.inbox.once(&mut tx, &good(), "other").await.unwrap(), Mark::First);
 }
+
+#[test]
+fn what_cannot_be_shared_is_refused() {
+    let build = |most, inline| {
+        let shared = Stage::default().handler("h").share_commit(most);
+        let shared = if inline { shared.inline() } else { shared };
+        Inbox::builder("test", Memory::new()).on("t", shared).build().map(drop)
+    };
+    for most in [1, 64] {
+        build(most, false).unwrap();
+    }
+    for (most, inline, word) in [(0, false, "1 to 64"), (65, false, "1 to 64"), (8, true, "inline")] {
+        let error = build(most, inline).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidHandler);
+        assert!(error.what().contains(word), "{error}");
+    }
+}

@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use support::books::{Books, Ledger};
 use support::{counts, in_time, message};
 
-const WORKERS: u64 = 3;
+/// One for each worker: among how many runs it shares commits.
+const SHARES: [usize; 3] = [1, 4, 64];
 const MESSAGES: usize = 120;
 const LEASE: Duration = Duration::from_millis(600);
 
@@ -72,7 +73,8 @@ async fn plain(message: Message, cx: &mut Context<Ledger>) -> Result<(), BoxErro
     world.happens()
 }
 
-fn worker(books: &Books, world: &Arc<World>) -> Inbox<Ledger> {
+/// A worker whose transactional handler shares commits among so many runs.
+fn worker(books: &Books, world: &Arc<World>, share: usize) -> Inbox<Ledger> {
     let mut policy = Policy::default();
     policy.retry = Retry::new(1_000, Duration::from_millis(5), Duration::from_millis(50));
     // With as many faults as here, being hit three times proves nothing.
@@ -88,7 +90,7 @@ fn worker(books: &Books, world: &Arc<World>) -> Inbox<Ledger> {
     Inbox::builder("chaos", books.store())
         .config(config)
         .data(Arc::clone(world))
-        .on("t", handler("durable", durable).policy(policy.clone()))
+        .on("t", handler("durable", durable).policy(policy.clone()).share_commit(share))
         .on("t", handler("plain", plain).policy(policy.clone()))
         .on("t", handler("inline", inline).inline().policy(policy))
         .build()
@@ -133,7 +135,7 @@ async fn every_message_takes_effect_exactly_once() {
         calm: false.into(),
         plain: Mutex::default(),
     });
-    let workers: Vec<Inbox<Ledger>> = (0..WORKERS).map(|_| worker(&books, &world)).collect();
+    let workers: Vec<Inbox<Ledger>> = SHARES.iter().map(|share| worker(&books, &world, *share)).collect();
     for (number, inbox) in (0..).zip(&workers) {
         inbox.store().faults().seed(seed.wrapping_add(number), Odds { before: 0.04, after: 0.04 });
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
 use oncebox::config::OnConflict;
+use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
 use oncebox::{Error, ErrorKind, Key, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -69,7 +69,10 @@ impl Offer {
 fn refuse_nul(new: &NewMessage) -> Result<()> {
     for (what, text) in [("source", new.message.source()), ("type", new.message.kind())] {
         if text.contains('\0') {
-            return Err(Error::new(ErrorKind::InvalidMessage, format!("the message's {what} holds a NUL character")));
+            return Err(Error::new(
+                ErrorKind::InvalidMessage,
+                format!("the message's {what} holds a NUL character"),
+            ));
         }
     }
     Ok(())
@@ -132,14 +135,18 @@ pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<St
         }
         waiting.sort_unstable();
     }
-    Err(partly(Error::new(ErrorKind::Unavailable, "the same keys were offered and removed at the same time, again and again")))
+    Err(partly(Error::new(
+        ErrorKind::Unavailable,
+        "the same keys were offered and removed at the same time, again and again",
+    )))
 }
 
 /// What failed after a part of the batch was committed: repeating the call finds out.
 fn partly(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly => {
-            Error::new(ErrorKind::CommitUnknown, "a part of the batch was stored, the rest was not").caused_by(error)
+            Error::new(ErrorKind::CommitUnknown, "a part of the batch was stored, the rest was not")
+                .caused_by(error)
         }
         _ => error,
     }

@@ -131,7 +131,10 @@ pub(crate) async fn operate(
             return Ok(entry);
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, format!("the entry of {key} for {handler:?} changes all the time")))
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!("the entry of {key} for {handler:?} changes all the time"),
+    ))
 }
 
 /// One operation on one entry.
@@ -198,7 +201,13 @@ impl Operating<'_> {
         Ok(Some(changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?))
     }
 
-    async fn pend(&self, unit: &mut Unit, entry: &EntryView, handler: i16, order: Option<OrderKey>) -> Result<()> {
+    async fn pend(
+        &self,
+        unit: &mut Unit,
+        entry: &EntryView,
+        handler: i16,
+        order: Option<OrderKey>,
+    ) -> Result<()> {
         let pending = ask(&self.db.sql.admin_pending)
             .bind(self.db.now())
             .bind(entry.seq.0)

@@ -77,7 +77,12 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     let mut looks = Vec::new();
     for (index, want) in wants.iter().enumerate() {
         for handler in db.route(inbox, &want.route).await? {
-            looks.extend(db.all_lanes().into_iter().map(|lane| Look { lane, handler, want: index, share: 0 }));
+            looks.extend(db.all_lanes().into_iter().map(|lane| Look {
+                lane,
+                handler,
+                want: index,
+                share: 0,
+            }));
         }
     }
     if looks.is_empty() {
@@ -89,7 +94,12 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     }
 }
 
-async fn healthy(db: &Db, params: &ClaimParams, wants: &[&Want], mut looks: Vec<Look>) -> Result<Vec<Claimed>> {
+async fn healthy(
+    db: &Db,
+    params: &ClaimParams,
+    wants: &[&Want],
+    mut looks: Vec<Look>,
+) -> Result<Vec<Claimed>> {
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = Vec::new();
     let mut goes_on = false;
@@ -226,7 +236,8 @@ async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow]) -> Result<Vec<Claimed>> {
             inbox: inbox.clone(),
             seq: Seq(get(row, 0)?),
             handler: handler.clone(),
-            key: row::key(row, 9).or_else(|error| if message.is_err() { Ok(no_key()) } else { Err(error) })?,
+            key: row::key(row, 9)
+                .or_else(|error| if message.is_err() { Ok(no_key()) } else { Err(error) })?,
             token: Token(get(row, 2)?),
             claim_id: id,
             attempts: row::count(row, 4)?,

@@ -67,7 +67,10 @@ impl Pool {
             Ok(Ok(place)) => place,
             Ok(Err(closed)) => return Err(unusable("closed").caused_by(closed)),
             Err(_) => {
-                let what = format!("all PostgreSQL connections for {} stayed in use for {:?}", inner.name, inner.patience);
+                let what = format!(
+                    "all PostgreSQL connections for {} stayed in use for {:?}",
+                    inner.name, inner.patience
+                );
                 return Err(Error::new(ErrorKind::Unavailable, what));
             }
         };

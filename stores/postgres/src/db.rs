@@ -89,7 +89,8 @@ impl Lines {
     pub(crate) async fn lock(&mut self, db: &Db, unit: &mut Unit) -> Result<()> {
         self.lines.sort_unstable();
         self.lines.dedup();
-        let mut buckets: Vec<i32> = self.lines.iter().map(|(_, handler, order)| bucket(*handler, order)).collect();
+        let mut buckets: Vec<i32> =
+            self.lines.iter().map(|(_, handler, order)| bucket(*handler, order)).collect();
         buckets.sort_unstable();
         buckets.dedup();
         unit.rows(ask(&db.sql.order_lock).bind(db.lock_class).bind(buckets)).await?;

@@ -20,12 +20,17 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
             let code = database.code().unwrap_or_default().into_owned();
             return by_code(&code, phase).caused_by(error);
         }
-        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => return lost(phase).caused_by(error),
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+            return lost(phase).caused_by(error);
+        }
         sqlx::Error::Tls(_) => (ErrorKind::Unavailable, "the TLS connection to PostgreSQL failed"),
         sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
             (ErrorKind::InvalidConfig, "the connection settings for PostgreSQL are wrong")
         }
-        sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnIndexOutOfBounds { .. } | sqlx::Error::Decode(_) => {
+        sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::ColumnNotFound(_)
+        | sqlx::Error::ColumnIndexOutOfBounds { .. }
+        | sqlx::Error::Decode(_) => {
             (ErrorKind::Corrupt, "PostgreSQL answered with a value that cannot be read")
         }
         sqlx::Error::Encode(_) => (ErrorKind::InvalidMessage, "a value cannot be sent to PostgreSQL"),
@@ -38,9 +43,10 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
 pub(crate) fn lost(phase: Phase) -> Error {
     match phase {
         Phase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
-        Phase::Commit | Phase::HandlersCommit => {
-            Error::new(ErrorKind::CommitUnknown, "the connection to PostgreSQL was lost before a commit was confirmed")
-        }
+        Phase::Commit | Phase::HandlersCommit => Error::new(
+            ErrorKind::CommitUnknown,
+            "the connection to PostgreSQL was lost before a commit was confirmed",
+        ),
     }
 }
 
@@ -62,7 +68,9 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         "55P03" => (ErrorKind::Unavailable, "a lock in PostgreSQL was not free in time"),
         "57014" => (ErrorKind::Unavailable, "a statement took PostgreSQL too long, or was cancelled"),
         "53100" => (ErrorKind::Full, "PostgreSQL's disk is full"),
-        "53300" | "53200" | "53400" => (ErrorKind::Unavailable, "PostgreSQL has no connection or memory to spare"),
+        "53300" | "53200" | "53400" => {
+            (ErrorKind::Unavailable, "PostgreSQL has no connection or memory to spare")
+        }
         "25006" => (ErrorKind::ReadOnly, "PostgreSQL takes no writes: it is a standby, or set to read only"),
         "25P02" => (ErrorKind::Handler, "the transaction was aborted by an error that was ignored"),
         "25P01" => (ErrorKind::Handler, "the transaction was ended from within"),
@@ -98,9 +106,9 @@ pub(crate) fn unread(error: Error) -> Error {
 /// Whether the connection cannot be used any more.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(database) => database
-            .code()
-            .is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03") || code.starts_with("08")),
+        sqlx::Error::Database(database) => database.code().is_some_and(|code| {
+            matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03") || code.starts_with("08")
+        }),
         sqlx::Error::RowNotFound => false,
         _ => true,
     }

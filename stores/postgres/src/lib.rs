@@ -50,8 +50,8 @@ use async_trait::async_trait;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
-    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams,
-    Swept, Transactional, Wakeup, Wakeups,
+    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
+    SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -179,7 +179,8 @@ impl Options {
         }
         let writer = Writer::start(Arc::clone(&db), self.ingest(), waker.clone(), self.segments.clone());
         let segments = self.segments.clone();
-        let inner = Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
+        let inner =
+            Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
         Ok(Postgres { inner: Arc::new(inner) })
     }
 }
@@ -281,14 +282,26 @@ impl Transactional for Postgres {
 }
 
 impl MarkIn<PostgresTx> for Postgres {
-    async fn mark(&self, tx: &mut PostgresTx, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+    async fn mark(
+        &self,
+        tx: &mut PostgresTx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Mark> {
         tx.mark(&self.inner.db, inbox, key, handler).await
     }
 }
 
 /// The caller's own connection, with a transaction open on it: `&mut *tx` of a `sqlx::Transaction`.
 impl MarkIn<PgConnection> for Postgres {
-    async fn mark(&self, tx: &mut PgConnection, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+    async fn mark(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Mark> {
         mark::mark(Question::new(&self.inner.db, inbox, key, handler), !self.inner.options.pooled, tx).await
     }
 }
@@ -297,6 +310,24 @@ impl SettleIn<PostgresTx> for Postgres {
     async fn complete(&self, tx: &mut PostgresTx, claim: &Claim) -> Result<Settled> {
         let settled = tx.complete(&self.inner.db, std::slice::from_ref(claim)).await?;
         Ok(settled.first().copied().unwrap_or(Settled::LeaseLost))
+    }
+}
+
+impl ShareIn<PostgresTx> for Postgres {
+    async fn hold(&self, tx: &mut PostgresTx, claims: &[Claim]) -> Result<Vec<Settled>> {
+        tx.hold(&self.inner.db, claims).await
+    }
+
+    async fn savepoint(&self, tx: &mut PostgresTx) -> Result<()> {
+        tx.savepoint().await
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut PostgresTx) -> Result<()> {
+        tx.rollback_to_savepoint().await
+    }
+
+    async fn complete_all(&self, tx: &mut PostgresTx, claims: &[Claim]) -> Result<Vec<Settled>> {
+        tx.complete(&self.inner.db, claims).await
     }
 }
 

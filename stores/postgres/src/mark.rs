@@ -42,7 +42,11 @@ pub(crate) const fn answer(open: bool, marked: bool) -> Mark {
 }
 
 /// Marks a key on any connection that has a transaction open.
-pub(crate) async fn mark(question: Question, persistent: bool, connection: &mut sqlx::PgConnection) -> Result<Mark> {
+pub(crate) async fn mark(
+    question: Question,
+    persistent: bool,
+    connection: &mut sqlx::PgConnection,
+) -> Result<Mark> {
     use crate::error::{Phase, store_error, unreadable};
     use sqlx::Row as _;
     let row = crate::unit::ask(&question.sql)

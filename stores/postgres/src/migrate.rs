@@ -65,7 +65,8 @@ fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
     let steps = plan.steps();
     let known = steps.last().map_or(0, |last| last.version);
     if current > known {
-        let what = format!("the tables {} have schema version {current}, this build knows {known}", plan.place);
+        let what =
+            format!("the tables {} have schema version {current}, this build knows {known}", plan.place);
         return Err(Error::new(ErrorKind::SchemaTooNew, what));
     }
     Ok(steps.into_iter().filter(|step| step.version > current).collect())
@@ -76,7 +77,8 @@ pub(crate) async fn check(units: &Units, sql: &Statements, plan: &Plan) -> Resul
     match pending(units, sql, plan).await?.first() {
         None => Ok(()),
         Some(step) => {
-            let what = format!("the tables {} lack schema version {} ({})", plan.place, step.version, step.name);
+            let what =
+                format!("the tables {} lack schema version {} ({})", plan.place, step.version, step.name);
             Err(Error::new(ErrorKind::SchemaOutdated, what))
         }
     }
@@ -94,7 +96,7 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
     let (version, schema) = look(&mut unit, sql).await?;
     let missing = missing(version, plan)?;
     if !schema {
-        unit.batch(format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", plan.place.schema).into()).await?;
+        unit.batch(Arc::clone(&sql.schema_create_schema)).await?;
     }
     unit.batch(Arc::clone(&sql.schema_create)).await?;
     for step in &missing {

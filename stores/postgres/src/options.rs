@@ -58,7 +58,9 @@ impl Options {
                 "the PostgreSQL URL cannot be read; it has the form postgres://user:password@host:port/database",
             )
         })?;
-        let says = url.split_once('?').is_some_and(|(_, query)| query.contains("sslmode=") || query.contains("ssl-mode="));
+        let says = url
+            .split_once('?')
+            .is_some_and(|(_, query)| query.contains("sslmode=") || query.contains("ssl-mode="));
         let connect = if says || std::env::var_os("PGSSLMODE").is_some() || is_near(&connect) {
             connect
         } else {
@@ -238,7 +240,8 @@ impl Options {
     pub fn schema_sql(&self) -> Result<String> {
         self.check()?;
         let steps = self.plan.steps();
-        Ok(steps.iter().map(|step| format!("-- Version {}: {}\n{}", step.version, step.name, step.sql)).collect())
+        let text = |step: &Migration| format!("-- Version {}: {}\n{}", step.version, step.name, step.sql);
+        Ok(steps.iter().map(text).collect::<Vec<_>>().concat())
     }
 }
 
@@ -280,4 +283,3 @@ pub(crate) fn lock_class(place: &Place) -> i32 {
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
 }
-

@@ -19,7 +19,8 @@ pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, 
 
 /// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload.
 pub(crate) fn message(row: &PgRow, first: usize) -> Result<Arc<Message>> {
-    let bytes = |column: usize| -> Result<Bytes> { Ok(Bytes::copy_from_slice(get::<&[u8]>(row, first + column)?)) };
+    let bytes =
+        |column: usize| -> Result<Bytes> { Ok(Bytes::copy_from_slice(get::<&[u8]>(row, first + column)?)) };
     let text = |column: usize| -> Result<Box<str>> { Ok(get::<&str>(row, first + column)?.into()) };
     let mut message = Message::new(bytes(2)?, text(3)?, bytes(6)?).with_source(text(1)?);
     if let Some(time) = get::<Option<i64>>(row, first)? {

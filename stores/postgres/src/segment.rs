@@ -1,6 +1,7 @@
 //! Segments: the partitions of messages and of history. They are made ahead of time, and dropped whole when nothing in
 //! them is remembered any more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::Result;
@@ -11,8 +12,6 @@ use crate::unit::{Unit, ask};
 
 /// The most messages that are moved out of the way when a segment is dropped. With more, it stays a while longer.
 const KEPT: i64 = 10_000;
-/// How long dropping may wait for others to finish with the tables; everybody else waits behind it.
-const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '250ms'";
 /// The bits of a number below its segment.
 const SEGMENT_BITS: u32 = 36;
 /// The bits of a number below its count within the segment.
@@ -49,7 +48,9 @@ pub(crate) async fn look_after(db: &Db, segments: &Segments, retention: Duration
 pub(crate) async fn go_on(db: &Db, segments: &Segments) -> Result<(i64, i64)> {
     let mut unit = db.control.transaction().await?;
     let rows = unit.rows(ask(&db.sql.segment_state).bind(db.now())).await?;
-    let Some(row) = rows.first() else { return Err(crate::error::corrupt("the table of what all messages share is empty")) };
+    let Some(row) = rows.first() else {
+        return Err(crate::error::corrupt("the table of what all messages share is empty"));
+    };
     let (current, started_at): (i64, Option<i64>) = (get(row, 0)?, get(row, 1)?);
     let (count, now): (i64, i64) = (get(row, 2)?, get(row, 3)?);
     if !alone(db, &mut unit).await? {
@@ -63,7 +64,7 @@ pub(crate) async fn go_on(db: &Db, segments: &Segments) -> Result<(i64, i64)> {
         unit.end().await?;
         return Ok((current, now));
     }
-    unit.batch(LOCK_TIMEOUT.into()).await?;
+    unit.batch(Arc::clone(&db.sql.segment_patience)).await?;
     // The one that comes next is there since the last time; the one after it is made ahead.
     for next in [current + 1, current + 2] {
         unit.rows(ask(&db.sql.segment_make).bind(next)).await?;
@@ -103,8 +104,8 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     if !alone(db, &mut unit).await? || needed(db, &mut unit, whole, first, last).await?.is_none() {
         return Ok(false);
     }
-    unit.batch(LOCK_TIMEOUT.into()).await?;
-    unit.batch(std::sync::Arc::clone(&db.sql.segment_lock_messages)).await?;
+    unit.batch(Arc::clone(&db.sql.segment_patience)).await?;
+    unit.batch(Arc::clone(&db.sql.segment_lock_messages)).await?;
     // Looked at again: from here on nobody can give new work to a message of the segment.
     let Some(kept) = needed(db, &mut unit, whole, first, last).await? else { return Ok(false) };
     let sql = if whole { &db.sql.segment_drop } else { &db.sql.segment_drop_payload };

@@ -138,8 +138,7 @@ async fn recognise(db: &Db, fences: &Fences, batch: &[Settlement], answers: &mut
         let place = usize::try_from(*place).unwrap_or(usize::MAX);
         answers.get(place) == Some(&Settled::LeaseLost)
     };
-    let refused: Vec<usize> =
-        (0..fences.places.len()).filter(|at| refused(&fences.places[*at])).collect();
+    let refused: Vec<usize> = (0..fences.places.len()).filter(|at| refused(&fences.places[*at])).collect();
     if refused.is_empty() {
         return Ok(());
     }

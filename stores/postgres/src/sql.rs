@@ -56,15 +56,16 @@ impl Place {
         while let Some(at) = rest.find(['@', '#']) {
             let (before, from) = rest.split_at(at);
             let name = &from[1..];
-            let end = name.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(name.len());
+            let end =
+                name.find(|c: char| !(c.is_ascii_lowercase() || c == '_' || c == '%')).unwrap_or(name.len());
             sql.push_str(before);
             if end == 0 {
                 sql.push_str(&from[..1]);
             } else {
                 if from.starts_with('@') {
-                    sql.push_str(&format!("\"{}\".", self.schema));
+                    sql.extend(["\"", &self.schema, "\"."]);
                 }
-                sql.push_str(&format!("\"{}{}\"", self.prefix, &name[..end]));
+                sql.extend(["\"", &self.prefix, &name[..end], "\""]);
             }
             rest = &name[end..];
         }
@@ -116,6 +117,8 @@ statements! {
     schema_exists: "../sql/schema/exists.sql",
     schema_version: "../sql/schema/version.sql",
     schema_create: "../sql/schema/create.sql",
+    schema_create_schema: "../sql/schema/create_schema.sql",
+    segment_patience: "../sql/segment/patience.sql",
     schema_add: "../sql/schema/add.sql",
     schema_lock: "../sql/schema/lock.sql",
     recovering: "../sql/schema/recovering.sql",
@@ -166,7 +169,8 @@ mod tests {
     #[test]
     fn names_are_put_in_quoted() {
         let place = Place { schema: "app".into(), prefix: "box_".into() };
-        let sql = place.render("SELECT 1 FROM @proof p WHERE nextval('@counter') & 63 = 1; CREATE INDEX #x_y ON @%s_%s");
+        let sql = place
+            .render("SELECT 1 FROM @proof p WHERE nextval('@counter') & 63 = 1; CREATE INDEX #x_y ON @%s_%s");
         assert_eq!(
             &*sql,
             "SELECT 1 FROM \"app\".\"box_proof\" p WHERE nextval('\"app\".\"box_counter\"') & 63 = 1; \

@@ -37,7 +37,7 @@ impl PostgresTx {
         let committed = tokio::spawn(async move {
             if !self.sound {
                 // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
-                self.unit.batch("SELECT 1".into()).await?;
+                self.unit.batch(include_str!("../sql/transaction/probe.sql").into()).await?;
             }
             self.unit.end().await
         });
@@ -46,7 +46,13 @@ impl PostgresTx {
         })
     }
 
-    pub(crate) async fn mark(&mut self, db: &Db, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+    pub(crate) async fn mark(
+        &mut self,
+        db: &Db,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Mark> {
         let (question, persistent) = (Question::new(db, inbox, key, handler), self.unit.is_persistent());
         mark(question, persistent, &mut self.unit).await
     }
@@ -64,9 +70,9 @@ impl PostgresTx {
     /// Starts the part of the next run, and keeps that of the one before.
     pub(crate) async fn savepoint(&mut self) -> Result<()> {
         let sql = if self.savepoint {
-            "RELEASE SAVEPOINT oncebox_run; SAVEPOINT oncebox_run"
+            include_str!("../sql/share/next.sql")
         } else {
-            "SAVEPOINT oncebox_run"
+            include_str!("../sql/share/savepoint.sql")
         };
         self.unit.batch(sql.into()).await?;
         self.savepoint = true;
@@ -75,7 +81,7 @@ impl PostgresTx {
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.unit.batch("ROLLBACK TO SAVEPOINT oncebox_run".into()).await
+        self.unit.batch(include_str!("../sql/share/undo.sql").into()).await
     }
 }
 

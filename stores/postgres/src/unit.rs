@@ -89,7 +89,10 @@ impl Unit {
     /// A statement that answers with how many rows it changed.
     pub(crate) async fn run(&mut self, ask: Ask) -> Result<u64> {
         let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
-        let done = self.lent.answer(phase, async |connection: &mut PgConnection| ask.execute(connection).await).await?;
+        let done = self
+            .lent
+            .answer(phase, async |connection: &mut PgConnection| ask.execute(connection).await)
+            .await?;
         Ok(done.rows_affected())
     }
 

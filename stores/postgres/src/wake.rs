@@ -94,7 +94,8 @@ impl Tasks {
     pub(crate) fn listen(&self, waker: &Waker, options: &PgConnectOptions) {
         let mut listening = self.listening.lock();
         if listening.is_none() {
-            let task = tokio::spawn(listen(waker.clone(), options.clone().application_name("oncebox wakeups")));
+            let task =
+                tokio::spawn(listen(waker.clone(), options.clone().application_name("oncebox wakeups")));
             *listening = Some(task.abort_handle());
         }
     }
@@ -107,7 +108,10 @@ async fn tell(shared: &Shared, units: &Units, notify: &Arc<str>) -> Result<()> {
 }
 
 /// Real time, whatever clock the inbox goes by: this is about the load on the server.
-#[expect(clippy::disallowed_methods, reason = "how often the server is asked does not depend on the inbox's clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how often the server is asked does not depend on the inbox's clock"
+)]
 async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -69,7 +69,8 @@ struct Ingest {
 impl Ingest {
     /// Ends the segment when it is full. Sweeping does so, too, but may be far away.
     fn watch_size(&self, accepted: &[Accepted]) {
-        let full = |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.segments.size);
+        let full =
+            |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.segments.size);
         if !accepted.iter().any(full) || self.ending.swap(true, Ordering::Relaxed) {
             return;
         }

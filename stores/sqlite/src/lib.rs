@@ -25,6 +25,7 @@ mod order;
 mod proof;
 mod row;
 mod settle;
+mod share;
 mod sweep;
 mod transaction;
 mod writer;

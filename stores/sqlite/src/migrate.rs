@@ -10,8 +10,11 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use crate::error::store_error;
 
 /// Every step there is, in order. Steps are only ever added.
-pub(crate) const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "inbox", sql: Cow::Borrowed(include_str!("../migrations/0001_inbox.sql")) }];
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "inbox",
+    sql: Cow::Borrowed(include_str!("../migrations/0001_inbox.sql")),
+}];
 
 /// The version of the schema; 0 for none.
 pub(crate) fn current(connection: &Connection) -> Result<u32> {

@@ -55,15 +55,29 @@ pub(crate) fn renew(work: &mut Work<'_>, params: &RenewParams) -> Result<Vec<Ren
 
 /// Completes a claim on any connection that has a transaction open: the handler's own.
 pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Settled> {
-    let handler: Option<i64> = connection
+    let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
+    let (settled, _) = Fenced { connection, claim, handler, now }.settle(&Settlement::done(claim))?;
+    Ok(settled)
+}
+
+/// Whether a claim holds, on a connection that has a transaction open for writing: then it holds until that ends.
+pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
+    let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
+    let fence = params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0];
+    let holds: bool = connection
+        .prepare_cached(include_str!("../sql/share/hold.sql"))
+        .and_then(|mut find| find.query_row(fence, |row| row.get(0)))
+        .map_err(store_error)?;
+    Ok(if holds { Settled::Applied } else { Settled::LeaseLost })
+}
+
+fn handler_id(connection: &Connection, claim: &Claim) -> Result<Option<i64>> {
+    connection
         .prepare_cached(include_str!("../sql/settle/handler_id.sql"))
         .and_then(|mut find| {
             find.query_row(params![claim.inbox.as_str(), claim.handler.as_str()], |row| row.get(0)).optional()
         })
-        .map_err(store_error)?;
-    let Some(handler) = handler else { return Ok(Settled::LeaseLost) };
-    let (settled, _) = Fenced { connection, claim, handler, now }.settle(&Settlement::done(claim))?;
-    Ok(settled)
+        .map_err(store_error)
 }
 
 /// A claim, as far as writing under it goes.

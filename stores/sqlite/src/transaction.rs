@@ -111,6 +111,8 @@ pub struct SqliteTx {
     connection: Option<Connection>,
     /// Set when SQLite rolls back by itself, as it does after some errors.
     rolled_back: Arc<AtomicBool>,
+    /// Whether a run that shares the transaction has begun its part.
+    pub(crate) in_part: bool,
     turn: Turn,
 }
 
@@ -128,7 +130,7 @@ impl SqliteTx {
             Some(connection) => connection,
             None => opener.open()?,
         };
-        let mut tx = Self { connection: None, rolled_back: Arc::default(), turn };
+        let mut tx = Self { connection: None, rolled_back: Arc::default(), in_part: false, turn };
         let connection = tx.connection.insert(connection);
         // SQLite would begin, and refuse the handler's first write instead.
         if connection.is_readonly("main").map_err(store_error)? {

@@ -140,6 +140,20 @@ macro_rules! store_conformance {
                     a_completion_keeps_the_counters,
                     a_completion_releases_the_next_in_order,
                     a_rescue_and_a_commit_have_one_winner,
+                    completing_and_committing_can_be_one_call,
+                }
+                share {
+                    claims_that_hold_are_held,
+                    a_stale_claim_is_not_held,
+                    a_rescue_and_a_held_claim_have_one_winner,
+                    a_part_that_is_undone_leaves_the_others,
+                    what_was_undone_can_be_done_again,
+                    a_completion_is_undone_with_its_part,
+                    all_completions_appear_with_the_commit,
+                    nothing_is_left_of_a_transaction_that_was_dropped,
+                    each_completion_has_its_own_answer,
+                    no_claims_are_nothing,
+                    completions_release_the_next_in_order,
                 }
                 admin {
                     an_unknown_inbox_is_empty,
@@ -247,6 +261,7 @@ mod tests {
             ("rescue", include_str!("rescue.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("mark", include_str!("mark.rs")),
+            ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
             ("order", include_str!("order.rs")),
             ("edges", include_str!("edges.rs")),

@@ -39,6 +39,8 @@ pub mod rescue;
 #[doc(hidden)]
 pub mod settle;
 #[doc(hidden)]
+pub mod share;
+#[doc(hidden)]
 pub mod sweep;
 #[doc(hidden)]
 pub mod unknown;

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn,
-    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams,
-    Swept, Transactional, Wakeups,
+    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
+    SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -33,12 +33,19 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 pub struct FaultyStore<S> {
     store: S,
     faults: Faults,
+    mute: bool,
 }
 
 impl<S> FaultyStore<S> {
     /// A store that does not fail yet.
     pub fn new(store: S) -> Self {
-        Self { store, faults: Faults::default() }
+        Self { store, faults: Faults::default(), mute: false }
+    }
+
+    /// The same, without the store's wake-ups: what is not told otherwise is found by the poll.
+    pub fn without_wakeups(mut self) -> Self {
+        self.mute = true;
+        self
     }
 
     /// What goes wrong.
@@ -66,6 +73,7 @@ impl<S> FaultyStore<S> {
                 self.faults.hang().await;
                 call.await
             }
+            Some(Fault::Panic) => panic!("injected fault: {verb:?} panics"),
         }
     }
 }
@@ -101,7 +109,7 @@ impl<S: Store> Store for FaultyStore<S> {
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
-        self.store.wakeups()
+        if self.mute { None } else { self.store.wakeups() }
     }
 }
 
@@ -114,6 +122,11 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
         self.run(Verb::Commit, self.store.commit(tx)).await
+    }
+
+    /// Fails as its two steps do.
+    async fn finish(&self, tx: S::Tx, claim: &Claim) -> Result<Settled> {
+        self.run(Verb::Complete, self.run(Verb::Commit, self.store.finish(tx, claim))).await
     }
 }
 
@@ -132,6 +145,28 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
 impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for FaultyStore<S> {
     fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
         self.run(Verb::Complete, self.store.complete(tx, claim))
+    }
+}
+
+impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for FaultyStore<S> {
+    fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        self.run(Verb::Hold, self.store.hold(tx, claims))
+    }
+
+    fn savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
+        self.run(Verb::Savepoint, self.store.savepoint(tx))
+    }
+
+    fn rollback_to_savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
+        self.run(Verb::RollbackToSavepoint, self.store.rollback_to_savepoint(tx))
+    }
+
+    fn complete_all(
+        &self,
+        tx: &mut Tx,
+        claims: &[Claim],
+    ) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        self.run(Verb::CompleteAll, self.store.complete_all(tx, claims))
     }
 }
 

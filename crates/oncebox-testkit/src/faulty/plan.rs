@@ -22,6 +22,10 @@ pub enum Verb {
     Commit,
     Mark,
     Complete,
+    Hold,
+    Savepoint,
+    RollbackToSavepoint,
+    CompleteAll,
     Count,
     List,
     Show,
@@ -41,6 +45,8 @@ pub enum Fault {
     ErrAfter,
     /// It waits for [`Faults::release`], then is done.
     Hang,
+    /// It panics and is not done, as in a store with a bug.
+    Panic,
 }
 
 /// How often calls fail at random, each between 0 and 1.

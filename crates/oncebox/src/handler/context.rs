@@ -1,17 +1,15 @@
 //! What a handler is given besides its message.
 
-use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::Data;
+use super::transaction::{FinishTx, OpenTx, ShareTx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
-use crate::name::{HandlerKey, InboxName};
+use crate::name::HandlerKey;
 use crate::observe::Observed;
-use crate::store::{Claim, Mark, MarkIn, SettleIn, Settled, Store, Transactional};
+use crate::store::{MarkIn, Store, Transactional};
 
 /// The surroundings of one run of a handler.
 pub struct Context<S: Store> {
@@ -22,7 +20,15 @@ pub struct Context<S: Store> {
     handler: HandlerKey,
     attempt: u32,
     generation: u32,
-    tx: Option<Box<dyn FinishTx>>,
+    tx: Option<Tx>,
+}
+
+/// The transaction of a run.
+enum Tx {
+    /// Its own, which ends with it.
+    Own(Box<dyn FinishTx>),
+    /// Lent to it: others ran in it before, and others will.
+    Shared(Box<dyn ShareTx>),
 }
 
 impl<S: Store> Context<S> {
@@ -64,35 +70,53 @@ impl<S: Store> Context<S> {
         self.key.idempotency_key(self.handler.as_str(), self.generation, effect)
     }
 
-    pub(crate) fn take_tx(&mut self) -> Option<Box<dyn FinishTx>> {
-        self.tx.take()
+    pub(crate) fn set_tx(&mut self, tx: Box<dyn FinishTx>) {
+        self.tx = Some(Tx::Own(tx));
     }
 
-    pub(crate) fn set_tx(&mut self, tx: Box<dyn FinishTx>) {
-        self.tx = Some(tx);
+    /// The transaction of its own, if one was opened.
+    pub(crate) fn take_tx(&mut self) -> Option<Box<dyn FinishTx>> {
+        match self.tx.take() {
+            Some(Tx::Own(tx)) => Some(tx),
+            _ => None,
+        }
+    }
+
+    /// Lets the run write into a transaction that it shares.
+    pub(crate) fn lend_tx(&mut self, tx: Box<dyn ShareTx>) {
+        self.tx = Some(Tx::Shared(tx));
+    }
+
+    /// The transaction that was lent.
+    pub(crate) fn return_tx(&mut self) -> Option<Box<dyn ShareTx>> {
+        match self.tx.take() {
+            Some(Tx::Shared(tx)) => Some(tx),
+            _ => None,
+        }
     }
 }
 
 impl<S> Context<S>
 where
-    S: Transactional + MarkIn<<S as Transactional>::Tx> + SettleIn<<S as Transactional>::Tx>,
+    S: Transactional + MarkIn<<S as Transactional>::Tx>,
 {
     /// The transaction in which the completion is written: what is written through it happens exactly once.
     ///
     /// It is opened at the first call, so do slow things before. The library commits it when the handler returns
-    /// `Ok`, and rolls it back otherwise.
+    /// `Ok`, and rolls it back otherwise. With [`share_commit`](crate::Registration::share_commit) it is open already,
+    /// and only what this run wrote is rolled back.
     pub async fn tx(&mut self) -> Result<&mut S::Tx> {
         if self.tx.is_none() {
             let tx = self.store.begin().await?;
-            self.tx = Some(Box::new(OpenTx { store: Arc::clone(&self.store), tx }));
+            self.set_tx(Box::new(OpenTx { store: Arc::clone(&self.store), tx }));
         }
-        self.tx
-            .as_mut()
-            .and_then(|open| open.as_any().downcast_mut::<OpenTx<S>>())
-            .map(|open| &mut open.tx)
-            .ok_or_else(|| {
-                Error::new(ErrorKind::Unsupported, "the open transaction belongs to another store")
-            })
+        let open = self.tx.as_mut().map(|tx| match tx {
+            Tx::Own(tx) => tx.as_any(),
+            Tx::Shared(tx) => tx.as_any(),
+        });
+        open.and_then(|open| open.downcast_mut::<OpenTx<S>>()).map(|open| &mut open.tx).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "the open transaction belongs to another store")
+        })
     }
 }
 
@@ -103,66 +127,4 @@ impl<S: Store> std::fmt::Debug for Context<S> {
             .field("handler", &self.handler)
             .finish_non_exhaustive()
     }
-}
-
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// An open transaction with its type erased, so that the runtime needs no more of a store than [`Store`].
-pub(crate) trait FinishTx: Send {
-    fn as_any(&mut self) -> &mut dyn Any;
-
-    /// Completes the claim and commits; rolls back if the claim no longer holds.
-    fn complete(self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>>;
-
-    /// Commits as it is.
-    fn commit(self: Box<Self>) -> Boxed<'static, Result<()>>;
-}
-
-struct OpenTx<S: Transactional> {
-    store: Arc<Observed<S>>,
-    tx: S::Tx,
-}
-
-impl<S> FinishTx for OpenTx<S>
-where
-    S: Transactional + SettleIn<<S as Transactional>::Tx>,
-{
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn complete(mut self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>> {
-        Box::pin(async move {
-            let settled = self.store.complete(&mut self.tx, &claim).await?;
-            if settled == Settled::Applied {
-                self.store.commit(self.tx).await?;
-            }
-            Ok(settled)
-        })
-    }
-
-    fn commit(self: Box<Self>) -> Boxed<'static, Result<()>> {
-        Box::pin(async move { self.store.commit(self.tx).await })
-    }
-}
-
-/// Opens a transaction and marks the key in it: the first step of an inline handler.
-pub(crate) type OpenMarked<S> =
-    fn(Arc<Observed<S>>, InboxName, Key, HandlerKey) -> Boxed<'static, Result<(Mark, Box<dyn FinishTx>)>>;
-
-pub(super) fn open_marked<S>(
-    store: Arc<Observed<S>>,
-    inbox: InboxName,
-    key: Key,
-    handler: HandlerKey,
-) -> Boxed<'static, Result<(Mark, Box<dyn FinishTx>)>>
-where
-    S: Transactional + MarkIn<<S as Transactional>::Tx> + SettleIn<<S as Transactional>::Tx>,
-{
-    Box::pin(async move {
-        let mut tx = store.begin().await?;
-        let mark = store.mark(&mut tx, &inbox, &key, &handler).await?;
-        let open: Box<dyn FinishTx> = Box::new(OpenTx { store, tx });
-        Ok((mark, open))
-    })
 }

@@ -4,12 +4,13 @@ mod context;
 mod data;
 mod failure;
 mod registry;
+mod transaction;
 
 pub use context::Context;
-pub(crate) use context::FinishTx;
 pub(crate) use data::Data;
 pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
 pub(crate) use registry::{Registered, Registry};
+pub(crate) use transaction::{FinishTx, ShareTx};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +21,8 @@ use crate::error::Result;
 use crate::message::{DecodeError, FromMessage, Message};
 use crate::name::HandlerKey;
 use crate::state::{Policy, Retry};
-use crate::store::{MarkIn, SettleIn, Store, Transactional};
+use crate::store::{MarkIn, ShareIn, Store, Transactional};
+use transaction::{OpenMarked, Share};
 
 /// What can be registered: `async fn(M, &mut Context<S>) -> Result<(), E>`, where `M` is any type that deserializes
 /// from JSON or a [`Message`], and `E` any error.
@@ -98,6 +100,7 @@ where
         concurrency: 64,
         inline: false,
         open: None,
+        share: None,
         function: Arc::new(Typed(function, std::marker::PhantomData)),
     }
 }
@@ -111,7 +114,9 @@ pub struct Registration<S: Store> {
     pub(crate) concurrency: usize,
     pub(crate) inline: bool,
     /// Opens the transaction of an inline handler; set together with `inline`.
-    pub(crate) open: Option<context::OpenMarked<S>>,
+    pub(crate) open: Option<OpenMarked<S>>,
+    /// How runs share their commits, if they do.
+    pub(crate) share: Option<Share<S>>,
     pub(crate) function: Arc<dyn Erased<S>>,
 }
 
@@ -150,10 +155,30 @@ impl<S: Store> Registration<S> {
     /// message first. Retrying is the transport's business then.
     pub fn inline(mut self) -> Self
     where
-        S: Transactional + MarkIn<<S as Transactional>::Tx> + SettleIn<<S as Transactional>::Tx>,
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
     {
         self.inline = true;
-        self.open = Some(context::open_marked::<S>);
+        self.open = Some(transaction::open_marked::<S>);
+        self
+    }
+
+    /// Lets up to `most` runs share one transaction and one commit, 64 at the most: the commit is most of what a small
+    /// transaction costs. Default: each run has its own.
+    ///
+    /// What one claim brought is cut into groups; nothing waits for a group to fill up. The runs of a group follow one
+    /// another, in one transaction that is open all the time: this is for short handlers that do little else than write.
+    /// `concurrency` still counts runs, those that wait for their turn included: several groups at once need a multiple
+    /// of `most`.
+    ///
+    /// A run that fails is undone alone, and settled by what it said. If the transaction as a whole fails, nobody is
+    /// blamed: each run that had not failed by itself is repeated in a transaction of its own. So effects other than
+    /// through [`Context::tx`] can happen again though nothing crashed; give them an
+    /// [idempotency key](Context::idempotency_key).
+    pub fn share_commit(mut self, most: usize) -> Self
+    where
+        S: Transactional + ShareIn<<S as Transactional>::Tx>,
+    {
+        self.share = Some(Share { most, open: transaction::open_shared::<S> });
         self
     }
 

@@ -8,6 +8,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
 
+/// The most runs in one transaction. PostgreSQL keeps this many subtransactions in memory; every reader pays for more.
+const MAX_SHARE: usize = 64;
+
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
     pub(crate) route: Route,
@@ -112,6 +115,19 @@ fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &R
     }
     if registration.timeout.is_some_and(|timeout| timeout.is_zero()) {
         return refuse(format!("the handler {key:?} has a timeout of 0 and could never finish"));
+    }
+    if let Some(share) = &registration.share {
+        if !(1..=MAX_SHARE).contains(&share.most) {
+            let most = share.most;
+            return refuse(format!(
+                "the handler {key:?} shares commits among {most} runs; 1 to {MAX_SHARE} can"
+            ));
+        }
+        if registration.inline {
+            return refuse(format!(
+                "the handler {key:?} is inline and cannot share commits: its delivery waits"
+            ));
+        }
     }
     registration.policy.validate().map_err(|error| {
         Error::new(

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Settlement;
-use crate::store::{Claim, Mark, MarkIn, SettleIn, Settled, Transactional};
+use crate::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
 use crate::time::Timestamp;
 
 /// An open transaction of a [`Memory`] store: marks and completions that become visible together. Dropping it rolls
@@ -19,6 +19,8 @@ pub struct MemoryTx {
     /// Held in the store until the transaction ends, so that a concurrent mark is told to wait.
     marks: Vec<(InboxName, (Key, HandlerKey))>,
     completions: Vec<Claim>,
+    /// How many marks and completions there were at the last savepoint.
+    savepoint: (usize, usize),
 }
 
 impl MemoryTx {
@@ -27,6 +29,26 @@ impl MemoryTx {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unsupported, "the transaction belongs to another memory store"))
+    }
+
+    /// Takes back all marks but the first ones.
+    fn unmark(&mut self, kept: usize) {
+        if self.marks.len() <= kept {
+            return;
+        }
+        let mut tables = self.store.tables.lock();
+        for (inbox, mark) in self.marks.drain(kept..) {
+            tables.scope(&inbox).marks.remove(&mark);
+        }
+    }
+
+    /// Notes a completion, if the claim holds; the commit asks once more.
+    fn complete(&mut self, claim: &Claim) -> Settled {
+        if self.completions.contains(claim) || !self.store.tables.lock().holds(claim) {
+            return Settled::LeaseLost;
+        }
+        self.completions.push(claim.clone());
+        Settled::Applied
     }
 
     fn apply(&mut self, tables: &mut Tables, now: Timestamp) -> Result<()> {
@@ -51,13 +73,7 @@ impl MemoryTx {
 
 impl Drop for MemoryTx {
     fn drop(&mut self) {
-        if self.marks.is_empty() {
-            return;
-        }
-        let mut tables = self.store.tables.lock();
-        for (inbox, mark) in self.marks.drain(..) {
-            tables.scope(&inbox).marks.remove(&mark);
-        }
+        self.unmark(0);
     }
 }
 
@@ -74,7 +90,8 @@ impl Transactional for Memory {
     type Tx = MemoryTx;
 
     async fn begin(&self) -> Result<MemoryTx> {
-        Ok(MemoryTx { store: Arc::clone(&self.shared), marks: Vec::new(), completions: Vec::new() })
+        let store = Arc::clone(&self.shared);
+        Ok(MemoryTx { store, marks: Vec::new(), completions: Vec::new(), savepoint: (0, 0) })
     }
 
     async fn commit(&self, mut tx: MemoryTx) -> Result<()> {
@@ -113,10 +130,35 @@ impl MarkIn<MemoryTx> for Memory {
 impl SettleIn<MemoryTx> for Memory {
     async fn complete(&self, tx: &mut MemoryTx, claim: &Claim) -> Result<Settled> {
         tx.is_of(self)?;
-        if tx.completions.contains(claim) || !self.shared.tables.lock().holds(claim) {
-            return Ok(Settled::LeaseLost);
-        }
-        tx.completions.push(claim.clone());
-        Ok(Settled::Applied)
+        Ok(tx.complete(claim))
+    }
+}
+
+impl ShareIn<MemoryTx> for Memory {
+    /// Only looks: a claim that is lost later is refused by the commit.
+    async fn hold(&self, tx: &mut MemoryTx, claims: &[Claim]) -> Result<Vec<Settled>> {
+        tx.is_of(self)?;
+        let mut tables = self.shared.tables.lock();
+        let held = |claim| if tables.holds(claim) { Settled::Applied } else { Settled::LeaseLost };
+        Ok(claims.iter().map(held).collect())
+    }
+
+    async fn savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
+        tx.is_of(self)?;
+        tx.savepoint = (tx.marks.len(), tx.completions.len());
+        Ok(())
+    }
+
+    async fn rollback_to_savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
+        tx.is_of(self)?;
+        let (marks, completions) = tx.savepoint;
+        tx.unmark(marks);
+        tx.completions.truncate(completions);
+        Ok(())
+    }
+
+    async fn complete_all(&self, tx: &mut MemoryTx, claims: &[Claim]) -> Result<Vec<Settled>> {
+        tx.is_of(self)?;
+        Ok(claims.iter().map(|claim| tx.complete(claim)).collect())
     }
 }

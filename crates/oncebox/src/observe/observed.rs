@@ -13,7 +13,7 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
     Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed,
-    RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeups,
+    RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -87,10 +87,21 @@ fn report_settled(settlement: &Settlement) {
     }
 }
 
-fn lost(verb: &'static str, count: usize) {
+fn lost<T: PartialEq>(verb: &'static str, answers: &[T], lost: &T) {
+    let count = answers.iter().filter(|answer| *answer == lost).count();
     if count > 0 {
         metrics::counter!(names::LEASE_LOST, "verb" => verb).increment(count as u64);
     }
+}
+
+async fn observe_claims(
+    verb: &'static str,
+    items: usize,
+    call: impl Future<Output = Result<Vec<Settled>>>,
+) -> Result<Vec<Settled>> {
+    let settled = observe(verb, items, call).await?;
+    lost(verb, &settled, &Settled::LeaseLost);
+    Ok(settled)
 }
 
 #[async_trait]
@@ -121,13 +132,13 @@ impl<S: Store> Store for Observed<S> {
                 report_settled(settlement);
             }
         }
-        lost("settle", settled.iter().filter(|answer| **answer == Settled::LeaseLost).count());
+        lost("settle", &settled, &Settled::LeaseLost);
         Ok(settled)
     }
 
     async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
         let renewed = observe("renew", params.claims.len(), self.0.renew(params)).await?;
-        lost("renew", renewed.iter().filter(|answer| **answer == Renewed::LeaseLost).count());
+        lost("renew", &renewed, &Renewed::LeaseLost);
         Ok(renewed)
     }
 
@@ -156,9 +167,15 @@ impl<S: Transactional> Transactional for Observed<S> {
     async fn commit(&self, tx: Self::Tx) -> Result<()> {
         observe("commit", 1, self.0.commit(tx)).await
     }
+
+    async fn finish(&self, tx: Self::Tx, claim: &Claim) -> Result<Settled> {
+        let settled = observe("finish", 1, self.0.finish(tx, claim)).await?;
+        lost("finish", &[settled], &Settled::LeaseLost);
+        Ok(settled)
+    }
 }
 
-// These two take the caller's transaction, which need not be `Send`: nothing of the call may be held across an
+// These take the caller's transaction, which need not be `Send`: nothing of the call may be held across an
 // await that outlives the inner future, so they count without `observe`.
 impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
     fn mark(
@@ -182,8 +199,30 @@ impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for Observed<S> {
         let call = self.0.complete(tx, claim);
         async move {
             let settled = observe("complete", 1, call).await?;
-            lost("complete", usize::from(settled == Settled::LeaseLost));
+            lost("complete", &[settled], &Settled::LeaseLost);
             Ok(settled)
         }
+    }
+}
+
+impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for Observed<S> {
+    fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        observe_claims("hold", claims.len(), self.0.hold(tx, claims))
+    }
+
+    fn savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
+        observe("savepoint", 1, self.0.savepoint(tx))
+    }
+
+    fn rollback_to_savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
+        observe("rollback_to_savepoint", 1, self.0.rollback_to_savepoint(tx))
+    }
+
+    fn complete_all(
+        &self,
+        tx: &mut Tx,
+        claims: &[Claim],
+    ) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        observe_claims("complete_all", claims.len(), self.0.complete_all(tx, claims))
     }
 }

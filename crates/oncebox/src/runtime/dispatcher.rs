@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Core;
-use super::launch::{give_back, launch};
+use super::launch::{give_back, launch, launch_all};
 use super::plan::{Plan, Room, Seat};
 use super::repeat::{Pauses, answered, is_trouble};
 use crate::error::Result;
@@ -181,13 +181,7 @@ impl<S: Store> Dispatcher<S> {
                 self.hungry[index] = false;
             }
         }
-        for claimed in claimed {
-            if self.core.stop.requested() {
-                give_back(&self.core, &self.settlements, &claimed.claim, Outcome::Released);
-            } else {
-                launch(&self.core, &self.settlements, claimed);
-            }
-        }
+        launch_all(&self.core, &self.settlements, claimed);
         Ok(())
     }
 

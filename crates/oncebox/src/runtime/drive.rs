@@ -1,4 +1,5 @@
-//! Processing by hand: no background task, for tests, cron jobs and serverless functions.
+//! Processing by hand: no background task, for tests, cron jobs and serverless functions. Every run is alone: who asks
+//! for a number of entries is told of each before the next begins, so handlers do not share commits here.
 
 use std::sync::Arc;
 
@@ -97,7 +98,7 @@ async fn run<S: Store>(inbox: &Arc<Shared<S>>, claimed: Claimed) -> Result<()> {
     let Some(handler) = inbox.registry.by_key(&claimed.claim.handler) else {
         return Ok(());
     };
-    match execute(inbox, handler, claimed, &Stop::default()).await {
+    match execute(inbox, handler, &claimed, &Stop::default()).await {
         Verdict::Settle(settlement) => settle(inbox, &[settlement]).await,
         Verdict::Written => Ok(()),
     }

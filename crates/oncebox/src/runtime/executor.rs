@@ -16,10 +16,14 @@ use crate::key::Key;
 use crate::message::Message;
 use crate::observe::names;
 use crate::state::{ErrorText, Outcome, Settlement, decide};
-use crate::store::{Claimed, Mark, Settled, Store};
+use crate::store::{Claim, Claimed, Mark, Settled, Store};
 
 /// How long an entry waits when its transaction could not be committed through no fault of its own.
 const STORE_TROUBLE: Duration = Duration::from_secs(1);
+
+/// What becomes of an entry whose commit did not happen, or is not known to have. Giving it back is right either way:
+/// the fence refuses that if the completion was written, and otherwise the handler runs again.
+pub(super) const UNCOMMITTED: Outcome = Outcome::Snooze { delay: STORE_TROUBLE };
 
 /// What became of a run.
 pub(super) enum Verdict {
@@ -29,84 +33,92 @@ pub(super) enum Verdict {
     Written,
 }
 
-/// How a handler's run ended.
-enum Ended {
-    Ok(Option<Box<dyn FinishTx>>),
-    Failed(Outcome),
-}
-
 /// Runs a claimed entry to its verdict. Gives it back untouched when `cut` is requested.
 pub(super) async fn execute<S: Store>(
     inbox: &Arc<Shared<S>>,
-    handler: &Arc<Registered<S>>,
-    claimed: Claimed,
+    handler: &Registered<S>,
+    claimed: &Claimed,
     cut: &Stop,
 ) -> Verdict {
+    let claim = &claimed.claim;
+    let mut context = context(inbox, handler, claimed);
+    let outcome = match attempt(inbox, handler, claimed, &mut context, cut).await {
+        Err(outcome) => outcome,
+        Ok(()) => match context.take_tx() {
+            None => Outcome::Done,
+            Some(tx) => match complete(tx, claim).await {
+                None => return Verdict::Written,
+                Some(outcome) => outcome,
+            },
+        },
+    };
+    Verdict::Settle(decide(&handler.registration.policy, claim, outcome))
+}
+
+/// What a run of a claimed entry is given.
+pub(super) fn context<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, claimed: &Claimed) -> Context<S> {
     let Claimed { claim, message } = claimed;
-    let policy = &handler.registration.policy;
-    let key = handler.route.key.clone();
-    let attempt = claim.attempts.saturating_add(1);
-    let context =
-        Context::new(inbox.surroundings(), Arc::clone(&message), claim.key, key, attempt, claim.generation);
-    let span =
-        tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq = claim.seq.0, attempt);
-    let run = run(handler, &message, context, inbox).instrument(span);
-    let ended = tokio::select! {
+    let (key, attempt) = (handler.route.key.clone(), claim.attempts.saturating_add(1));
+    Context::new(inbox.surroundings(), Arc::clone(message), claim.key, key, attempt, claim.generation)
+}
+
+/// Runs the handler of a claimed entry once. When `cut` is requested, it is stopped where it stands.
+pub(super) async fn attempt<S: Store>(
+    inbox: &Shared<S>,
+    handler: &Registered<S>,
+    claimed: &Claimed,
+    context: &mut Context<S>,
+    cut: &Stop,
+) -> std::result::Result<(), Outcome> {
+    let (seq, attempt) = (claimed.claim.seq.0, context.attempt());
+    let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq, attempt);
+    tokio::select! {
         biased;
-        ended = run => ended,
-        () = cut.wait() => Ended::Failed(Outcome::Released),
-    };
-    let outcome = match ended {
-        Ended::Ok(None) => Outcome::Done,
-        Ended::Failed(outcome) => outcome,
-        Ended::Ok(Some(tx)) => {
-            // A task of its own: a commit must not be torn when this run is aborted.
-            match tokio::spawn(tx.complete(claim.clone())).await {
-                Ok(Ok(settled)) => {
-                    match settled {
-                        Settled::Applied => metrics::counter!(names::SETTLED, "event" => "done").increment(1),
-                        Settled::LeaseLost => {
-                            tracing::info!("rolled back: the claim belongs to somebody else");
-                        }
-                    }
-                    return Verdict::Written;
-                }
-                Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => {
-                    tracing::info!("rolled back: the claim belongs to somebody else");
-                    return Verdict::Written;
-                }
-                // It did not happen, or it is not known. Giving the entry back is right either way: the fence refuses
-                // it if the completion was written, and otherwise the handler runs again.
-                Ok(Err(error)) if is_trouble(error.kind()) => {
-                    tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
-                    Outcome::Snooze { delay: STORE_TROUBLE }
-                }
-                // What the handler wrote cannot be committed, now or ever.
-                Ok(Err(error)) => Outcome::Retry { error: ErrorText::of(&error), after: None },
-                Err(panic) => Outcome::Retry {
-                    error: ErrorText::new(format!("the commit panicked: {panic}")),
-                    after: None,
-                },
-            }
+        ended = run(handler, &claimed.message, context, inbox).instrument(span) => ended,
+        () = cut.wait() => Err(Outcome::Released),
+    }
+}
+
+/// Completes a claim in the handler's own transaction; an outcome is what has to be settled instead.
+async fn complete(tx: Box<dyn FinishTx>, claim: &Claim) -> Option<Outcome> {
+    // A task of its own: a commit must not be torn when this run is aborted.
+    match tokio::spawn(tx.complete(claim.clone())).await {
+        Ok(Ok(Settled::Applied)) => {
+            metrics::counter!(names::SETTLED, "event" => "done").increment(1);
+            None
         }
-    };
-    Verdict::Settle(decide(policy, &claim, outcome))
+        Ok(Ok(Settled::LeaseLost)) => {
+            tracing::info!("rolled back: the claim belongs to somebody else");
+            None
+        }
+        Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => {
+            tracing::info!("rolled back: the claim belongs to somebody else");
+            None
+        }
+        Ok(Err(error)) if is_trouble(error.kind()) => {
+            tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
+            Some(UNCOMMITTED)
+        }
+        // What the handler wrote cannot be committed, now or ever.
+        Ok(Err(error)) => Some(Outcome::Retry { error: ErrorText::of(&error), after: None }),
+        Err(panic) => Some(Outcome::Retry {
+            error: ErrorText::new(format!("the commit panicked: {panic}")),
+            after: None,
+        }),
+    }
 }
 
 /// Runs the handler function: decoding, panics and the timeout included.
 async fn run<S: Store>(
     handler: &Registered<S>,
     message: &Message,
-    mut context: Context<S>,
+    context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> Ended {
+) -> std::result::Result<(), Outcome> {
     let start = Instant::now();
-    let ended = match AssertUnwindSafe(call(handler, message, &mut context, inbox)).catch_unwind().await {
-        Ok(Ok(())) => Ended::Ok(context.take_tx()),
-        Ok(Err(outcome)) => Ended::Failed(outcome),
-        Err(panic) => {
-            Ended::Failed(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None })
-        }
+    let ended = match AssertUnwindSafe(call(handler, message, context, inbox)).catch_unwind().await {
+        Ok(ended) => ended,
+        Err(panic) => Err(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None }),
     };
     let handler = handler.route.key.shared();
     metrics::histogram!(names::HANDLER_SECONDS, "handler" => handler).record(start.elapsed().as_secs_f64());
@@ -141,7 +153,7 @@ async fn call<S: Store>(
 /// A store that was briefly away is not the handler's failure: no attempt is counted for it.
 fn failure_outcome(failure: &Failure) -> Outcome {
     match failure.store_error() {
-        Some(kind) if is_trouble(kind) => Outcome::Snooze { delay: STORE_TROUBLE },
+        Some(kind) if is_trouble(kind) => UNCOMMITTED,
         _ => failure.outcome(),
     }
 }
@@ -174,18 +186,15 @@ pub(crate) async fn run_inline<S: Store>(
     }
     let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
     context.set_tx(tx);
-    match run(handler, message, context, inbox).await {
-        Ended::Ok(Some(tx)) => {
-            // A task of its own: a commit must not be torn when the caller goes away.
-            let committed = tokio::spawn(tx.commit()).await;
-            committed.map_err(|panic| {
-                Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}"))
-            })??;
-            Ok(Processed::Done)
-        }
-        Ended::Ok(None) => {
-            Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone"))
-        }
-        Ended::Failed(outcome) => Ok(Processed::Failed(outcome)),
+    if let Err(outcome) = run(handler, message, &mut context, inbox).await {
+        return Ok(Processed::Failed(outcome));
     }
+    let Some(tx) = context.take_tx() else {
+        return Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone"));
+    };
+    // A task of its own: a commit must not be torn when the caller goes away.
+    let committed = tokio::spawn(tx.commit()).await;
+    committed
+        .map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))??;
+    Ok(Processed::Done)
 }

@@ -9,6 +9,7 @@ mod dispatcher;
 mod drive;
 mod executor;
 mod flights;
+mod group;
 mod launch;
 mod nudge;
 mod plan;

@@ -1,7 +1,8 @@
 //! The seam to the database: one trait with the verbs of an inbox, and small ones for what a store can do beyond.
 //!
-//! A store author implements [`Store`], then whichever of [`Transactional`] with [`MarkIn`] and [`SettleIn`],
-//! [`Admin`], [`Migrate`] and [`Wakeups`] the database allows, and runs the conformance suite of `oncebox-testkit`.
+//! A store author implements [`Store`], then whichever of [`Transactional`] with [`MarkIn`], [`SettleIn`] and
+//! [`ShareIn`], [`Admin`], [`Migrate`] and [`Wakeups`] the database allows, and runs the conformance suite of
+//! `oncebox-testkit`.
 //!
 //! Every verb works on batches and takes one parameter struct, so fields can be added without breaking stores.
 //! The store's clock dates everything; callers send durations, never times.
@@ -18,7 +19,7 @@ pub use entry::{
     Renewed, RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
 };
 pub use migrate::{Migrate, Migration};
-pub use transaction::{Mark, MarkIn, SettleIn, Transactional};
+pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
 
 use async_trait::async_trait;

@@ -36,8 +36,8 @@ impl Mark {
     }
 }
 
-/// A store that can open transactions for handlers.
-pub trait Transactional: Store {
+/// A store that can open transactions for handlers, and complete their entries in them.
+pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     /// An open transaction. Dropping it rolls it back.
     type Tx: Send + 'static;
 
@@ -47,6 +47,18 @@ pub trait Transactional: Store {
     /// Commits. An error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) means that it may have happened;
     /// any other error, that it did not. Once polled it runs to its end, even if the future is dropped.
     fn commit(&self, tx: Self::Tx) -> impl Future<Output = Result<()>> + Send;
+
+    /// Completes the entry and commits; rolls back if the claim no longer holds. Errors mean what they mean at
+    /// [`commit`](Self::commit). A store that can do both in one round trip does so here.
+    fn finish(&self, mut tx: Self::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        async move {
+            let settled = self.complete(&mut tx, claim).await?;
+            if settled == Settled::Applied {
+                self.commit(tx).await?;
+            }
+            Ok(settled)
+        }
+    }
 }
 
 /// A store that can mark a key as handled inside a transaction of type `Tx`: the caller's own, or the store's.
@@ -66,4 +78,30 @@ pub trait SettleIn<Tx: ?Sized>: Store {
     /// Completes the entry if the claim still holds. On [`Settled::LeaseLost`] the transaction must be rolled back:
     /// somebody else owns the work.
     fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send;
+}
+
+/// A store whose transactions several runs of a handler can share, each in a part of its own that can be undone alone.
+///
+/// Any error says that the transaction is of no use any more. Then it is dropped, and each run gets one of its own: a
+/// store that is not sure whether a transaction can go on answers with an error.
+pub trait ShareIn<Tx: ?Sized>: SettleIn<Tx> {
+    /// Answers [`Settled::Applied`] for each claim that holds, and sees to it that one of the two happens until the
+    /// transaction ends: nobody can take the claim over, or its completion in this transaction is refused. Renewals of
+    /// these claims may have to wait for the transaction, but must not fail: a sixth of a lease after it was opened the
+    /// last run in it is over.
+    fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send;
+
+    /// Begins the part of the next run, and keeps what was written before.
+    fn savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send;
+
+    /// Undoes what was written since the last savepoint; the transaction goes on. The run may have been stopped
+    /// anywhere, in the middle of a statement too.
+    fn rollback_to_savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send;
+
+    /// Completes each entry whose claim still holds. If one does not, the transaction must be rolled back.
+    fn complete_all(
+        &self,
+        tx: &mut Tx,
+        claims: &[Claim],
+    ) -> impl Future<Output = Result<Vec<Settled>>> + Send;
 }

@@ -168,7 +168,8 @@ impl Drop for Schema {
         let (url, name) = (self.url.clone(), self.name.clone());
         // Dropping may happen on a thread of a runtime, where waiting is not allowed.
         let left = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let mut connection = PgConnection::connect(&url).await?;
                 run(&mut connection, &format!("DROP SCHEMA IF EXISTS {name} CASCADE")).await?;

@@ -1,0 +1,2 @@
+RELEASE SAVEPOINT oncebox_run;
+SAVEPOINT oncebox_run

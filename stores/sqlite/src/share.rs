@@ -1,0 +1,50 @@
+//! Runs that share one transaction of a handler, each in a savepoint of its own.
+
+use std::future::{Future, ready};
+
+use oncebox::Result;
+use oncebox::store::{Claim, Settled, ShareIn};
+use rusqlite::Connection;
+
+use crate::Sqlite;
+use crate::error::store_error;
+use crate::settle::{complete, holds};
+use crate::transaction::SqliteTx;
+
+impl ShareIn<SqliteTx> for Sqlite {
+    fn hold(&self, tx: &mut SqliteTx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        ready(claims.iter().map(|claim| holds(tx, claim)).collect())
+    }
+
+    fn savepoint(&self, tx: &mut SqliteTx) -> impl Future<Output = Result<()>> + Send {
+        ready(begin_part(tx))
+    }
+
+    fn rollback_to_savepoint(&self, tx: &mut SqliteTx) -> impl Future<Output = Result<()>> + Send {
+        ready(tx.check().and_then(|()| execute(tx, include_str!("../sql/share/rollback.sql"))))
+    }
+
+    fn complete_all(
+        &self,
+        tx: &mut SqliteTx,
+        claims: &[Claim],
+    ) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        let now = self.inner.clock.now();
+        ready(tx.check().and_then(|()| claims.iter().map(|claim| complete(tx, claim, now)).collect()))
+    }
+}
+
+fn begin_part(tx: &mut SqliteTx) -> Result<()> {
+    tx.check()?;
+    if tx.in_part {
+        execute(tx, include_str!("../sql/share/release.sql"))?;
+    }
+    execute(tx, include_str!("../sql/share/savepoint.sql"))?;
+    tx.in_part = true;
+    Ok(())
+}
+
+fn execute(connection: &Connection, sql: &'static str) -> Result<()> {
+    connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(store_error)?;
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! Runs that share a transaction, with writes of their own in a business table: each takes effect exactly once, whatever
+//! its neighbours do.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::state::Status;
+use oncebox::store::{Admin as _, RescueParams, ShareIn as _, Store as _, Transactional as _};
+use oncebox::{
+    BoxError, Context, ErrorKind, Inbox, KeyStrategy, Message, Registration, Retry, Running, handler,
+};
+use oncebox_sqlite::Sqlite;
+use oncebox_testkit::{Fault, FaultyStore, Odds, Verb};
+use support::{File, LEASE, PAST_LEASE, route};
+use tokio::sync::{Notify, Semaphore};
+
+type Store = FaultyStore<Sqlite>;
+
+/// A worker beside its business tables.
+struct Shop {
+    file: File,
+    inbox: Inbox<Store>,
+    /// Tells of each run that waits, and lets it go on.
+    gate: Arc<(Notify, Semaphore)>,
+}
+
+impl Shop {
+    /// With one message for each play, named by its number.
+    async fn new(plays: &[&str]) -> Self {
+        Self::build(plays, |ship| ship).await
+    }
+
+    async fn build(plays: &[&str], set: impl FnOnce(Registration<Store>) -> Registration<Store>) -> Self {
+        let file = File::new();
+        let store = FaultyStore::new(file.open());
+        // Nothing is unique in `shipment`: what happens twice must be seen twice.
+        file.connect()
+            .execute_batch(
+                "CREATE TABLE shipment (id TEXT);
+                 CREATE TABLE parent (id INTEGER PRIMARY KEY);
+                 INSERT INTO parent VALUES (1);
+                 CREATE TABLE child (parent INTEGER REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
+            )
+            .expect("tables");
+        let gate = Arc::new((Notify::new(), Semaphore::new(0)));
+        let hour = Duration::from_hours(1);
+        let shared = set(handler("h", ship).share_commit(64).retry(Retry::new(3, hour, hour)));
+        let inbox = Inbox::builder("orders", store).clock(file.clock.shared()).data(Arc::clone(&gate));
+        let shop = Self { inbox: inbox.on("t", shared).build().expect("a valid inbox"), file, gate };
+        for (n, play) in plays.iter().enumerate() {
+            shop.accept(n, play).await;
+        }
+        shop
+    }
+
+    async fn accept(&self, n: usize, play: &str) {
+        self.inbox.accept(message(n, play)).await.expect("accept");
+    }
+
+    /// Status, attempts and effects of a message.
+    async fn fate(&self, n: usize) -> (Status, u32, usize) {
+        let key = KeyStrategy::MessageId.key(self.inbox.name(), &message(n, "")).expect("an id");
+        let view = self.inbox.store().show(self.inbox.name(), &key).await.expect("show").expect("stored");
+        assert_eq!(view.entries[0].crashes, 0);
+        let effects = self.file.count(&format!("shipment WHERE id = '{n}'"));
+        (view.entries[0].status, view.entries[0].attempts, effects)
+    }
+
+    async fn assert_done(&self, numbers: impl IntoIterator<Item = usize>) {
+        for n in numbers {
+            assert_eq!(self.fate(n).await, (Status::Completed, 0, 1), "{n}");
+        }
+        self.file.check();
+    }
+
+    fn calls(&self, verb: Verb) -> u64 {
+        self.inbox.store().faults().calls(verb)
+    }
+}
+
+fn message(n: usize, play: &str) -> Message {
+    Message::new(n.to_string(), "t", play.to_owned())
+}
+
+/// Writes, and then does what the payload says.
+async fn ship(message: Message, cx: &mut Context<Store>) -> Result<(), BoxError> {
+    let gate = Arc::clone(cx.data::<Arc<(Notify, Semaphore)>>()?);
+    let tx = cx.tx().await?;
+    tx.execute("INSERT INTO shipment VALUES (?1)", [String::from_utf8_lossy(message.id())])?;
+    match message.payload().as_ref() {
+        b"ok" => Ok(()),
+        b"fail" => Err("no truck".into()),
+        b"panic" => panic!("no road"),
+        b"wait" => {
+            gate.0.notify_one();
+            gate.1.acquire().await?.forget();
+            Ok(())
+        }
+        // An error that rolls everything back, and that the handler does not report.
+        b"abort" => {
+            assert!(tx.execute("INSERT OR ROLLBACK INTO parent VALUES (1)", []).is_err());
+            Ok(())
+        }
+        // An error that only the commit sees.
+        b"orphan" => tx.execute("INSERT INTO child VALUES (7)", []).map(drop).map_err(Into::into),
+        // Savepoints of its own, left as they are.
+        b"nest" => tx.execute_batch("SAVEPOINT a; SAVEPOINT b; ROLLBACK TO b").map_err(Into::into),
+        // The end of a savepoint that is not its own.
+        b"release" => tx.execute_batch("RELEASE oncebox_run").map_err(Into::into),
+        other => panic!("no handler can play {other:?}"),
+    }
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_mins(1), what).await.expect("it ends by itself")
+}
+
+async fn idle(running: &Running<Store>) {
+    in_time(running.idle()).await;
+}
+
+#[tokio::test]
+async fn many_runs_share_one_commit() {
+    let shop = Shop::new(&["ok"; 64]).await;
+    let running = shop.inbox.start();
+    idle(&running).await;
+    shop.assert_done(0..64).await;
+    assert_eq!((shop.calls(Verb::Begin), shop.calls(Verb::Commit)), (1, 1));
+}
+
+// FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
+#[tokio::test]
+async fn a_bad_neighbour_harms_nobody() {
+    for (culprit, whole) in [("fail", true), ("panic", true), ("abort", false), ("orphan", false)] {
+        for place in [0, 2, 4] {
+            let mut plays = ["ok"; 5];
+            plays[place] = culprit;
+            let shop = Shop::new(&plays).await;
+            let running = shop.inbox.start();
+            idle(&running).await;
+            shop.assert_done((0..5).filter(|n| *n != place)).await;
+            let blamed = (Status::Pending, 1, 0);
+            assert_eq!(shop.fate(place).await, blamed, "{culprit} at {place}");
+            assert_eq!(shop.calls(Verb::Commit) == 1, whole, "{culprit} at {place}");
+            assert_eq!((shop.file.count("child"), running.in_flight()), (0, 0));
+        }
+    }
+}
+
+// FAULTS C7: the one who looks for the reason of a repeat is told it.
+#[tokio::test]
+async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
+    let shop = Shop::new(&[]).await;
+    let store = shop.inbox.store().inner();
+    let mut tx = store.begin().await.expect("begin");
+    store.savepoint(&mut tx).await.expect("savepoint");
+    assert!(tx.execute("INSERT OR ROLLBACK INTO parent VALUES (1)", []).is_err());
+    for step in [
+        store.savepoint(&mut tx).await,
+        store.rollback_to_savepoint(&mut tx).await,
+        store.complete_all(&mut tx, &[]).await.map(drop),
+    ] {
+        assert_eq!(step.expect_err("nothing is left of it").kind(), ErrorKind::Handler);
+    }
+}
+
+#[tokio::test]
+async fn a_neighbour_that_times_out_harms_nobody() {
+    let shop = Shop::build(&["ok", "wait", "ok"], |ship| ship.timeout(Duration::from_secs(5))).await;
+    let running = shop.inbox.start();
+    in_time(shop.gate.0.notified()).await;
+    shop.file.clock.advance(Duration::from_secs(6));
+    idle(&running).await;
+    shop.assert_done([0, 2]).await;
+    assert_eq!(shop.fate(1).await, (Status::Pending, 1, 0));
+    assert_eq!(shop.calls(Verb::Commit), 1);
+}
+
+#[tokio::test]
+async fn savepoints_of_a_handler_are_its_own_affair() {
+    let shop = Shop::new(&["nest", "ok", "nest", "fail", "nest", "release", "ok"]).await;
+    let running = shop.inbox.start();
+    idle(&running).await;
+    shop.assert_done([0, 1, 2, 4, 6]).await;
+    assert_eq!(shop.fate(3).await, (Status::Pending, 1, 0));
+    // Alone there is no such savepoint: that is the handler's error.
+    assert_eq!(shop.fate(5).await, (Status::Pending, 1, 0));
+}
+
+// FAULTS D2
+#[tokio::test]
+async fn an_unknown_commit_takes_effect_once() {
+    for fault in [Fault::ErrAfter, Fault::ErrBefore(ErrorKind::CommitUnknown)] {
+        let shop = Shop::new(&["ok", "fail", "ok"]).await;
+        shop.inbox.store().faults().next(Verb::Commit, fault);
+        let running = shop.inbox.start();
+        idle(&running).await;
+        shop.file.clock.advance(Duration::from_secs(2));
+        idle(&running).await;
+        shop.assert_done([0, 2]).await;
+        assert_eq!(shop.fate(1).await, (Status::Pending, 1, 0), "{fault:?}");
+        assert_eq!(running.in_flight(), 0, "{fault:?}");
+    }
+}
+
+// FAULTS B4
+#[tokio::test]
+async fn a_lost_claim_takes_no_effect_here() {
+    let shop = Shop::new(&["ok"; 3]).await;
+    let store = shop.inbox.store();
+    store
+        .faults()
+        .next(Verb::Begin, Fault::Hang)
+        .always(Verb::Rescue, Fault::ErrBefore(ErrorKind::Unavailable));
+    let running = shop.inbox.start();
+    in_time(store.faults().wait_for_hanging(1)).await;
+    // Somebody else, whose clock is ahead.
+    let ahead = oncebox_testkit::TestClock::new();
+    ahead.advance(5 * PAST_LEASE + LEASE);
+    let other = shop.file.options().clock(ahead.shared()).open().expect("another worker");
+    let rescue = RescueParams::new(shop.inbox.name().clone(), vec![route("h")], LEASE, 1);
+    assert_eq!(other.rescue(&rescue).await.expect("rescue").len(), 1);
+    store.faults().release();
+    in_time(async {
+        while running.in_flight() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
+    shop.assert_done([1, 2]).await;
+}
+
+// FAULTS C5
+#[tokio::test]
+async fn shutdown_in_the_middle_takes_effect_for_those_who_ran() {
+    let shop = Shop::new(&["ok", "wait", "ok", "ok"]).await;
+    let running = shop.inbox.start();
+    in_time(shop.gate.0.notified()).await;
+    let end = tokio::spawn(running.shutdown());
+    tokio::task::yield_now().await;
+    shop.gate.1.add_permits(1);
+    in_time(end).await.expect("no panic");
+    shop.assert_done([0, 1]).await;
+    for n in [2, 3] {
+        assert_eq!(shop.fate(n).await, (Status::Pending, 0, 0), "{n}");
+    }
+    let running = shop.inbox.start();
+    idle(&running).await;
+    shop.assert_done(0..4).await;
+}
+
+// FAULTS C5: a worker that is dropped in the middle leaves nothing of a group that did not commit.
+#[tokio::test]
+async fn a_group_that_is_dropped_leaves_nothing() {
+    let shop = Shop::new(&["ok", "wait", "ok"]).await;
+    let running = shop.inbox.start();
+    in_time(shop.gate.0.notified()).await;
+    drop(running);
+    for n in 0..3 {
+        assert_eq!(shop.fate(n).await, (Status::Running, 0, 0), "{n}");
+    }
+}
+
+// FAULTS A4, C7, D2 together: any call of the store may fail, before or after it was done.
+#[tokio::test]
+async fn a_storm_of_faults_takes_effect_once() {
+    const MESSAGES: usize = 150;
+    let seed = std::env::var("ONCEBOX_SEED")
+        .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
+    eprintln!("ONCEBOX_SEED={seed}");
+    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut plays = vec!["ok"; MESSAGES];
+    for play in &mut plays {
+        *play = ["ok", "ok", "ok", "ok", "nest", "fail", "abort", "orphan"][chance.usize(..8)];
+    }
+    let shop = Shop::new(&plays).await;
+    let faults = shop.inbox.store().faults().clone();
+    faults.seed(seed, Odds { before: 0.03, after: 0.03 });
+    let running = shop.inbox.start();
+    for round in 0..60 {
+        if round == 30 {
+            faults.clear();
+        }
+        for _ in 0..2_000 {
+            tokio::task::yield_now().await;
+        }
+        shop.file.clock.advance(Duration::from_secs(2));
+    }
+    idle(&running).await;
+    for (n, play) in plays.iter().enumerate() {
+        let (status, attempts, effects) = shop.fate(n).await;
+        let expected = match *play {
+            "ok" | "nest" => (Status::Completed, 0, 1),
+            _ => (Status::Pending, 1, 0),
+        };
+        assert_eq!((status, attempts, effects), expected, "{n} {play}");
+    }
+    shop.file.check();
+}
