@@ -211,7 +211,8 @@ impl Options {
 
     /// Handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Units {
-        self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, "BEGIN")
+        let begin = include_str!("../sql/transaction/begin.sql").trim_end();
+        self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, begin)
     }
 
     /// What operators look at: plans over everything are the server's business.

@@ -113,7 +113,7 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
 /// Most batches only complete; theirs is the short way.
 fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask {
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
-        return fences.bind(ask(&db.sql.settle_complete).bind(db.now()));
+        return fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(false);
     }
     let of = |at: usize| &batch[at];
     let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
@@ -181,7 +181,11 @@ pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Resu
         lines = fences.lines(db, unit).await?;
         lines.lock(db, unit).await?;
     }
-    let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now()))).await?;
+    let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(true)).await?;
+    if rows.len() < claims.len() {
+        // Lost, or the handler has ended its transaction: then nothing of it may be taken for done.
+        unit.check_own().await?;
+    }
     if !lines.is_empty() {
         lines.release(db, unit).await?;
     }

@@ -11,6 +11,7 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Lent, Manager, Pool};
 use crate::error::Phase;
+use crate::row::get;
 
 /// A query of ours.
 pub(crate) type Ask = Query<'static, Postgres, PgArguments>;
@@ -105,6 +106,15 @@ impl Unit {
             })
             .await?;
         Ok(())
+    }
+
+    /// Refuses to go on if a handler has ended the transaction that it was given, or begun another one instead.
+    pub(crate) async fn check_own(&mut self) -> Result<()> {
+        let rows = self.rows(sqlx::query(include_str!("../sql/transaction/probe.sql"))).await?;
+        if rows.first().map_or(Ok(false), |row| get(row, 0))? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Handler, "the handler has ended the transaction that it was given"))
     }
 
     /// Whether statements may be prepared once and kept.
