@@ -132,7 +132,15 @@ fn tests_with_servers(checks: &mut Checks) -> Result<()> {
     run_tests(test.envs(servers.variables()), &mut checks.tally)?;
     // A second driver that the store works beside of, if it is asked to.
     let mut test = run::cargo(&checks.workspace.root);
-    test.args(["test", "--package", "oncebox-postgres", "--features", "tokio-postgres", "--test", "once_tokio"]);
+    test.args([
+        "test",
+        "--package",
+        "oncebox-postgres",
+        "--features",
+        "tokio-postgres",
+        "--test",
+        "once_tokio",
+    ]);
     run_tests(test.envs(servers.variables()), &mut checks.tally)
 }
 

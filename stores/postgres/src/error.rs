@@ -57,7 +57,9 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
         // A constraint or a trigger: nothing of ours is checked at a commit.
-        _ if phase == Phase::HandlersCommit && ["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) => {
+        _ if phase == Phase::HandlersCommit
+            && ["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) =>
+        {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
         }
         "57P03" => (ErrorKind::Unavailable, "PostgreSQL is starting up, shutting down or recovering"),
@@ -97,7 +99,8 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
 pub(crate) fn unread(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly => {
-            Error::new(ErrorKind::CommitUnknown, "the change was made, but what it did could not be read").caused_by(error)
+            Error::new(ErrorKind::CommitUnknown, "the change was made, but what it did could not be read")
+                .caused_by(error)
         }
         _ => error,
     }

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use oncebox::ErrorKind;
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{RenewParams, Renewed, SettleIn as _, Settled, Store as _, Transactional as _};
-use oncebox::ErrorKind;
 use oncebox_postgres::sqlx::{Connection as _, PgConnection};
 use oncebox_postgres::{Postgres, PostgresTx};
-use support::{
-    LEASE, Schema, claim, claim_one, claim_params, first, in_time, offer, pid, run, ship, status,
-};
+use support::{LEASE, Schema, claim, claim_one, claim_params, first, in_time, offer, pid, run, ship, status};
 
 /// Polls a future so many times, then drops it where it stands.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
@@ -116,12 +114,15 @@ async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
         let store = store.clone();
         async move { store.claim(&claim_params(10)).await }
     });
-    let blocked = format!("EXISTS (SELECT 1 FROM pg_stat_activity WHERE {blocker} = ANY (pg_blocking_pids(pid)))");
+    let blocked =
+        format!("EXISTS (SELECT 1 FROM pg_stat_activity WHERE {blocker} = ANY (pg_blocking_pids(pid)))");
     schema.wait_for(&blocked).await;
     claiming.abort();
     assert!(claiming.await.expect_err("given up").is_cancelled());
     run(&mut other, "ROLLBACK").await.expect("it ends");
-    schema.wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @running)").await;
+    schema
+        .wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @running)")
+        .await;
     let claimed = claim_one(&store).await;
     assert_eq!((claimed.claim.attempts, claimed.claim.crashes), (0, 0));
 }
@@ -267,10 +268,13 @@ async fn a_store_that_is_dropped_closes_its_connections() {
     first(&store, "1").await;
     let mut wakeup = store.wakeups().expect("it has some").subscribe();
     in_time(wakeup.woken()).await;
-    let running: Arc<str> = format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", schema.name).into();
+    let running: Arc<str> =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", schema.name).into();
     assert!(schema.number(&running).await > 0);
     drop(store);
     schema.wait_for(&format!("({running}) = 0")).await;
     let mut other: PgConnection = schema.connect().await;
-    run(&mut other, &format!("REASSIGN OWNED BY {0} TO oncebox; DROP ROLE {0}", schema.name)).await.expect("a role");
+    run(&mut other, &format!("REASSIGN OWNED BY {0} TO oncebox; DROP ROLE {0}", schema.name))
+        .await
+        .expect("a role");
 }

@@ -10,8 +10,8 @@ use oncebox_postgres::sqlx::Connection as _;
 use oncebox_postgres::{Options, Postgres};
 use oncebox_servers::{Cluster, Version};
 use support::{
-    Schema, accept, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, pid,
-    run, ship,
+    Schema, accept, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, pid, run,
+    ship,
 };
 
 /// Long enough for a loaded machine, short enough to wait for.
@@ -87,7 +87,8 @@ async fn a_lock_that_lasts_too_long_is_worth_another_try() {
     let mut other = schema.connect().await;
     run(&mut other, &schema.sql("BEGIN; LOCK TABLE @ready IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
     let params = claim_params(1);
-    let (accepted, claimed) = in_time(async { tokio::join!(accept(&store, "1"), store.claim(&params)) }).await;
+    let (accepted, claimed) =
+        in_time(async { tokio::join!(accept(&store, "1"), store.claim(&params)) }).await;
     for error in [accepted.expect_err("locked"), claimed.expect_err("locked")] {
         assert_error(&error, ErrorKind::Unavailable, "", "canceling statement due to");
     }
@@ -119,12 +120,12 @@ async fn a_statement_that_a_person_cancels_is_worth_another_try() {
 // FAULTS A15
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named_as_such() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop_with(schema.options().patience(SHORT)).await;
     first(&store, "0").await;
     let mut tx = store.begin().await.expect("begin");
-    cluster.stop().unwrap();
+    cluster.stop().expect("the server obeys");
     let error = store.mark(&mut tx).await.expect_err("the session was ended");
     assert_error(&error, ErrorKind::Unavailable, "connection to PostgreSQL was lost", "");
     drop(tx);
@@ -134,7 +135,7 @@ async fn a_server_that_is_not_there_is_named_as_such() {
     assert_error(&error, ErrorKind::Unavailable, "not reachable", "refused");
     let error = schema.options().open().await.expect_err("stopped");
     assert_error(&error, ErrorKind::Unavailable, "not reachable", "refused");
-    cluster.start_again().unwrap();
+    cluster.start_again().expect("the server obeys");
     first(&store, "1").await;
 }
 
@@ -152,7 +153,8 @@ impl MarkOne for Postgres {
 // FAULTS E10
 #[tokio::test]
 async fn a_full_disk_is_said_to_be_full_and_recovers_by_itself() {
-    let cluster = match Cluster::builder(Version::Debian).tmpfs(160 << 20).set("max_wal_size", "32MB").start() {
+    let cluster = match Cluster::builder(Version::Debian).tmpfs(160 << 20).set("max_wal_size", "32MB").start()
+    {
         Ok(cluster) => cluster,
         // Without the right to mount the answer has to say what is missing.
         Err(error) => {
@@ -163,11 +165,12 @@ async fn a_full_disk_is_said_to_be_full_and_recovers_by_itself() {
     let schema = Schema::on(&cluster);
     let store = schema.shop().await;
     first(&store, "0").await;
-    let ballast = cluster.fill_disk().unwrap();
+    let ballast = cluster.fill_disk().expect("the server obeys");
     let large = |id: usize| {
         let mut new = offer(&format!("large {id}"));
         let payload = noise(id);
-        new.message = std::sync::Arc::new(oncebox::Message::new(format!("large {id}"), "order.placed", payload));
+        new.message =
+            std::sync::Arc::new(oncebox::Message::new(format!("large {id}"), "order.placed", payload));
         new
     };
     let mut stored = 0;
@@ -187,7 +190,7 @@ async fn a_full_disk_is_said_to_be_full_and_recovers_by_itself() {
 
 /// Bytes that do not compress.
 fn noise(seed: usize) -> Vec<u8> {
-    let mut state = u64::try_from(seed).unwrap() + 1;
+    let mut state = u64::try_from(seed).expect("a number") + 1;
     let mut next = || {
         state ^= state << 13;
         state ^= state >> 7;
@@ -200,15 +203,17 @@ fn noise(seed: usize) -> Vec<u8> {
 // FAULTS E3
 #[tokio::test]
 async fn a_server_that_only_reads_says_so() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop().await;
     first(&store, "0").await;
     first(&store, "1").await;
     let claimed = store.claim(&claim_params(1)).await.expect("claim").remove(0);
-    cluster.configure("default_transaction_read_only", "on").unwrap();
+    cluster.configure("default_transaction_read_only", "on").expect("the server obeys");
     // A new session knows of it at once; those that exist learn of it with their next statement.
-    cluster.wait_for("postgres", "current_setting('default_transaction_read_only') = 'on'").unwrap();
+    cluster
+        .wait_for("postgres", "current_setting('default_transaction_read_only') = 'on'")
+        .expect("the server obeys");
     let settlement = [oncebox::state::Settlement::done(&claimed.claim)];
     let error = loop {
         match accept(&store, "2").await {
@@ -224,7 +229,7 @@ async fn a_server_that_only_reads_says_so() {
     for error in errors {
         assert_error(&error, ErrorKind::ReadOnly, "takes no writes", "read-only transaction");
     }
-    cluster.configure("default_transaction_read_only", "off").unwrap();
+    cluster.configure("default_transaction_read_only", "off").expect("the server obeys");
     schema.wait_for("current_setting('default_transaction_read_only') = 'off'").await;
     assert_eq!(store.settle(&settlement).await.expect("settle"), [Settled::Applied]);
     first(&store, "3").await;
@@ -232,9 +237,10 @@ async fn a_server_that_only_reads_says_so() {
 
 /// A role with a password on a server that asks for one.
 fn guarded() -> (Cluster, Schema) {
-    let hba = "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
-    let cluster = Cluster::builder(Version::Debian).hba(hba).start().unwrap();
-    cluster.sql("postgres", "create role app login password 's3cret-pass'").unwrap();
+    let hba =
+        "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    cluster.sql("postgres", "create role app login password 's3cret-pass'").expect("the server obeys");
     let schema = Schema::on(&cluster);
     (cluster, schema)
 }
@@ -267,7 +273,7 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
     first(&owner, "1").await;
     let n = &schema.name;
     let grant = format!("grant usage on schema {n} to app; grant select on all tables in schema {n} to app");
-    cluster.sql("postgres", &grant).unwrap();
+    cluster.sql("postgres", &grant).expect("the server obeys");
     let store = forbidden.clone().open().await.expect("it may look");
     let error = accept(&store, "2").await.expect_err("it may not write");
     assert_error(&error, ErrorKind::InvalidConfig, "lacks a privilege", "permission denied");
@@ -276,11 +282,15 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
         "grant insert, update, delete on all tables in schema {n} to app;
          grant usage, select on all sequences in schema {n} to app"
     );
-    cluster.sql("postgres", &grant).unwrap();
+    cluster.sql("postgres", &grant).expect("the server obeys");
     first(&store, "2").await;
     assert_eq!(claim(&store, 10).await.len(), 2);
 
-    for url in ["postgres://app:s3cret-pass@[::1/x", "postgres://app:s3cret-pass@host:port/x", "mysql://app:s3cret-pass@h/x"] {
+    for url in [
+        "postgres://app:s3cret-pass@[::1/x",
+        "postgres://app:s3cret-pass@host:port/x",
+        "mysql://app:s3cret-pass@h/x",
+    ] {
         let error = Postgres::options(url).expect_err("not a URL");
         assert_error(&error, ErrorKind::InvalidConfig, "PostgreSQL URL", "");
         texts.push(format!("{error} {error:?}"));

@@ -62,7 +62,9 @@ async fn a_duplicate_at_the_same_time_is_busy_until_the_first_has_ended() {
         let mut other = two.begin().await.expect("begin");
         assert_eq!(once(&store, &mut other).await.expect("mark"), Mark::Busy);
         // Another handler, id or inbox is another work.
-        for (inbox, id, handler) in [("orders", "1", "mail"), ("orders", "2", "charge"), ("refunds", "1", "charge")] {
+        for (inbox, id, handler) in
+            [("orders", "1", "mail"), ("orders", "2", "charge"), ("refunds", "1", "charge")]
+        {
             assert_eq!(store.once(&mut other, inbox, id, handler).await.expect("mark"), Mark::First);
         }
         let after = if commit {

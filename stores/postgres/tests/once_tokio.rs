@@ -63,7 +63,8 @@ async fn errors_are_told_apart() {
     let schema = Schema::shared();
     let store = schema.shop().await;
     let (mut one, mut two) = (connect(schema.url()).await, connect(schema.url()).await);
-    let old = one.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await.expect("begin");
+    let old =
+        one.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await.expect("begin");
     old.query("SELECT 1", &[]).await.expect("a snapshot");
     let tx = two.transaction().await.expect("begin");
     assert_eq!(once(&store, &tx).await.expect("mark"), Mark::First);

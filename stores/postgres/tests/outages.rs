@@ -14,7 +14,10 @@ use support::{Schema, accept, claim, first, in_time, message, pause};
 /// What the handler writes, with the table's name in it.
 struct Ship(String);
 
-async fn ship(message: Message, cx: &mut Context<Postgres>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn ship(
+    message: Message,
+    cx: &mut Context<Postgres>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let sql = cx.data::<Ship>()?.0.clone();
     let id = String::from_utf8(message.id().to_vec())?;
     let tx = cx.tx().await?;
@@ -36,7 +39,12 @@ fn inbox(schema: &Schema, store: Postgres) -> Inbox<Postgres> {
         Duration::from_millis(20),
         Duration::from_millis(20),
     ));
-    Inbox::builder("orders", store).on("order.placed", shipping).data(sql).config(config).build().expect("an inbox")
+    Inbox::builder("orders", store)
+        .on("order.placed", shipping)
+        .data(sql)
+        .config(config)
+        .build()
+        .expect("an inbox")
 }
 
 /// Delivers as a broker does: again and again, until the message is taken.
@@ -58,7 +66,11 @@ async fn assert_shipped_once(schema: &Schema, count: usize) {
     assert_eq!(schema.count("@outcome WHERE status = 'completed'").await, count);
     assert_eq!(schema.number("SELECT count(DISTINCT id) FROM @shipment").await, count, "nothing is lost");
     assert_eq!(schema.count("@shipment").await, count, "nothing is done twice");
-    assert_eq!(schema.number("SELECT coalesce(sum(crashes), 0)::bigint FROM @outcome").await, 0, "no lease ran out");
+    assert_eq!(
+        schema.number("SELECT coalesce(sum(crashes), 0)::bigint FROM @outcome").await,
+        0,
+        "no lease ran out"
+    );
     schema.check().await;
 }
 
@@ -66,7 +78,7 @@ async fn assert_shipped_once(schema: &Schema, count: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_ended_sessions_loses_nothing_and_repeats_nothing() {
     const MESSAGES: usize = 400;
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let inbox = inbox(&schema, schema.shop().await);
     let running = inbox.start();
@@ -83,22 +95,23 @@ async fn a_storm_of_ended_sessions_loses_nothing_and_repeats_nothing() {
     in_time(running.shutdown()).await;
 }
 
+type Outage = fn(&Cluster) -> anyhow::Result<()>;
+
 // FAULTS A15, E5
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_restarted_or_killed_goes_on_where_it_was() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let inbox = inbox(&schema, schema.shop().await);
     let running = inbox.start();
-    type Outage = fn(&Cluster) -> anyhow::Result<()>;
     let outages: [Outage; 3] = [Cluster::stop, Cluster::stop_immediate, Cluster::kill9];
     let mut delivered = 0;
     for outage in outages {
         let delivering = tokio::spawn(deliver(inbox.clone(), delivered..delivered + 150));
         delivered += 150;
         schema.wait_for(&format!("(SELECT count(*) FROM @proof) > {}", delivered - 100)).await;
-        outage(&cluster).unwrap();
-        cluster.start_again().unwrap();
+        outage(&cluster).expect("the server obeys");
+        cluster.start_again().expect("the server obeys");
         in_time(delivering).await.expect("no panic");
         assert_shipped_once(&schema, delivered).await;
     }
@@ -109,7 +122,7 @@ async fn a_server_that_is_restarted_or_killed_goes_on_where_it_was() {
 // FAULTS E5
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_died_idle_are_no_storm_of_errors() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop_with(schema.options().handler_connections(6)).await;
     first(&store, "0").await;
@@ -121,7 +134,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
         for tx in open {
             store.commit(tx).await.expect("commit");
         }
-        cluster.restart().unwrap();
+        cluster.restart().expect("the server obeys");
         let mut errors = 0;
         for _ in 0..6 {
             match store.begin().await {
@@ -137,7 +150,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
     // Those that were idle for a while are looked at before they are lent.
     let idle = "(SELECT max(state_change) FROM pg_stat_activity WHERE application_name LIKE 'oncebox %') < now() - interval '1.1 s'";
     schema.wait_for(idle).await;
-    cluster.restart().unwrap();
+    cluster.restart().expect("the server obeys");
     store.commit(store.begin().await.expect("no error at all")).await.expect("commit");
     first(&store, "1").await;
     assert_eq!(claim(&store, 10).await.len(), 2);
@@ -148,7 +161,7 @@ async fn connections_that_died_idle_are_no_storm_of_errors() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_costs_the_patience_and_no_more() {
     let patience = Duration::from_secs(2);
-    let cluster = Cluster::start(Version::Debian).unwrap();
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&cluster);
     let store = schema.shop_with(schema.options().patience(patience)).await;
     let mut open = Vec::new();
@@ -160,11 +173,11 @@ async fn a_server_that_hangs_costs_the_patience_and_no_more() {
     }
     let idle = "(SELECT max(state_change) FROM pg_stat_activity WHERE application_name LIKE 'oncebox %') < now() - interval '1.1 s'";
     schema.wait_for(idle).await;
-    cluster.suspend_all().unwrap();
+    cluster.suspend_all().expect("the server obeys");
     let start = std::time::Instant::now();
     let error = in_time(store.begin()).await.expect_err("it hangs");
     let took = start.elapsed();
-    cluster.resume().unwrap();
+    cluster.resume().expect("the server obeys");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(took < 3 * patience, "{took:?}");
     store.commit(store.begin().await.expect("begin")).await.expect("commit");
@@ -173,11 +186,11 @@ async fn a_server_that_hangs_costs_the_patience_and_no_more() {
 // FAULTS E1, E3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_refused_until_it_is_promoted() {
-    let primary = Cluster::start(Version::Debian).unwrap();
+    let primary = Cluster::start(Version::Debian).expect("the server obeys");
     let schema = Schema::on(&primary);
     let store = schema.shop().await;
     first(&store, "1").await;
-    let replica = primary.replica().unwrap();
+    let replica = primary.replica().expect("the server obeys");
     let there = || Postgres::options(&replica.url("postgres")).expect("a good URL").schema(&schema.name);
     let error = there().open().await.expect_err("it takes no writes");
     assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error:?}");
@@ -188,9 +201,9 @@ async fn a_replica_is_refused_until_it_is_promoted() {
 
     first(&store, "2").await;
     let claimed = claim(&store, 1).await.remove(0);
-    replica.wait_for_replay(&primary).unwrap();
-    primary.stop().unwrap();
-    replica.promote().unwrap();
+    replica.wait_for_replay(&primary).expect("the server obeys");
+    primary.stop().expect("the server obeys");
+    replica.promote().expect("the server obeys");
     let promoted = there().open().await.expect("it is the primary now");
     let again = accept(&promoted, "2").await.expect("accept");
     assert!(matches!(again, Accepted::Duplicate(_)), "{again:?}");

@@ -26,14 +26,14 @@ const HANGS: &str = "from pg_stat_activity where wait_event = 'SyncRep'";
 
 impl Server {
     fn start() -> Self {
-        let cluster = Cluster::builder(Version::Debian).durable(true).start().unwrap();
+        let cluster = Cluster::builder(Version::Debian).durable(true).start().expect("the server obeys");
         let schema = Schema::on(&cluster);
         Self { cluster, schema }
     }
 
     /// From here on commits wait for a replica that does not exist.
     async fn hang(&self) {
-        self.cluster.configure("synchronous_standby_names", "ghost").unwrap();
+        self.cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
         // The server takes a setting over when it gets around to it: seen when a commit hangs.
         let mut other = self.schema.connect().await;
         let probe = tokio::spawn(async move {
@@ -43,19 +43,21 @@ impl Server {
             }
         });
         self.cut("");
-        let ended: sqlx::Result<()> = probe.await.unwrap();
+        let ended: sqlx::Result<()> = probe.await.expect("no panic");
         ended.expect_err("its session was ended");
     }
 
     /// Waits until a commit hangs, and ends its session.
     fn cut(&self, name: &str) {
         let whose = format!("{HANGS} and application_name like '{name}%'");
-        self.cluster.wait_for("postgres", &format!("exists (select {whose})")).unwrap();
-        self.cluster.sql("postgres", &format!("select pg_terminate_backend(pid) {whose}")).unwrap();
+        self.cluster.wait_for("postgres", &format!("exists (select {whose})")).expect("the server obeys");
+        self.cluster
+            .sql("postgres", &format!("select pg_terminate_backend(pid) {whose}"))
+            .expect("the server obeys");
     }
 
     fn mend(&self) {
-        self.cluster.configure("synchronous_standby_names", "").unwrap();
+        self.cluster.configure("synchronous_standby_names", "").expect("the server obeys");
     }
 
     /// Makes a call whose commit hangs, ends the session of this name, and returns what the caller is told.
@@ -67,7 +69,7 @@ impl Server {
         self.hang().await;
         let call = tokio::spawn(call);
         self.cut(name);
-        let error = in_time(call).await.unwrap().expect_err("its answer was lost");
+        let error = in_time(call).await.expect("no panic").expect_err("its answer was lost");
         self.mend();
         error
     }
@@ -199,7 +201,9 @@ async fn a_rescue_that_cannot_be_read_back_is_unknown_and_found_by_its_id() {
     claim_one(&store).await;
     clock.advance(support::PAST_LEASE);
     let mut other = schema.connect().await;
-    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @message IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
+    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @message IN ACCESS EXCLUSIVE MODE"))
+        .await
+        .expect("a lock");
     let params = rescue_params();
     let error = in_time(store.rescue(&params)).await.expect_err("the messages are locked");
     assert_unknown(&error);

@@ -16,7 +16,7 @@ fn subscribe(store: &Postgres) -> Wakeup {
 /// Whoever listens to the channel of a schema.
 fn listeners(schema: &Schema) -> String {
     format!(
-        "FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN \"{}.oncebox_work\"'",
+        "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN \"{}.oncebox_work\"%'",
         schema.name
     )
 }
@@ -33,7 +33,8 @@ async fn listening(schema: &Schema, store: &Postgres) -> Wakeup {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_hears_of_work_that_the_first_accepted() {
     for schema in [Schema::shared(), Schema::new(oncebox_servers::shared::newest_url())] {
-        let (one, two) = (schema.options().open().await.expect("one"), schema.options().open().await.expect("two"));
+        let (one, two) =
+            (schema.options().open().await.expect("one"), schema.options().open().await.expect("two"));
         let mut wakeup = listening(&schema, &two).await;
         first(&one, "1").await;
         in_time(wakeup.woken()).await;
@@ -57,7 +58,8 @@ async fn listening_again(schema: &Schema, store: &Postgres) -> Wakeup {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listening_session_that_was_ended_listens_again() {
     let schema = Schema::shared();
-    let (one, two) = (schema.options().open().await.expect("one"), schema.options().open().await.expect("two"));
+    let (one, two) =
+        (schema.options().open().await.expect("one"), schema.options().open().await.expect("two"));
     let mut wakeup = listening(&schema, &two).await;
     let session = schema.number(&format!("SELECT pid::bigint {}", listeners(&schema))).await;
     schema.run(&format!("SELECT pg_terminate_backend({session})")).await;
@@ -69,22 +71,25 @@ async fn a_listening_session_that_was_ended_listens_again() {
     claim_one(&two).await;
 }
 
+type Done = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
+
+async fn work(
+    message: Message,
+    cx: &mut Context<Postgres>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    cx.data::<Done>()?.send(message.id().to_vec())?;
+    Ok(())
+}
+
 // FAULTS E9, E14
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_pooler_work_is_found_by_asking() {
     let schema = Schema::pooled();
     let (one, two) = (schema.shop().await, schema.options().open().await.expect("two"));
     let (done, mut told) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
-    async fn work(
-        message: Message,
-        cx: &mut Context<Postgres>,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let done: &tokio::sync::mpsc::UnboundedSender<Vec<u8>> = cx.data()?;
-        done.send(message.id().to_vec())?;
-        Ok(())
-    }
     let config = Config { poll: std::time::Duration::from_millis(50), ..Config::default() };
-    let builder = Inbox::builder("orders", two).on("order.placed", handler("h", work)).data(done).config(config);
+    let builder =
+        Inbox::builder("orders", two).on("order.placed", handler("h", work)).data(done).config(config);
     let inbox = builder.build().expect("an inbox");
     let running = inbox.start();
     in_time(running.idle()).await;
