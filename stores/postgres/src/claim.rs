@@ -182,9 +182,9 @@ async fn ask_for(
     Ok(rows)
 }
 
-/// What claims and rescues start with: the time, their id, the lease, and all lanes.
+/// What claims and rescues start with: the time, their id, and the lease.
 fn under(ask: Ask, db: &Db, id: ClaimId, lease: Duration) -> Ask {
-    ask.bind(db.now()).bind(uuid(id)).bind(millis(lease)).bind(db.all_lanes())
+    ask.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
 
 async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look]) -> Result<Vec<Claimed>> {
@@ -206,8 +206,9 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     let rescue = under(ask(&db.sql.rescue), db, params.claim_id, params.lease)
         .bind(handlers)
         .bind(i64::try_from(params.limit).unwrap_or(i64::MAX));
-    let mut unit = db.control.single().await?;
+    let mut unit = db.control.transaction().await?;
     unit.run(rescue).await?;
+    unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;
     unit.end().await?;
     held(db, params.claim_id).await.map_err(unread)
 }
@@ -215,7 +216,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
 /// What a claim id holds.
 async fn held(db: &Db, id: ClaimId) -> Result<Vec<Claimed>> {
     let mut unit = db.control.single().await?;
-    let rows = unit.rows(ask(&db.sql.claim_held).bind(db.all_lanes()).bind(uuid(id))).await?;
+    let rows = unit.rows(ask(&db.sql.claim_held).bind(uuid(id))).await?;
     unit.end().await?;
     claimed(db, id, &rows).await
 }

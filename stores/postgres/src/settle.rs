@@ -30,11 +30,11 @@ impl Fences {
         for (place, claim) in claims.enumerate() {
             let Some(inbox) = db.known_inbox(&claim.inbox).await? else { continue };
             let Some(handler) = db.known_handler(inbox, &claim.handler).await? else { continue };
-            found.push((lane(claim.seq), uuid(claim.claim_id), claim.seq.0, handler, claim.token.0, place));
+            found.push((lane(claim.seq), handler, claim.seq.0, claim.token.0, uuid(claim.claim_id), place));
         }
         found.sort_unstable();
         let mut fences = Self::default();
-        for (lane, claim_id, seq, handler, token, place) in found {
+        for (lane, handler, seq, token, claim_id, place) in found {
             fences.places.push(i32::try_from(place).unwrap_or(i32::MAX));
             fences.lanes.push(lane);
             fences.claim_ids.push(claim_id);
@@ -56,10 +56,10 @@ impl Fences {
     /// Without the places.
     fn bind_rows(&self, ask: Ask) -> Ask {
         ask.bind(self.lanes.clone())
-            .bind(self.claim_ids.clone())
-            .bind(self.seqs.clone())
             .bind(self.handlers.clone())
+            .bind(self.seqs.clone())
             .bind(self.tokens.clone())
+            .bind(self.claim_ids.clone())
     }
 
     /// Something of each claim, in the order of the columns.

@@ -105,6 +105,7 @@ statements! {
     settle_hold: "../sql/settle/hold.sql",
     renew: "../sql/renew/renew.sql",
     rescue: "../sql/rescue/rescue.sql",
+    rescue_forget: "../sql/rescue/forget.sql",
     order_lock: "../sql/order/lock.sql",
     order_step_back: "../sql/order/step_back.sql",
     order_release: "../sql/order/release.sql",

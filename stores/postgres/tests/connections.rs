@@ -108,7 +108,7 @@ async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
     first(&store, "1").await;
     // The claim waits for a lock, so that it is certain to be under way when it is given up.
     let mut other = schema.connect().await;
-    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @ready IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
+    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @entry IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
     let blocker = pid(&mut other).await;
     let claiming = tokio::spawn({
         let store = store.clone();
@@ -121,7 +121,7 @@ async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
     assert!(claiming.await.expect_err("given up").is_cancelled());
     run(&mut other, "ROLLBACK").await.expect("it ends");
     schema
-        .wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @running)")
+        .wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @entry)")
         .await;
     let claimed = claim_one(&store).await;
     assert_eq!((claimed.claim.attempts, claimed.claim.crashes), (0, 0));

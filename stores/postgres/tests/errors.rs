@@ -56,7 +56,9 @@ async fn a_deadlock_is_worth_another_try() {
     // The entry is held by one, a shipment by the other, and each wants what the other has.
     let mut other = schema.connect().await;
     run(&mut other, "BEGIN; SET LOCAL deadlock_timeout = '1min'").await.expect("begin");
-    run(&mut other, &schema.sql("SELECT 1 FROM @running FOR UPDATE")).await.expect("the entry");
+    run(&mut other, &schema.sql("SELECT 1 FROM @entry WHERE token IS NOT NULL FOR UPDATE"))
+        .await
+        .expect("the entry");
     let mut tx = store.begin().await.expect("begin");
     run(&mut tx, "SET LOCAL deadlock_timeout = '10ms'").await.expect("a setting");
     run(&mut tx, &lock("a")).await.expect("a shipment");
@@ -85,7 +87,7 @@ async fn a_lock_that_lasts_too_long_is_worth_another_try() {
     let store = schema.shop_with(schema.options().patience(SHORT)).await;
     first(&store, "0").await;
     let mut other = schema.connect().await;
-    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @ready IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
+    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @entry IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
     let params = claim_params(1);
     let (accepted, claimed) =
         in_time(async { tokio::join!(accept(&store, "1"), store.claim(&params)) }).await;
@@ -103,7 +105,7 @@ async fn a_statement_that_a_person_cancels_is_worth_another_try() {
     let store = schema.shop().await;
     first(&store, "0").await;
     let mut other = schema.connect().await;
-    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @ready IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
+    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @entry IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
     let blocker = pid(&mut other).await;
     let accepting = tokio::spawn({
         let store = store.clone();
@@ -308,10 +310,10 @@ async fn missing_tables_are_named_with_the_cure() {
     assert_error(&error, ErrorKind::SchemaOutdated, &schema.name, "");
     let store = schema.shop().await;
     first(&store, "1").await;
-    schema.run("ALTER TABLE @ready RENAME TO elsewhere").await;
+    schema.run("ALTER TABLE @entry RENAME TO elsewhere").await;
     let error = accept(&store, "2").await.expect_err("a table is gone");
     assert_error(&error, ErrorKind::SchemaOutdated, "lacks a table", "does not exist");
-    schema.run(&format!("ALTER TABLE {}.elsewhere RENAME TO oncebox_ready", schema.name)).await;
+    schema.run(&format!("ALTER TABLE {}.elsewhere RENAME TO oncebox_entry", schema.name)).await;
     first(&store, "2").await;
     schema.run("INSERT INTO @schema (version, name) VALUES (9999, 'from the future')").await;
     let error = schema.options().open().await.expect_err("a newer schema");

@@ -113,10 +113,10 @@ async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
     let (other, same) = (store.clone(), params.clone());
     let error = server.lose("oncebox control", async move { other.claim(&same).await }).await;
     assert_unknown(&error);
-    assert_eq!(server.schema.count("@running").await, 1, "it was claimed");
+    assert_eq!(server.schema.count("@entry WHERE token IS NOT NULL").await, 1, "it was claimed");
     assert!(store.claim(&claim_params(10)).await.expect("claim").is_empty(), "and is nobody else's");
     let claimed = store.claim(&params).await.expect("claim");
-    let token = server.schema.number("SELECT token FROM @running").await;
+    let token = server.schema.number("SELECT token FROM @entry WHERE token IS NOT NULL").await;
     assert_eq!(claimed.iter().map(|claimed| claimed.claim.token.0).collect::<Vec<_>>(), [token]);
     let settled = store.settle(&[Settlement::done(&claimed[0].claim)]).await.expect("settle");
     assert_eq!(settled, [Settled::Applied]);

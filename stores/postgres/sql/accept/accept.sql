@@ -30,8 +30,8 @@ WITH moment AS MATERIALIZED (
 ), entry AS MATERIALIZED (
     SELECT f.seq, f.now, f.home, e.handler, f.order_key, f.delay
     FROM first f JOIN unnest($18::int4[], $19::int2[]) AS e (place, handler) ON e.place = f.place
-), ready AS (
-    INSERT INTO @ready (seq, received_at, lane, handler)
+), due AS (
+    INSERT INTO @entry (seq, due, lane, handler)
     SELECT seq, now, home, handler FROM entry WHERE order_key IS NULL AND delay = 0
 ), later AS (
     -- One with an order key is parked: whether it may go is found out by who arranges its line.

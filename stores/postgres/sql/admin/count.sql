@@ -2,15 +2,15 @@
 -- $1 inbox.
 WITH replayed AS (
     SELECT seq, handler, generation FROM @later WHERE generation > 0
-    UNION ALL SELECT seq, handler, generation FROM @running WHERE generation > 0
+    UNION ALL SELECT seq, handler, generation FROM @entry WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM @poisoned WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM @outcome WHERE generation > 0
 ), latest AS (
     SELECT seq, handler, max(generation) AS generation FROM replayed GROUP BY seq, handler
 ), counted AS (
-    SELECT handler, 'pending' AS status, count(*) AS count FROM @ready GROUP BY handler
+    SELECT handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, count(*) AS count FROM @entry
+    GROUP BY 1, 2
     UNION ALL SELECT handler, 'pending', count(*) FROM @later GROUP BY handler
-    UNION ALL SELECT handler, 'running', count(*) FROM @running GROUP BY handler
     UNION ALL SELECT handler, 'poisoned', count(*) FROM @poisoned GROUP BY handler
     -- History may be there a while longer than what is remembered.
     UNION ALL SELECT o.handler, o.status, count(*) FROM @outcome o

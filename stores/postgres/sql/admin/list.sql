@@ -2,11 +2,10 @@
 -- $6 status.
 SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, p.digest
 FROM (
-    SELECT seq, handler, 'pending' AS status, 0 AS attempts, 0 AS crashes, 0 AS generation, received_at AS at,
-           NULL::text AS reason, NULL::text AS error FROM @ready WHERE $6 = 'pending'
+    SELECT seq, handler, $6 AS status, coalesce(attempts, 0) AS attempts, coalesce(crashes, 0) AS crashes,
+           coalesce(generation, 0) AS generation, coalesce(lease_until, due) AS at, NULL::text AS reason, error FROM @entry
+    WHERE ($6 = 'pending' AND token IS NULL) OR ($6 = 'running' AND token IS NOT NULL)
     UNION ALL SELECT seq, handler, 'pending', attempts, crashes, generation, due, NULL, error FROM @later WHERE $6 = 'pending'
-    UNION ALL SELECT seq, handler, 'running', attempts, crashes, generation, lease_until, NULL, error FROM @running
-    WHERE $6 = 'running'
     UNION ALL SELECT seq, handler, 'poisoned', attempts, crashes, generation, at, reason, error FROM @poisoned
     WHERE $6 = 'poisoned'
 ) e

@@ -6,6 +6,6 @@ WHERE h.inbox = $1 AND ($2::text IS NULL OR h.key = $2) AND e.seq >= $3 AND (e.s
   AND NOT EXISTS (SELECT 1 FROM @outcome n
       WHERE n.lane = e.lane AND n.seq = e.seq AND n.handler = e.handler AND n.generation > e.generation)
   AND NOT EXISTS (SELECT 1 FROM @later n WHERE n.lane = e.lane AND n.seq = e.seq AND n.handler = e.handler)
-  AND NOT EXISTS (SELECT 1 FROM @running n WHERE n.lane = e.lane AND n.seq = e.seq AND n.handler = e.handler)
+  AND NOT EXISTS (SELECT 1 FROM @entry n WHERE n.lane = e.lane AND n.seq = e.seq AND n.handler = e.handler)
   AND NOT EXISTS (SELECT 1 FROM @poisoned n WHERE n.lane = e.lane AND n.seq = e.seq AND n.handler = e.handler)
 ORDER BY e.seq, h.key COLLATE "C" LIMIT $5

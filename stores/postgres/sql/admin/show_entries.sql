@@ -1,11 +1,10 @@
 -- Everything that is or was to be done for one message. $1 number, $2 all handlers.
 SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error
 FROM (
-    SELECT seq, handler, 'pending' AS status, 0 AS attempts, 0 AS crashes, 0 AS generation, received_at AS at,
-           NULL::text AS reason, NULL::text AS error FROM @ready WHERE lane = $1 & 63 AND handler = ANY ($2::int2[]) AND seq = $1
+    SELECT seq, handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, coalesce(attempts, 0) AS attempts,
+           coalesce(crashes, 0) AS crashes, coalesce(generation, 0) AS generation, coalesce(lease_until, due) AS at,
+           NULL::text AS reason, error FROM @entry WHERE lane = $1 & 63 AND handler = ANY ($2::int2[]) AND seq = $1
     UNION ALL SELECT seq, handler, 'pending', attempts, crashes, generation, due, NULL, error FROM @later
-    WHERE lane = $1 & 63 AND seq = $1
-    UNION ALL SELECT seq, handler, 'running', attempts, crashes, generation, lease_until, NULL, error FROM @running
     WHERE lane = $1 & 63 AND seq = $1
     UNION ALL SELECT seq, handler, 'poisoned', attempts, crashes, generation, at, reason, error FROM @poisoned
     WHERE lane = $1 & 63 AND seq = $1

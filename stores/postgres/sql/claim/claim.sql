@@ -1,24 +1,24 @@
--- Leases due entries that have not crashed a worker, oldest due first. $1 now or nothing, $2 claim id, $3 lease, $4 all lanes;
--- by place to look at: $5 lane, $6 handler, $7 the least number of interest, $8 how many at most, $9 which want it is
--- for; by want: $10 its limit. If the claim id holds something already, one row says so and nothing is claimed; unless $11
--- says that this goes on with a claim.
+-- Leases due entries that have not crashed a worker, oldest due first. $1 now or nothing, $2 claim id, $3 lease; by place to
+-- look at: $4 lane, $5 handler, $6 the least number of interest, $7 how many at most, $8 which want it is for; by
+-- want: $9 its limit. If the claim id holds something already, one row says so and nothing is claimed; unless $10 says
+-- that this goes on with a claim.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
-           NOT $11 AND EXISTS (SELECT 1 FROM @running WHERE lane = ANY ($4::int2[]) AND claim_id = $2) AS held
+           NOT $10 AND EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2) AS held
 ), look AS MATERIALIZED (
     SELECT l.*, m.now
-    FROM moment m, unnest($5::int2[], $6::int2[], $7::int8[], $8::int8[], $9::int4[]) AS l (lane, handler, least, most, want)
+    FROM moment m, unnest($4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::int4[]) AS l (lane, handler, least, most, want)
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
     WHERE NOT m.held
 ), fresh AS MATERIALIZED (
-    SELECT l.want, l.lane, r.due, r.seq, r.tid, NULL::tid AS later_tid
+    SELECT l.want, r.due, r.seq, r.tid, NULL::tid AS later_tid
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.seq, e.received_at AS due FROM @ready e
-        WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least
+        SELECT e.ctid AS tid, e.seq, e.due FROM @entry e
+        WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
         ORDER BY e.seq LIMIT l.most FOR UPDATE SKIP LOCKED
     ) r
 ), postponed AS MATERIALIZED (
-    SELECT l.want, l.lane, r.due, r.seq, NULL::tid AS tid, r.tid AS later_tid
+    SELECT l.want, r.due, r.seq, NULL::tid AS tid, r.tid AS later_tid
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid, e.seq, e.due FROM @later e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
@@ -28,30 +28,45 @@ WITH moment AS MATERIALIZED (
     SELECT d.*, row_number() OVER (PARTITION BY d.want ORDER BY d.due, d.seq) AS place
     FROM (SELECT * FROM fresh UNION ALL SELECT * FROM postponed) d
 ), chosen AS MATERIALIZED (
-    SELECT tid, later_tid FROM ranked WHERE place <= ($10::int8[])[want]
+    SELECT tid, later_tid FROM ranked WHERE place <= ($9::int8[])[want]
+), token AS MATERIALIZED (
+    SELECT nextval('@token') AS token FROM (SELECT 1 FROM chosen LIMIT 1) c
 ), untouched AS (
-    DELETE FROM @ready e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM chosen WHERE tid IS NOT NULL))
-    RETURNING e.seq, e.lane, e.handler, e.received_at
+    UPDATE @entry e SET token = t.token, claimed_at = m.now, lease_until = m.now + $3, claim_id = $2
+    FROM moment m, token t
+    WHERE e.ctid = ANY (ARRAY(SELECT tid FROM chosen WHERE tid IS NOT NULL))
+    RETURNING e.seq, e.lane, e.handler, e.token, e.claimed_at, e.due
 ), waited AS (
     DELETE FROM @later e WHERE e.ctid = ANY (ARRAY(SELECT later_tid FROM chosen WHERE later_tid IS NOT NULL))
     RETURNING e.seq, e.lane, e.handler, e.due, e.attempts, e.crashes, e.generation, e.order_key, e.error
-), taken AS (
-    INSERT INTO @running (seq, token, due, claimed_at, lease_until, claim_id, attempts, crashes, generation, lane, handler,
-                          order_key, error)
-    SELECT d.seq, (SELECT nextval('@token')), d.due, m.now, m.now + $3, $2, d.attempts, d.crashes, d.generation, d.lane,
-           d.handler, d.order_key, d.error
+), moved AS (
+    INSERT INTO @entry (seq, due, lane, handler, token, claimed_at, lease_until, claim_id, attempts, crashes, generation,
+                        order_key, error)
+    SELECT w.seq, w.due, w.lane, w.handler, t.token, m.now, m.now + $3, $2, w.attempts, w.crashes, w.generation, w.order_key,
+           w.error
+    FROM waited w, moment m, token t
+    RETURNING seq, lane, handler, token, claimed_at, due, attempts, crashes, generation, order_key IS NOT NULL AS ordered
+), ranges AS (
+    SELECT lane, handler, min(seq) AS first, max(seq) AS last FROM untouched GROUP BY lane, handler
+    UNION ALL SELECT lane, handler, seq, seq FROM waited
+), noted AS (
+    INSERT INTO @claim AS claim (claim_id, until, lanes, handlers, firsts, lasts)
+    SELECT $2, m.now + $3, r.lanes, r.handlers, r.firsts, r.lasts
     FROM moment m, (
-        SELECT seq, lane, handler, received_at AS due, 0 AS attempts, 0 AS crashes, 0 AS generation, NULL::bytea AS order_key,
-               NULL::text AS error
-        FROM untouched
-        UNION ALL
-        SELECT seq, lane, handler, due, attempts, crashes, generation, order_key, error FROM waited
-    ) d
-    RETURNING seq, lane, handler, token, claimed_at, attempts, crashes, generation, order_key IS NOT NULL AS ordered, due
+        SELECT array_agg(lane) AS lanes, array_agg(handler) AS handlers, array_agg(first) AS firsts, array_agg(last) AS lasts
+        FROM ranges HAVING count(*) > 0
+    ) r
+    ON CONFLICT (claim_id) DO UPDATE
+    SET lanes = claim.lanes || excluded.lanes, handlers = claim.handlers || excluded.handlers,
+        firsts = claim.firsts || excluded.firsts, lasts = claim.lasts || excluded.lasts
 )
 SELECT t.seq, t.handler, t.token, t.claimed_at, t.attempts, t.crashes, t.generation, t.ordered, t.due,
        m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload
-FROM taken t LEFT JOIN LATERAL (
+FROM (
+    SELECT seq, lane, handler, token, claimed_at, 0 AS attempts, 0 AS crashes, 0 AS generation, false AS ordered, due FROM untouched
+    UNION ALL
+    SELECT seq, lane, handler, token, claimed_at, attempts, crashes, generation, ordered, due FROM moved
+) t LEFT JOIN LATERAL (
     SELECT * FROM @message m WHERE m.lane = t.lane AND m.seq = t.seq LIMIT 1
 ) m ON true
 UNION ALL

@@ -11,7 +11,7 @@ WITH moment AS MATERIALIZED (
     ) head
     WHERE head.due = 9223372036854775807
       AND NOT EXISTS (
-        SELECT 1 FROM @running r WHERE r.lane = l.lane AND r.handler = l.handler AND r.order_key = l.order_key
+        SELECT 1 FROM @entry r WHERE r.lane = l.lane AND r.handler = l.handler AND r.order_key = l.order_key
     ) AND NOT EXISTS (
         SELECT 1 FROM @poisoned b
         WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key AND b.seq < head.seq

@@ -1,20 +1,20 @@
 -- Extends leases. A row that somebody has locked is being settled or taken over, or its own handler's transaction holds it:
 -- it is left as it is. Answers with the places of the claims that hold. $1 now or nothing, $2 lease; by claim: $3 place,
--- $4 lane, $5 claim id, $6 number, $7 handler, $8 token.
+-- $4 lane, $5 handler, $6 number, $7 token, $8 claim id.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), holds AS MATERIALIZED (
     SELECT c.place, r.tid
-    FROM unnest($3::int4[], $4::int2[], $5::uuid[], $6::int8[], $7::int2[], $8::int8[])
-         AS c (place, lane, claim_id, seq, handler, token)
+    FROM unnest($3::int4[], $4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::uuid[])
+         AS c (place, lane, handler, seq, token, claim_id)
     CROSS JOIN LATERAL (
-        SELECT r.ctid AS tid FROM @running r
-        WHERE r.lane = c.lane AND r.claim_id = c.claim_id AND r.seq = c.seq AND r.handler = c.handler AND r.token = c.token
+        SELECT r.ctid AS tid FROM @entry r
+        WHERE r.lane = c.lane AND r.handler = c.handler AND r.seq = c.seq AND r.token = c.token AND r.claim_id = c.claim_id
         LIMIT 1
     ) r
 ), free AS MATERIALIZED (
-    SELECT r.ctid AS tid FROM @running r WHERE r.ctid = ANY (ARRAY(SELECT tid FROM holds)) FOR UPDATE SKIP LOCKED
+    SELECT r.ctid AS tid FROM @entry r WHERE r.ctid = ANY (ARRAY(SELECT tid FROM holds)) FOR UPDATE SKIP LOCKED
 ), renewed AS (
-    UPDATE @running r SET lease_until = m.now + $2 FROM moment m WHERE r.ctid = ANY (ARRAY(SELECT tid FROM free))
+    UPDATE @entry r SET lease_until = m.now + $2 FROM moment m WHERE r.ctid = ANY (ARRAY(SELECT tid FROM free))
 )
 SELECT place FROM holds

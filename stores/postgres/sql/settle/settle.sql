@@ -1,16 +1,16 @@
 -- Writes settlements under their fence, and answers with the places of those whose claims held. $1 now or nothing; by
--- settlement: $2 place, $3 lane, $4 claim id, $5 number, $6 handler, $7 token, $8 next status, $9 delay, $10 attempts,
+-- settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay, $10 attempts,
 -- $11 crashes, $12 reason, $13 error.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), settlement AS MATERIALIZED (
-    SELECT * FROM unnest($2::int4[], $3::int2[], $4::uuid[], $5::int8[], $6::int2[], $7::int8[], $8::text[], $9::int8[],
+    SELECT * FROM unnest($2::int4[], $3::int2[], $4::int2[], $5::int8[], $6::int8[], $7::uuid[], $8::text[], $9::int8[],
                          $10::int4[], $11::int4[], $12::text[], $13::text[])
-         AS s (place, lane, claim_id, seq, handler, token, next, delay, attempts, crashes, reason, error)
+         AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error)
 ), ended AS (
-    DELETE FROM @running r USING settlement s
-    WHERE r.lane = s.lane AND r.claim_id = s.claim_id AND r.seq = s.seq AND r.handler = s.handler AND r.token = s.token
-    RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.generation, r.order_key, s.next, s.delay, s.attempts, s.crashes,
+    DELETE FROM @entry r USING settlement s
+    WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
+    RETURNING s.place, r.seq, r.lane, r.handler, r.token, coalesce(r.generation, 0) AS generation, r.order_key, s.next, s.delay, s.attempts, s.crashes,
               s.reason, coalesce(s.error, r.error) AS error
 ), finished AS (
     INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)

@@ -11,10 +11,9 @@ WITH moment AS MATERIALIZED (
 ), bounds AS MATERIALIZED (
     SELECT min(seq) AS first, max(seq) AS last FROM page
 ), unfinished AS MATERIALIZED (
-    SELECT e.seq FROM @ready e, bounds b
+    SELECT e.seq FROM @entry e, bounds b
     WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY ($7::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @later e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
-    UNION ALL SELECT e.seq FROM @running e
     UNION ALL SELECT e.seq FROM @poisoned e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @outcome e, moment m
     WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
