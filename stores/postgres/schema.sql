@@ -76,16 +76,45 @@ CREATE TABLE "public"."oncebox_message" (
 -- Messages that outlive their partition, because somebody still has to look at them.
 CREATE TABLE "public"."oncebox_message_kept" PARTITION OF "public"."oncebox_message" DEFAULT;
 
--- Work that nobody has touched: unordered, due at once. The hot table: a row leaves when it is claimed.
-CREATE TABLE "public"."oncebox_ready" (
+-- The hot table: work that nobody has touched, due at once, and work that is leased. A lease is written in place, where the page has
+-- room for it; a row leaves when it is settled.
+CREATE TABLE "public"."oncebox_entry" (
     seq bigint NOT NULL,
-    received_at bigint NOT NULL,
+    -- When it is due: claims are handed out in this order.
+    due bigint NOT NULL,
     lane smallint NOT NULL,
     handler smallint NOT NULL,
+    -- The lease; none until somebody claims it.
+    token bigint CHECK (token > 0),
+    claimed_at bigint,
+    lease_until bigint,
+    claim_id uuid,
+    -- What it brings along if it has waited before; nothing stands for 0.
+    attempts integer,
+    crashes integer,
+    generation integer,
+    order_key bytea,
+    error text,
     PRIMARY KEY (lane, handler, seq),
-    CHECK (lane = seq & 63)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
-        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
+    CHECK (lane = seq & 63),
+    CHECK ((token IS NULL) = (claim_id IS NULL))
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
+-- One with an order key is here only while it runs.
+CREATE INDEX "oncebox_entry_order" ON "public"."oncebox_entry" (lane, handler, order_key) WHERE order_key IS NOT NULL;
+
+-- One row for each call of claim that found something: where its entries lie. Finds them again when an answer was lost, and
+-- when their leases have run out.
+CREATE TABLE "public"."oncebox_claim" (
+    claim_id uuid PRIMARY KEY,
+    -- Not before this time a lease of it can run out.
+    until bigint NOT NULL,
+    -- By range of numbers within a lane and handler.
+    lanes smallint[] NOT NULL,
+    handlers smallint[] NOT NULL,
+    firsts bigint[] NOT NULL,
+    lasts bigint[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 -- Work that waits for its time: retries, delays, and entries that wait for an earlier one with the same order key.
 CREATE TABLE "public"."oncebox_later" (
@@ -112,28 +141,6 @@ CREATE INDEX "oncebox_later_suspect" ON "public"."oncebox_later" (lane, handler,
 CREATE INDEX "oncebox_later_order" ON "public"."oncebox_later" (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
 -- At most one of a line is let go: found without reading those that wait behind it.
 CREATE INDEX "oncebox_later_head" ON "public"."oncebox_later" (lane, handler, order_key) WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
-
--- Leased work; never more rows than the workers have in hand.
-CREATE TABLE "public"."oncebox_running" (
-    seq bigint NOT NULL,
-    token bigint NOT NULL CHECK (token > 0),
-    -- When it was due: claims are handed out in this order.
-    due bigint NOT NULL,
-    claimed_at bigint NOT NULL,
-    lease_until bigint NOT NULL,
-    claim_id uuid NOT NULL,
-    attempts integer NOT NULL,
-    crashes integer NOT NULL,
-    generation integer NOT NULL,
-    lane smallint NOT NULL,
-    handler smallint NOT NULL,
-    order_key bytea,
-    error text,
-    PRIMARY KEY (lane, claim_id, seq, handler),
-    CHECK (lane = seq & 63)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
-        autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
-CREATE INDEX "oncebox_running_order" ON "public"."oncebox_running" (lane, handler, order_key) WHERE order_key IS NOT NULL;
 
 -- What was finished; append-only, partitioned like the messages.
 CREATE TABLE "public"."oncebox_outcome" (

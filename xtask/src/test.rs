@@ -129,6 +129,18 @@ fn tests_with_servers(checks: &mut Checks) -> Result<()> {
     }
     // Nothing after these tests needs them any more.
     let servers = checks.servers.take().context("the servers were not started")?;
+    run_tests(test.envs(servers.variables()), &mut checks.tally)?;
+    // A second driver that the store works beside of, if it is asked to.
+    let mut test = run::cargo(&checks.workspace.root);
+    test.args([
+        "test",
+        "--package",
+        "oncebox-postgres",
+        "--features",
+        "tokio-postgres",
+        "--test",
+        "once_tokio",
+    ]);
     run_tests(test.envs(servers.variables()), &mut checks.tally)
 }
 

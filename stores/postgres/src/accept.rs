@@ -204,7 +204,8 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
 
 fn statement<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
     let chosen: Vec<(i32, &'a Offer)> = round.iter().map(|index| (place(*index), &offers[*index])).collect();
-    let (inbox, handlers) = chosen.first().map_or((0, Vec::new()), |(_, offer)| (offer.inbox, offer.handlers.clone()));
+    let (inbox, handlers) =
+        chosen.first().map_or((0, Vec::new()), |(_, offer)| (offer.inbox, offer.handlers.clone()));
     macro_rules! column {
         ($field:expr) => {
             chosen.iter().map(|(_, offer)| $field(*offer)).collect::<Vec<_>>()

@@ -12,6 +12,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::db::{Db, lane, millis};
+use crate::error::unread;
 use crate::row::{self, get};
 use crate::settle::settle;
 use crate::unit::{Ask, ask};
@@ -124,7 +125,8 @@ async fn healthy(
             look.share = share(limits[look.want], places[look.want], exact);
         }
         let start = Instant::now();
-        let rows = ask_for(db, params, &looks, &least, &limits, (exact, goes_on)).await?;
+        let rows = ask_for(db, params, &looks, &least, &limits, (exact, goes_on)).await;
+        let rows = rows.map_err(|error| if goes_on { unread(error) } else { error })?;
         if from_the_start {
             db.cursors.looked_back(start.elapsed());
         }
@@ -160,7 +162,7 @@ async fn healthy(
         goes_on |= !rows.is_empty();
         found.extend(rows);
     }
-    claimed(db, params.claim_id, &found).await
+    claimed(db, params.claim_id, &found).await.map_err(unread)
 }
 
 /// Whether a limit is large enough to be cut into shares of its places.
@@ -193,15 +195,20 @@ async fn ask_for(
     (exact, goes_on): (bool, bool),
 ) -> Result<Vec<PgRow>> {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let claim = under(ask(if exact { &db.sql.claim_oldest } else { &db.sql.claim_all }), db, params.claim_id, params.lease)
-        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
-        .bind(least.to_vec())
-        .bind(looks.iter().map(|look| count(look.share.untouched)).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| i32::try_from(look.want + 1).unwrap_or(i32::MAX)).collect::<Vec<_>>())
-        .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
-        .bind(goes_on)
-        .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>());
+    let claim = under(
+        ask(if exact { &db.sql.claim_oldest } else { &db.sql.claim_all }),
+        db,
+        params.claim_id,
+        params.lease,
+    )
+    .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
+    .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
+    .bind(least.to_vec())
+    .bind(looks.iter().map(|look| count(look.share.untouched)).collect::<Vec<_>>())
+    .bind(looks.iter().map(|look| i32::try_from(look.want + 1).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+    .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
+    .bind(goes_on)
+    .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>());
     let mut unit = db.control.single().await?;
     let rows = unit.rows(claim).await?;
     unit.end().await?;
@@ -220,7 +227,7 @@ async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look]) -> Result<Vec<Cl
     let mut unit = db.control.single().await?;
     unit.run(suspect).await?;
     unit.end().await?;
-    held(db, params.claim_id).await
+    held(db, params.claim_id).await.map_err(unread)
 }
 
 pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
@@ -236,7 +243,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     unit.run(rescue).await?;
     unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;
     unit.end().await?;
-    held(db, params.claim_id).await
+    held(db, params.claim_id).await.map_err(unread)
 }
 
 /// What a claim id holds.

@@ -78,6 +78,8 @@ impl Pool {
             if idle.since.elapsed() < TRUST || self.is_alive(&mut idle.connection).await {
                 return Ok(self.lent(idle.connection, place));
             }
+            // The others are of the same age or older: a server that hangs is waited for once, not once for each.
+            self.forget_idle();
         }
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {

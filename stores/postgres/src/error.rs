@@ -9,6 +9,8 @@ pub(crate) enum Phase {
     Before,
     /// The statement commits by itself, or is a COMMIT: if the answer is lost, it is not known what happened.
     Commit,
+    /// The COMMIT of what a handler wrote: what is checked only now is the handler's to mend.
+    HandlersCommit,
 }
 
 /// Maps an error of the driver. Never holds the URL, and so no password.
@@ -41,7 +43,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
 pub(crate) fn lost(phase: Phase) -> Error {
     match phase {
         Phase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
-        Phase::Commit => Error::new(
+        Phase::Commit | Phase::HandlersCommit => Error::new(
             ErrorKind::CommitUnknown,
             "the connection to PostgreSQL was lost before a commit was confirmed",
         ),
@@ -49,11 +51,17 @@ pub(crate) fn lost(phase: Phase) -> Error {
 }
 
 /// The class of an SQLSTATE.
-fn by_code(code: &str, phase: Phase) -> Error {
+pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
     let (kind, what) = match code {
         // The server ended the session: what it had in hand may or may not have been committed.
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
+        // A constraint or a trigger: nothing of ours is checked at a commit.
+        _ if phase == Phase::HandlersCommit
+            && ["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) =>
+        {
+            (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
+        }
         "57P03" => (ErrorKind::Unavailable, "PostgreSQL is starting up, shutting down or recovering"),
         "40001" => (ErrorKind::Unavailable, "PostgreSQL could not serialize the transaction"),
         "40P01" => (ErrorKind::Unavailable, "PostgreSQL ended a deadlock"),
@@ -84,6 +92,18 @@ fn by_code(code: &str, phase: Phase) -> Error {
         _ => (ErrorKind::Unavailable, "PostgreSQL refused a statement"),
     };
     Error::new(kind, what)
+}
+
+/// What failed after the change itself was committed: the same call again finds out what it did. Whoever is told that
+/// nothing was stored would forget the claim, and leave its entries to their lease.
+pub(crate) fn unread(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly => {
+            Error::new(ErrorKind::CommitUnknown, "the change was made, but what it did could not be read")
+                .caused_by(error)
+        }
+        _ => error,
+    }
 }
 
 /// Whether the connection cannot be used any more.

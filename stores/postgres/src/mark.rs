@@ -49,6 +49,10 @@ pub(crate) async fn mark(
 ) -> Result<Mark> {
     use crate::error::{Phase, store_error, unreadable};
     use sqlx::Row as _;
+    use sqlx_core::transaction::TransactionManager as _;
+    if crate::connect::Manager::get_transaction_depth(connection) == 0 {
+        in_transaction(connection).await?;
+    }
     let row = crate::unit::ask(&question.sql)
         .bind(question.lock)
         .bind(question.now)
@@ -61,4 +65,21 @@ pub(crate) async fn mark(
         .await
         .map_err(|error| store_error(error, Phase::Before))?;
     Ok(answer(row.try_get(0).map_err(unreadable)?, row.try_get(1).map_err(unreadable)?))
+}
+
+/// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be
+/// stored at once, and work that fails would never be done.
+async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
+    use crate::error::{Phase, store_error};
+    use oncebox::{Error, ErrorKind};
+    use sqlx::Executor as _;
+    let checked = connection.execute(sqlx::raw_sql(include_str!("../sql/mark/within.sql"))).await;
+    checked.map(drop).map_err(|error| {
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        if code.is_some_and(|code| code == "25P01") {
+            let what = "a mark is made within a transaction, and this connection has none open";
+            return Error::new(ErrorKind::Refused, what);
+        }
+        store_error(error, Phase::Before)
+    })
 }

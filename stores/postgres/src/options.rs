@@ -182,7 +182,8 @@ impl Options {
             sql.extend(lines.flat_map(|line| [line, "\n"]));
         }
         let sql = sql
-            .replace(":patience", &millis(self.patience))
+            // The server gives up first: then it is known that nothing was stored, and the connection is still good.
+            .replace(":patience", &millis(self.patience * 4 / 5))
             .replace(":handler_patience", &millis(self.handler_patience))
             .replace(":local", if self.pooled { "true" } else { "false" });
         if self.pooled { sql.replace("SET ", "SET LOCAL ") } else { sql }
@@ -213,7 +214,8 @@ impl Options {
 
     /// Handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Units {
-        self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, "BEGIN")
+        let begin = include_str!("../sql/transaction/begin.sql").trim_end();
+        self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, begin)
     }
 
     /// What operators look at: plans over everything are the server's business.

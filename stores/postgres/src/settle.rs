@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::claim::uuid;
 use crate::db::{Db, Lines, lane, millis};
+use crate::error::unread;
 use crate::row::get;
 use crate::unit::{Ask, Unit, ask};
 
@@ -61,6 +62,15 @@ impl Fences {
             .bind(self.claim_ids.clone())
     }
 
+    /// The first of them alone.
+    fn bind_one(&self, ask: Ask<'static>) -> Ask<'static> {
+        ask.bind(self.lanes[0])
+            .bind(self.handlers[0])
+            .bind(self.seqs[0])
+            .bind(self.tokens[0])
+            .bind(self.claim_ids[0])
+    }
+
     /// Something of each claim, in the order of the columns.
     fn column<T>(&self, of: impl Fn(usize) -> T) -> Vec<T> {
         self.places.iter().map(|place| of(usize::try_from(*place).unwrap_or(usize::MAX))).collect()
@@ -105,14 +115,14 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
         lines.release(db, &mut unit).await?;
     }
     unit.end().await?;
-    recognise(db, &fences, batch, &mut answers).await?;
+    recognise(db, &fences, batch, &mut answers).await.map_err(unread)?;
     Ok(answers)
 }
 
 /// Most batches only complete; theirs is the short way.
 fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
-        return fences.bind(ask(&db.sql.settle_complete).bind(db.now()));
+        return fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(false);
     }
     let of = |at: usize| &batch[at];
     let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
@@ -180,25 +190,21 @@ pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Resu
         lines = fences.lines(db, unit).await?;
         lines.lock(db, unit).await?;
     }
-    if let ([_], [_]) = (claims, &fences.places[..]) {
-        let one = ask(&db.sql.settle_complete_one)
-            .bind(db.now())
-            .bind(fences.lanes[0])
-            .bind(fences.handlers[0])
-            .bind(fences.seqs[0])
-            .bind(fences.tokens[0])
-            .bind(fences.claim_ids[0]);
-        let completed = unit.run(one).await? == 1;
-        if !lines.is_empty() {
-            lines.release(db, unit).await?;
-        }
-        return Ok(vec![if completed { Settled::Applied } else { Settled::LeaseLost }]);
+    let settled = if let ([_], [_]) = (claims, &fences.places[..]) {
+        let one = fences.bind_one(ask(&db.sql.settle_complete_one).bind(db.now()));
+        vec![if unit.run(one).await? == 1 { Settled::Applied } else { Settled::LeaseLost }]
+    } else {
+        let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(true)).await?;
+        settled(claims.len(), &rows)?
+    };
+    if settled.contains(&Settled::LeaseLost) {
+        // Lost, or the handler has ended its transaction: then nothing of it may be taken for done.
+        unit.check_own().await?;
     }
-    let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now()))).await?;
     if !lines.is_empty() {
         lines.release(db, unit).await?;
     }
-    settled(claims.len(), &rows)
+    Ok(settled)
 }
 
 /// Locks claims in a transaction that several runs share.

@@ -37,7 +37,7 @@ impl PostgresTx {
         let committed = tokio::spawn(async move {
             if !self.sound {
                 // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
-                self.unit.batch(include_str!("../sql/transaction/probe.sql").into()).await?;
+                self.unit.check_own().await?;
             }
             self.unit.end().await
         });

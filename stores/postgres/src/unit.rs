@@ -11,6 +11,7 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Lent, Manager, Pool};
 use crate::error::Phase;
+use crate::row::get;
 
 /// A query of ours.
 pub(crate) type Ask<'q> = Query<'q, Postgres, PgArguments>;
@@ -107,6 +108,15 @@ impl Unit {
         Ok(())
     }
 
+    /// Refuses to go on if a handler has ended the transaction that it was given, or begun another one instead.
+    pub(crate) async fn check_own(&mut self) -> Result<()> {
+        let rows = self.rows(sqlx::query(include_str!("../sql/transaction/probe.sql"))).await?;
+        if rows.first().map_or(Ok(false), |row| get(row, 0))? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Handler, "the handler has ended the transaction that it was given"))
+    }
+
     /// Whether statements may be prepared once and kept.
     pub(crate) fn is_persistent(&self) -> bool {
         self.persistent
@@ -120,8 +130,9 @@ impl Unit {
             return Err(Error::new(ErrorKind::Handler, what));
         }
         if begun != Begun::No {
+            let phase = if begun == Begun::Counted { Phase::HandlersCommit } else { Phase::Commit };
             self.lent
-                .answer(Phase::Commit, async |connection: &mut PgConnection| match begun {
+                .answer(phase, async |connection: &mut PgConnection| match begun {
                     Begun::Counted => Manager::commit(connection).await,
                     Begun::Plain | Begun::No => connection.execute(sqlx::raw_sql("COMMIT")).await.map(|_| ()),
                 })

@@ -1,15 +1,30 @@
-//! The conformance suite on PostgreSQL.
+//! The conformance suite on every kind of server: the oldest and the newest PostgreSQL, and one behind a pooler.
 
 mod support;
 
 use oncebox_postgres::Postgres;
+use oncebox_servers::shared::{debian_url, newest_url};
 use oncebox_testkit::{Harness, TestClock};
 use support::Schema;
 
-oncebox_testkit::store_conformance!(conformance, postgres);
+oncebox_testkit::store_conformance!(debian, on_debian);
+oncebox_testkit::store_conformance!(newest, on_newest);
+// FAULTS E9: nothing is kept on a connection from one transaction to the next.
+oncebox_testkit::store_conformance!(pgbouncer, through_pgbouncer);
 
-async fn postgres() -> Harness<Postgres> {
-    let schema = Schema::new(oncebox_servers::shared::debian_url());
+async fn on_debian() -> Harness<Postgres> {
+    harness(Schema::new(debian_url())).await
+}
+
+async fn on_newest() -> Harness<Postgres> {
+    harness(Schema::new(newest_url())).await
+}
+
+async fn through_pgbouncer() -> Harness<Postgres> {
+    harness(Schema::pooled()).await
+}
+
+async fn harness(schema: Schema) -> Harness<Postgres> {
     let clock = TestClock::new();
     let store = schema.open(&clock).await;
     Harness::new(store, clock).keeping(schema)

@@ -29,8 +29,7 @@ const LEASE: Duration = Duration::from_hours(24 * 365);
 /// Entries that are not finished and whose key or message is gone.
 const BEREFT: &str = "
     SELECT count(*) FROM (
-        SELECT seq FROM @ready UNION ALL SELECT seq FROM @later
-        UNION ALL SELECT seq FROM @running UNION ALL SELECT seq FROM @poisoned
+        SELECT seq FROM @entry UNION ALL SELECT seq FROM @later UNION ALL SELECT seq FROM @poisoned
     ) e
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
        OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";

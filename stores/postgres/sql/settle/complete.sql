@@ -1,10 +1,12 @@
 -- Completes claims under their fence, and answers with the places of those that held. $1 now or nothing; by claim: $2 place,
--- $3 lane, $4 handler, $5 number, $6 token, $7 claim id.
+-- $3 lane, $4 handler, $5 number, $6 token, $7 claim id. $8 whether it must be in the
+-- transaction that a handler was given.
 WITH ended AS (
     DELETE FROM @entry r
     USING unnest($2::int4[], $3::int2[], $4::int2[], $5::int8[], $6::int8[], $7::uuid[])
           AS s (place, lane, handler, seq, token, claim_id)
     WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
+      AND (NOT $8 OR current_setting('oncebox.handler', true) = 'on')
     RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.error
 ), finished AS (
     INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)

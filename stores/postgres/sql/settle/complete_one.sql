@@ -3,6 +3,8 @@
 WITH ended AS (
     DELETE FROM @entry
     WHERE lane = $2 AND handler = $3 AND seq = $4 AND token = $5 AND claim_id = $6
+      -- In the transaction that a handler was given, or not at all.
+      AND current_setting('oncebox.handler', true) = 'on'
     RETURNING seq, lane, handler, token, attempts, crashes, generation, error
 )
 INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)

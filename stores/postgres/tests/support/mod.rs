@@ -1,16 +1,35 @@
-//! What the tests of this store share: tables of their own on a real server.
+//! What the tests of this store share: tables of their own on a real server, and short ways to say what they do there.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
+use oncebox::state::Status;
+use oncebox::store::{
+    Accepted, Admin as _, ClaimParams, Claimed, NewMessage, RescueParams, Route, Store as _, Want,
+};
+use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
+use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use oncebox_postgres::{Options, Postgres};
+use oncebox_servers::{Cluster, shared};
 use oncebox_testkit::TestClock;
+
+pub(crate) const LEASE: Duration = Duration::from_mins(1);
+/// Longer than the lease by the least the store can tell.
+pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
+/// How long anything may take that has to happen by itself.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A schema of its own, which leaves with the test.
 pub(crate) struct Schema {
+    /// Straight to the server.
     url: String,
+    /// Where the store connects to, if there is a pooler in between.
+    pooler: Option<String>,
     pub(crate) name: String,
+    /// Whether the whole server leaves with the test.
+    with_server: bool,
 }
 
 impl Schema {
@@ -18,7 +37,26 @@ impl Schema {
     pub(crate) fn new(url: impl Into<String>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self { url: url.into(), name }
+        Self { url: url.into(), pooler: None, name, with_server: false }
+    }
+
+    /// On the shared server that most installations have.
+    pub(crate) fn shared() -> Self {
+        Self::new(shared::debian_url())
+    }
+
+    /// On the same server, by way of a pooler of transactions.
+    pub(crate) fn pooled() -> Self {
+        let mut schema = Self::shared();
+        schema.pooler = Some(shared::pgbouncer_url());
+        schema
+    }
+
+    /// On a server of the test's own.
+    pub(crate) fn on(cluster: &Cluster) -> Self {
+        let mut schema = Self::new(cluster.url("postgres"));
+        schema.with_server = true;
+        schema
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -26,11 +64,23 @@ impl Schema {
     }
 
     pub(crate) fn options(&self) -> Options {
-        Postgres::options(&self.url).expect("a good URL").schema(&self.name)
+        let url = self.pooler.as_ref().unwrap_or(&self.url);
+        Postgres::options(url).expect("a good URL").schema(&self.name).pooled(self.pooler.is_some())
     }
 
     pub(crate) async fn open(&self, clock: &TestClock) -> Postgres {
         self.options().clock(clock.shared()).open().await.expect("the store opens")
+    }
+
+    /// A store that goes by the server's clock, beside a business table.
+    pub(crate) async fn shop(&self) -> Postgres {
+        self.shop_with(self.options()).await
+    }
+
+    pub(crate) async fn shop_with(&self, options: Options) -> Postgres {
+        let store = options.open().await.expect("the store opens");
+        self.run("CREATE TABLE @shipment (id text NOT NULL)").await;
+        store
     }
 
     /// A connection of somebody else's, to look at the tables or to stand in the way.
@@ -42,22 +92,79 @@ impl Schema {
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         let sql = self.sql(sql);
         let mut connection = self.connect().await;
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("a number")
+        let number = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await;
+        number.expect("a number")
+    }
+
+    /// How many rows there are: of a table, or of one and a condition.
+    pub(crate) async fn count(&self, rows: &str) -> i64 {
+        self.number(&format!("SELECT count(*) FROM {rows}")).await
     }
 
     pub(crate) async fn run(&self, sql: &str) {
-        let sql = self.sql(sql);
         let mut connection = self.connect().await;
-        connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.expect("a statement");
+        run(&mut connection, &self.sql(sql)).await.expect("a statement");
     }
 
     pub(crate) fn sql(&self, sql: &str) -> String {
         sql.replace('@', &format!("{}.oncebox_", self.name))
     }
+
+    /// Waits until a condition in SQL is true.
+    pub(crate) async fn wait_for(&self, condition: &str) {
+        let mut connection = self.connect().await;
+        let sql = self.sql(&format!("SELECT ({condition})"));
+        let waiting = async {
+            loop {
+                let holds: bool = sqlx::query_scalar(AssertSqlSafe(sql.clone()))
+                    .fetch_one(&mut connection)
+                    .await
+                    .expect("a condition");
+                if holds {
+                    return;
+                }
+                pause().await;
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, waiting).await;
+        assert!(ended.is_ok(), "waited {PATIENCE:?} for this: {condition}");
+    }
+
+    /// Whether the tables agree with each other, whatever happened to the server.
+    pub(crate) async fn check(&self) {
+        for (what, sql) in [
+            ("a key is stored twice", "SELECT count(*) - count(DISTINCT digest) FROM @proof"),
+            (
+                "an entry is in two places",
+                "SELECT count(*) FROM (SELECT 1 FROM (SELECT seq, handler FROM @entry UNION ALL
+                 SELECT seq, handler FROM @later UNION ALL
+                 SELECT seq, handler FROM @poisoned) e GROUP BY seq, handler HAVING count(*) > 1) e",
+            ),
+            (
+                "an entry has no message",
+                "SELECT count(*) FROM (SELECT seq FROM @entry UNION ALL SELECT seq FROM @later UNION ALL
+                 SELECT seq FROM @poisoned) e
+                 WHERE NOT EXISTS (SELECT 1 FROM @message m WHERE m.seq = e.seq)",
+            ),
+            (
+                "a message lacks one of its entries",
+                "SELECT count(*) FROM @proof p WHERE octet_length(p.handlers) / 2 <>
+                 (SELECT count(DISTINCT handler) FROM (SELECT seq, handler FROM @entry UNION ALL
+                 SELECT seq, handler FROM @later UNION ALL
+                  SELECT seq, handler FROM @poisoned UNION ALL SELECT seq, handler FROM @outcome) e
+                  WHERE e.seq = p.seq)",
+            ),
+        ] {
+            assert_eq!(self.number(sql).await, 0, "{what}");
+        }
+    }
 }
 
 impl Drop for Schema {
     fn drop(&mut self) {
+        if self.with_server {
+            return;
+        }
         let (url, name) = (self.url.clone(), self.name.clone());
         // Dropping may happen on a thread of a runtime, where waiting is not allowed.
         let left = std::thread::spawn(move || {
@@ -65,8 +172,11 @@ impl Drop for Schema {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let mut connection = PgConnection::connect(&url).await?;
-                let drop = format!("SET lock_timeout = '10s'; DROP SCHEMA IF EXISTS {name} CASCADE");
-                connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(drop))).await?;
+                run(
+                    &mut connection,
+                    &format!("SET lock_timeout = '10s'; DROP SCHEMA IF EXISTS {name} CASCADE"),
+                )
+                .await?;
                 connection.close().await
             })
         });
@@ -74,4 +184,98 @@ impl Drop for Schema {
             eprintln!("the schema {} was left behind: {error}", self.name);
         }
     }
+}
+
+/// Runs statements without values.
+pub(crate) async fn run(connection: &mut PgConnection, sql: &str) -> sqlx::Result<()> {
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.map(drop)
+}
+
+/// The number of a session.
+pub(crate) async fn pid(connection: &mut PgConnection) -> i32 {
+    sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(connection).await.expect("a number")
+}
+
+/// Time between two looks at a server, which tells nobody when something in it changes.
+#[expect(clippy::disallowed_methods, reason = "what is waited for happens outside of the process")]
+pub(crate) async fn pause() {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+/// What must come by itself, and soon.
+pub(crate) async fn in_time<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, future).await.expect("it does not hang")
+}
+
+/// A business write in a handler's transaction.
+pub(crate) async fn ship(schema: &Schema, tx: &mut PgConnection, id: &str) {
+    let sql = schema.sql("INSERT INTO @shipment VALUES ($1)");
+    sqlx::query(AssertSqlSafe(sql)).bind(id.to_owned()).execute(tx).await.expect("a business write");
+}
+
+pub(crate) fn inbox() -> InboxName {
+    InboxName::new("orders").expect("a good name")
+}
+
+pub(crate) fn handler(name: &str) -> HandlerKey {
+    HandlerKey::new(name).expect("a good name")
+}
+
+pub(crate) fn route(name: &str) -> Route {
+    Route::new(handler(name))
+}
+
+pub(crate) fn message(id: &str) -> Message {
+    Message::new(id.to_owned(), "order.placed", id.to_owned())
+}
+
+pub(crate) fn key(id: &str) -> Key {
+    KeyStrategy::MessageId.key(&inbox(), &message(id)).expect("an id")
+}
+
+/// A message for the handler `h`.
+pub(crate) fn offer(id: &str) -> NewMessage {
+    NewMessage::new(inbox(), key(id), Arc::new(message(id)), [route("h")].into_iter().collect())
+}
+
+/// The same with an ordering key.
+pub(crate) fn offer_ordered(id: &str, order: &str) -> NewMessage {
+    let message = message(id).with_ordering_key(order.to_owned());
+    NewMessage::new(inbox(), key(id), Arc::new(message), [route("h")].into_iter().collect())
+}
+
+/// Offers one message.
+pub(crate) async fn accept(store: &Postgres, id: &str) -> Result<Accepted, Error> {
+    store.accept(&[offer(id)]).await.map(|accepted| accepted[0])
+}
+
+/// Offers one message that must be new.
+pub(crate) async fn first(store: &Postgres, id: &str) {
+    let accepted = accept(store, id).await.expect("accept");
+    assert!(matches!(accepted, Accepted::First(_)), "{id} is {accepted:?}");
+}
+
+pub(crate) fn claim_params(limit: usize) -> ClaimParams {
+    ClaimParams::new(inbox(), vec![Want { route: route("h"), limit }], LEASE)
+}
+
+pub(crate) fn rescue_params() -> RescueParams {
+    RescueParams::new(inbox(), vec![route("h")], LEASE, 10)
+}
+
+pub(crate) async fn claim(store: &Postgres, limit: usize) -> Vec<Claimed> {
+    store.claim(&claim_params(limit)).await.expect("claim")
+}
+
+/// Claims the only entry there is to claim.
+pub(crate) async fn claim_one(store: &Postgres) -> Claimed {
+    let mut claimed = claim(store, 2).await;
+    assert_eq!(claimed.len(), 1, "{claimed:?}");
+    claimed.remove(0)
+}
+
+/// The status of the entry of `h`; `None` if the message is not stored.
+pub(crate) async fn status(store: &Postgres, id: &str) -> Option<Status> {
+    let view = store.show(&inbox(), &key(id)).await.expect("show")?;
+    view.entries.iter().filter(|entry| entry.handler == handler("h")).map(|entry| entry.status).next_back()
 }

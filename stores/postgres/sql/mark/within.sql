@@ -1,0 +1,3 @@
+-- An error outside a transaction, and nothing within one.
+SAVEPOINT oncebox_mark;
+RELEASE SAVEPOINT oncebox_mark

@@ -1,0 +1,81 @@
+//! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs that do not use `sqlx`.
+
+use oncebox::store::MarkIn;
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
+
+use crate::error::{Phase, by_code, lost};
+use crate::mark::{Question, answer};
+use crate::{Postgres, once_key};
+
+impl Postgres {
+    /// [`once`](Self::once) inside a transaction of `tokio-postgres`, on the caller's own connection to the same database.
+    /// Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
+    ///
+    /// ```no_run
+    /// # async fn consume(client: &mut tokio_postgres::Client, event: String) -> Result<(), Box<dyn std::error::Error>> {
+    /// use oncebox_postgres::Postgres;
+    ///
+    /// let store = Postgres::connect("postgres://localhost/shop").await?;
+    /// let tx = client.transaction().await?;
+    /// if store.once_tokio(&tx, "orders", &event, "charge-card").await?.is_first() {
+    ///     tx.execute("INSERT INTO charge VALUES (7)", &[]).await?;
+    /// }
+    /// tx.commit().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn once_tokio(
+        &self,
+        tx: &Transaction<'_>,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+    ) -> Result<Mark> {
+        let (inbox, key) = once_key(inbox, id.as_ref())?;
+        let question = Question::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?);
+        mark(question, tx).await
+    }
+}
+
+/// The caller's own transaction of `tokio-postgres`.
+impl MarkIn<Transaction<'_>> for Postgres {
+    async fn mark(
+        &self,
+        tx: &mut Transaction<'_>,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Mark> {
+        mark(Question::new(&self.inner.db, inbox, key, handler), tx).await
+    }
+}
+
+async fn mark(question: Question, tx: &Transaction<'_>) -> Result<Mark> {
+    // With the types told, the statement needs one trip, and nothing is left on a connection that a pooler may hand on.
+    let row = tx
+        .query_typed_one(
+            &question.sql,
+            &[
+                (&question.lock, Type::INT8),
+                (&question.now, Type::INT8),
+                (&question.lane, Type::INT2),
+                (&question.digest, Type::BYTEA),
+                (&question.inbox, Type::TEXT),
+                (&question.handler, Type::TEXT),
+            ],
+        )
+        .await
+        .map_err(store_error)?;
+    Ok(answer(row.try_get(0).map_err(store_error)?, row.try_get(1).map_err(store_error)?))
+}
+
+/// The caller commits, so nothing that fails here is stored.
+fn store_error(error: tokio_postgres::Error) -> Error {
+    let mapped = match error.code() {
+        Some(code) => by_code(code.code(), Phase::Before),
+        None if error.is_closed() => lost(Phase::Before),
+        None => Error::new(ErrorKind::Unavailable, "PostgreSQL could not be used"),
+    };
+    mapped.caused_by(error)
+}

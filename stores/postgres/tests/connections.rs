@@ -1,0 +1,280 @@
+//! Connections that were left in the middle of something: none keeps a transaction open, and none carries one over.
+
+mod support;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use oncebox::ErrorKind;
+use oncebox::state::{Settlement, Status};
+use oncebox::store::{RenewParams, Renewed, SettleIn as _, Settled, Store as _, Transactional as _};
+use oncebox_postgres::sqlx::{Connection as _, PgConnection};
+use oncebox_postgres::{Postgres, PostgresTx};
+use support::{LEASE, Schema, claim, claim_one, claim_params, first, in_time, offer, pid, run, ship, status};
+
+/// Polls a future so many times, then drops it where it stands.
+async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(move |cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A store whose sessions can be told from those of other tests.
+async fn shop(schema: &Schema) -> Postgres {
+    schema.run(&format!("CREATE ROLE {} LOGIN SUPERUSER", schema.name)).await;
+    let url = schema.url().replace("oncebox@", &format!("{}@", schema.name));
+    let options = Postgres::options(&url).expect("a good URL").schema(&schema.name).handler_connections(4);
+    schema.shop_with(options).await
+}
+
+fn idle_in_transaction(schema: &Schema) -> String {
+    let whose = format!("FROM pg_stat_activity WHERE usename = '{}'", schema.name);
+    format!("NOT EXISTS (SELECT 1 {whose} AND state LIKE 'idle in transaction%')")
+}
+
+/// The role leaves with the tables.
+async fn clean(schema: &Schema, store: Postgres) {
+    drop(store);
+    schema.run(&format!("REASSIGN OWNED BY {0} TO oncebox; DROP ROLE {0}", schema.name)).await;
+}
+
+// FAULTS C6: a driver that gives a connection back inside a transaction lets the next borrower write into it.
+#[tokio::test(flavor = "multi_thread")]
+async fn begins_that_are_given_up_leave_no_transaction_open() {
+    let schema = Schema::shared();
+    let store = shop(&schema).await;
+    for round in 0..300 {
+        drop(cut(store.begin(), round % 7).await);
+        if round % 10 == 0 {
+            // What the next borrower writes and does not commit is gone, whatever it was lent.
+            let mut tx = store.begin().await.expect("begin");
+            ship(&schema, &mut tx, "dropped").await;
+            drop(cut(tx.begin(), round % 3).await);
+            drop(tx);
+        }
+    }
+    let mut tx = store.begin().await.expect("begin");
+    ship(&schema, &mut tx, "kept").await;
+    store.commit(tx).await.expect("commit");
+    schema.wait_for(&idle_in_transaction(&schema)).await;
+    assert_eq!(schema.count("@shipment").await, 1);
+    clean(&schema, store).await;
+}
+
+// FAULTS C6
+#[tokio::test(flavor = "multi_thread")]
+async fn verbs_that_are_given_up_leave_no_transaction_open_and_nothing_half_done() {
+    let schema = Schema::shared();
+    let store = shop(&schema).await;
+    first(&store, "0").await;
+    for round in 0..100_usize {
+        let polls = round % 6;
+        let ordered = support::offer_ordered(&format!("o{round}"), "k");
+        let batch = [offer(&round.to_string()), ordered];
+        drop(cut(store.accept(&batch), polls).await);
+        if let Some(Ok(claimed)) = cut(store.claim(&claim_params(3)), polls).await {
+            let done: Vec<_> = claimed.iter().map(|claimed| Settlement::done(&claimed.claim)).collect();
+            drop(cut(store.settle(&done), polls).await);
+            let claims = claimed.into_iter().map(|claimed| claimed.claim).collect();
+            drop(cut(store.renew(&RenewParams::new(claims, LEASE)), polls).await);
+        }
+        drop(cut(store.rescue(&support::rescue_params()), polls).await);
+    }
+    first(&store, "last").await;
+    schema.wait_for(&idle_in_transaction(&schema)).await;
+    schema.check().await;
+    clean(&schema, store).await;
+}
+
+/// Not after the lease, and no crash is counted: nobody did anything with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    first(&store, "1").await;
+    // The claim waits for a lock, so that it is certain to be under way when it is given up.
+    let mut other = schema.connect().await;
+    run(&mut other, &schema.sql("BEGIN; LOCK TABLE @entry IN ACCESS EXCLUSIVE MODE")).await.expect("a lock");
+    let blocker = pid(&mut other).await;
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim(&claim_params(10)).await }
+    });
+    let blocked =
+        format!("EXISTS (SELECT 1 FROM pg_stat_activity WHERE {blocker} = ANY (pg_blocking_pids(pid)))");
+    schema.wait_for(&blocked).await;
+    claiming.abort();
+    assert!(claiming.await.expect_err("given up").is_cancelled());
+    run(&mut other, "ROLLBACK").await.expect("it ends");
+    schema
+        .wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @entry)")
+        .await;
+    let claimed = claim_one(&store).await;
+    assert_eq!((claimed.claim.attempts, claimed.claim.crashes), (0, 0));
+}
+
+// FAULTS E6
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_that_hold_all_their_connections_do_not_stop_the_store() {
+    let schema = Schema::shared();
+    let patience = Duration::from_secs(2);
+    let options = schema.options().handler_connections(2).patience(patience);
+    let store = schema.shop_with(options).await;
+    first(&store, "1").await;
+    let claimed = claim_one(&store).await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut tx = store.begin().await.expect("begin");
+        ship(&schema, &mut tx, "held").await;
+        held.push(tx);
+    }
+    let error = in_time(store.begin()).await.expect_err("all are in use");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("for handlers stayed in use"), "{error}");
+    let renewed = store.renew(&RenewParams::new(vec![claimed.claim.clone()], LEASE)).await.expect("renew");
+    assert_eq!(renewed, [Renewed::Extended]);
+    first(&store, "2").await;
+    assert_eq!(claim(&store, 10).await.len(), 1);
+    let settled = store.settle(&[Settlement::done(&claimed.claim)]).await.expect("settle");
+    assert_eq!(settled, [Settled::Applied]);
+    // As soon as one is free, whoever waits gets it.
+    let (begun, ()) = in_time(async {
+        tokio::join!(store.begin(), async {
+            tokio::task::yield_now().await;
+            held.pop();
+        })
+    })
+    .await;
+    store.commit(begun.expect("begin")).await.expect("commit");
+}
+
+/// A message that runs, and a transaction for it in which something was shipped.
+async fn running(schema: &Schema, store: &Postgres) -> (oncebox::store::Claim, PostgresTx) {
+    first(store, "1").await;
+    let claim = claim_one(store).await.claim;
+    let mut tx = store.begin().await.expect("begin");
+    ship(schema, &mut tx, "1").await;
+    (claim, tx)
+}
+
+async fn assert_not_done(schema: &Schema, store: &Postgres) {
+    assert_eq!((schema.count("@shipment").await, status(store, "1").await), (0, Some(Status::Running)));
+    // The connection is as good as new.
+    let tx = store.begin().await.expect("begin");
+    store.commit(tx).await.expect("commit");
+}
+
+#[tokio::test]
+async fn a_handler_that_leaves_a_transaction_open_within_its_own_is_not_completed() {
+    let schema = Schema::shared();
+    let store = schema.shop_with(schema.options().handler_connections(1)).await;
+    let (claim, mut tx) = running(&schema, &store).await;
+    let mut nested = tx.begin().await.expect("a savepoint");
+    ship(&schema, &mut nested, "2").await;
+    // It is never dropped, so nothing ends it.
+    std::mem::forget(nested);
+    assert_eq!(store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
+    let error = store.commit(tx).await.expect_err("half of it may be meant to be undone");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    assert_not_done(&schema, &store).await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_a_handler_dropped_within_its_own_is_undone_alone() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    let (claim, mut tx) = running(&schema, &store).await;
+    let mut nested = tx.begin().await.expect("a savepoint");
+    ship(&schema, &mut nested, "2").await;
+    drop(nested);
+    assert_eq!(store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
+    store.commit(tx).await.expect("commit");
+    assert_eq!(schema.count("@shipment").await, 1);
+    assert_eq!(status(&store, "1").await, Some(Status::Completed));
+}
+
+// FAULTS C7: the COMMIT of an aborted transaction is a rollback that looks like a success.
+#[tokio::test]
+async fn a_handler_that_swallows_an_error_is_not_completed() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    let (claim, mut tx) = running(&schema, &store).await;
+    run(&mut tx, "SELECT 1 / 0").await.expect_err("an error that is ignored");
+    let error = store.complete(&mut tx, &claim).await.expect_err("its writes are gone");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    drop(tx);
+    assert_not_done(&schema, &store).await;
+
+    // The same after the completion, and for a transaction that only has a mark.
+    let mut tx = store.begin().await.expect("begin");
+    assert_eq!(store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
+    run(&mut tx, "SELECT 1 / 0").await.expect_err("an error that is ignored");
+    let error = store.commit(tx).await.expect_err("its writes are gone");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    assert_not_done(&schema, &store).await;
+}
+
+// FAULTS C8: no driver can keep a handler from sending these words.
+#[tokio::test]
+async fn a_handler_that_ends_the_transaction_itself_is_not_completed() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    first(&store, "1").await;
+    let claim = claim_one(&store).await.claim;
+    for sql in ["ROLLBACK", "COMMIT", "ROLLBACK; BEGIN", "COMMIT AND CHAIN"] {
+        let mut tx = store.begin().await.expect("begin");
+        run(&mut tx, sql).await.expect("it is allowed to the server");
+        let error = store.complete(&mut tx, &claim).await.expect_err(sql);
+        assert_eq!(error.kind(), ErrorKind::Handler, "{sql}: {error}");
+        drop(tx);
+        assert_not_done(&schema, &store).await;
+    }
+}
+
+/// The server ends a session that sits in a transaction for too long; the lock it holds is free then.
+// FAULTS E8
+#[tokio::test]
+async fn a_handler_that_sleeps_in_its_transaction_is_ended_by_the_server() {
+    let schema = Schema::shared();
+    let store = schema.shop_with(schema.options().idle_handlers(Duration::from_millis(50))).await;
+    let (claim, mut tx) = running(&schema, &store).await;
+    let session = pid(&mut tx).await;
+    schema.wait_for(&format!("NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = {session})")).await;
+    let error = store.complete(&mut tx, &claim).await.expect_err("its session is gone");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(tx);
+    assert_not_done(&schema, &store).await;
+}
+
+/// Somebody else's connection does not inherit anything, either.
+#[tokio::test]
+async fn a_store_that_is_dropped_closes_its_connections() {
+    let schema = Schema::shared();
+    let store = shop(&schema).await;
+    first(&store, "1").await;
+    let mut wakeup = store.wakeups().expect("it has some").subscribe();
+    in_time(wakeup.woken()).await;
+    let running: Arc<str> =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", schema.name).into();
+    assert!(schema.number(&running).await > 0);
+    drop(store);
+    schema.wait_for(&format!("({running}) = 0")).await;
+    let mut other: PgConnection = schema.connect().await;
+    run(&mut other, &format!("REASSIGN OWNED BY {0} TO oncebox; DROP ROLE {0}", schema.name))
+        .await
+        .expect("a role");
+}

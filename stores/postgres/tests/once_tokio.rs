@@ -1,0 +1,85 @@
+//! `once` in a transaction of `tokio-postgres`.
+
+mod support;
+
+use oncebox::store::{Mark, MarkIn as _};
+use oncebox::{Error, ErrorKind};
+use oncebox_postgres::Postgres;
+use oncebox_postgres::sqlx::Connection as _;
+use support::{Schema, handler, inbox, key};
+use tokio_postgres::{Client, IsolationLevel, NoTls, Transaction};
+
+/// A connection of the caller's own, straight to the server or by way of a pooler.
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
+    // It ends with the client.
+    tokio::spawn(connection);
+    client
+}
+
+async fn once(store: &Postgres, tx: &Transaction<'_>) -> Result<Mark, Error> {
+    store.once_tokio(tx, "orders", "1", "charge").await
+}
+
+#[tokio::test]
+async fn the_first_does_the_work_and_a_rollback_undoes_it() {
+    for url in [oncebox_servers::shared::debian_url(), oncebox_servers::shared::pgbouncer_url()] {
+        let schema = Schema::shared();
+        let store = schema.shop().await;
+        let mut shop = connect(&url).await;
+        let tx = shop.transaction().await.expect("begin");
+        assert_eq!(once(&store, &tx).await.expect("mark"), Mark::First);
+        assert_eq!(once(&store, &tx).await.expect("mark"), Mark::Duplicate, "within it is marked");
+        tx.rollback().await.expect("rollback");
+        for delivery in 0..3 {
+            let tx = shop.transaction().await.expect("begin");
+            assert_eq!(once(&store, &tx).await.expect("mark").is_first(), delivery == 0);
+            tx.commit().await.expect("commit");
+        }
+        assert_eq!(schema.count("@mark").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn both_drivers_mark_the_same_and_wait_for_each_other() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    let (mut ours, mut theirs) = (schema.connect().await, connect(schema.url()).await);
+    let mut tx = theirs.transaction().await.expect("begin");
+    let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("charge")).await.expect("mark");
+    assert_eq!(mark, Mark::First);
+    let mut other = ours.begin().await.expect("begin");
+    assert_eq!(store.once(&mut other, "orders", "1", "charge").await.expect("mark"), Mark::Busy);
+    tx.commit().await.expect("commit");
+    assert_eq!(store.once(&mut other, "orders", "1", "charge").await.expect("mark"), Mark::Duplicate);
+    other.rollback().await.expect("rollback");
+    let tx = theirs.transaction().await.expect("begin");
+    assert_eq!(once(&store, &tx).await.expect("mark"), Mark::Duplicate);
+    tx.rollback().await.expect("rollback");
+}
+
+#[tokio::test]
+async fn errors_are_told_apart() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    let (mut one, mut two) = (connect(schema.url()).await, connect(schema.url()).await);
+    let old =
+        one.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().await.expect("begin");
+    old.query("SELECT 1", &[]).await.expect("a snapshot");
+    let tx = two.transaction().await.expect("begin");
+    assert_eq!(once(&store, &tx).await.expect("mark"), Mark::First);
+    tx.commit().await.expect("commit");
+    let error = once(&store, &old).await.expect_err("an old snapshot");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = once(&store, &old).await.expect_err("it is aborted");
+    assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
+    old.rollback().await.expect("rollback");
+
+    let tx = two.transaction().await.expect("begin");
+    let pid: i32 = tx.query_one("SELECT pg_backend_pid()", &[]).await.expect("a number").get(0);
+    schema.run(&format!("SELECT pg_terminate_backend({pid})")).await;
+    schema.wait_for(&format!("NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = {pid})")).await;
+    let error = once(&store, &tx).await.expect_err("its session is gone");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("lost"), "{error}");
+}
