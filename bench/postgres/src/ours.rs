@@ -233,7 +233,7 @@ impl Ours {
 }
 
 fn shared(registration: oncebox::Registration<Postgres>) -> oncebox::Registration<Postgres> {
-    registration.concurrency(128).share_commit(64)
+    registration.concurrency(256).share_commit(64)
 }
 
 pub(crate) fn message(number: usize, payload: &Bytes) -> Message {

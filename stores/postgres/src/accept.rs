@@ -211,6 +211,26 @@ fn statement<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
             chosen.iter().map(|(_, offer)| $field(*offer)).collect::<Vec<_>>()
         };
     }
+    if let [(place, offer)] = chosen[..]
+        && offer.is_plain(&handlers)
+    {
+        let message = &offer.new.message;
+        return ask(&db.sql.accept_one)
+            .bind(db.now())
+            .bind(inbox)
+            .bind(encode_handlers(&handlers))
+            .bind(handlers)
+            .bind(place)
+            .bind(offer.lane)
+            .bind(&offer.new.key.as_bytes()[..])
+            .bind(&offer.new.fingerprint.as_bytes()[..])
+            .bind(message.time().map(oncebox::time::Timestamp::as_millis))
+            .bind(message.source())
+            .bind(message.id())
+            .bind(message.kind())
+            .bind(message.headers().encode())
+            .bind(&message.payload()[..]);
+    }
     if chosen.iter().all(|(_, offer)| offer.is_plain(&handlers)) {
         return ask(&db.sql.accept_plain)
             .bind(db.now())

@@ -27,9 +27,18 @@ impl Fences {
     /// Claims whose handlers nobody knows are left out: they cannot hold.
     async fn new<'a>(db: &Db, claims: impl Iterator<Item = &'a Claim>) -> Result<Self> {
         let mut found = Vec::new();
+        let mut last: Option<(&Claim, Option<i16>)> = None;
         for (place, claim) in claims.enumerate() {
-            let Some(inbox) = db.known_inbox(&claim.inbox).await? else { continue };
-            let Some(handler) = db.known_handler(inbox, &claim.handler).await? else { continue };
+            // Most claims of a batch are of the same handler.
+            let handler = match last {
+                Some((same, id)) if same.inbox == claim.inbox && same.handler == claim.handler => id,
+                _ => match db.known_inbox(&claim.inbox).await? {
+                    Some(inbox) => db.known_handler(inbox, &claim.handler).await?,
+                    None => None,
+                },
+            };
+            last = Some((claim, handler));
+            let Some(handler) = handler else { continue };
             found.push((lane(claim.seq), handler, claim.seq.0, claim.token.0, uuid(claim.claim_id), place));
         }
         found.sort_unstable();

@@ -98,6 +98,7 @@ macro_rules! statements {
 statements! {
     accept: "../sql/accept/accept.sql",
     accept_plain: "../sql/accept/plain.sql",
+    accept_one: "../sql/accept/one.sql",
     accept_known: "../sql/accept/known.sql",
     accept_aside: "../sql/accept/aside.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",

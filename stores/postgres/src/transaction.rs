@@ -7,7 +7,7 @@ use oncebox::store::{Claim, Settled};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
-use crate::db::Db;
+use crate::db::{Db, SharedDb};
 use crate::mark::{Question, mark};
 use crate::settle;
 use crate::unit::{Unit, Units};
@@ -22,14 +22,9 @@ pub struct PostgresTx {
 }
 
 impl PostgresTx {
-    /// Opens a transaction. Runs to its end even if nobody waits for it any more: a half-opened one is never lent again.
+    /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
     pub(crate) async fn begin(units: &Units) -> Result<Self> {
-        let units = units.clone();
-        let begun = tokio::spawn(async move { units.handlers_transaction().await }).await;
-        let unit = begun.map_err(|panic| {
-            Error::new(ErrorKind::Unavailable, "opening a transaction was interrupted").caused_by(panic)
-        })??;
-        Ok(Self { unit, sound: true, savepoint: false })
+        Ok(Self { unit: units.handlers_transaction().await?, sound: true, savepoint: false })
     }
 
     /// Commits, in a task of its own: nothing may interrupt it.
@@ -41,9 +36,19 @@ impl PostgresTx {
             }
             self.unit.end().await
         });
-        committed.await.unwrap_or_else(|panic| {
-            Err(Error::new(ErrorKind::CommitUnknown, "a commit was interrupted").caused_by(panic))
-        })
+        committed.await.unwrap_or_else(|panic| Err(interrupted(panic)))
+    }
+
+    /// Completes a claim and commits, in one task of its own.
+    pub(crate) async fn finish(mut self, db: SharedDb, claim: Claim) -> Result<Settled> {
+        let finished = tokio::spawn(async move {
+            if self.complete(&db, std::slice::from_ref(&claim)).await? != [Settled::Applied] {
+                return Ok(Settled::LeaseLost);
+            }
+            self.unit.end().await?;
+            Ok(Settled::Applied)
+        });
+        finished.await.unwrap_or_else(|panic| Err(interrupted(panic)))
     }
 
     pub(crate) async fn mark(
@@ -83,6 +88,10 @@ impl PostgresTx {
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
         self.unit.batch(include_str!("../sql/share/undo.sql").into()).await
     }
+}
+
+fn interrupted(panic: tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::CommitUnknown, "a commit was interrupted").caused_by(panic)
 }
 
 impl Deref for PostgresTx {

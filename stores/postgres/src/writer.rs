@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use oncebox::store::{Accepted, NewMessage};
 use oncebox::{Error, ErrorKind, Result};
@@ -33,14 +33,16 @@ struct Call {
 /// Where calls of accept wait for each other.
 pub(crate) struct Writer {
     calls: mpsc::UnboundedSender<Call>,
+    ingest: Ingest,
 }
 
 impl Writer {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
     pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, segments: Segments) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
-        tokio::spawn(write(Ingest { db, units, waker, segments, ending: Arc::default() }, queue));
-        Self { calls }
+        let ingest = Ingest { db, units, waker, segments, ending: Arc::default(), busy: Arc::default() };
+        tokio::spawn(write(ingest.clone(), queue));
+        Self { calls, ingest }
     }
 
     pub(crate) async fn accept(&self, db: &Db, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
@@ -50,6 +52,10 @@ impl Writer {
         let mut offers = Vec::with_capacity(batch.len());
         for new in batch {
             offers.push(Offer::new(db, new).await?);
+        }
+        if let Some(_alone) = self.ingest.alone() {
+            // Nobody else is there: no need to go through the queue. Whoever goes away spoils only its own batch.
+            return self.ingest.store(&offers).await;
         }
         let (answer, answered) = oneshot::channel();
         self.calls.send(Call { offers, answer }).map_err(|_| stopped(ErrorKind::Unavailable))?;
@@ -70,9 +76,41 @@ struct Ingest {
     segments: Segments,
     /// Whether a full segment is being ended.
     ending: Arc<AtomicBool>,
+    /// How many batches are being stored.
+    busy: Arc<AtomicUsize>,
+}
+
+/// A batch that is being stored.
+struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Ingest {
+    /// A place for a batch, if none is being stored.
+    fn alone(&self) -> Option<Busy> {
+        let free = self.busy.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+        free.is_ok().then(|| Busy(Arc::clone(&self.busy)))
+    }
+
+    /// A place for a batch beside others.
+    fn beside(&self) -> Busy {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(&self.busy))
+    }
+
+    async fn store(&self, offers: &[Offer]) -> Result<Vec<Accepted>> {
+        let Stored { accepted, work } = store(&self.db, &self.units, offers).await?;
+        self.watch_size(&accepted);
+        if work {
+            self.waker.work();
+        }
+        Ok(accepted)
+    }
+
     /// Ends the segment when it is full. Sweeping does so, too, but may be far away.
     fn watch_size(&self, accepted: &[Accepted]) {
         let full =
@@ -145,12 +183,9 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
         shares.push((call.offers.len(), call.answer));
         offers.extend(call.offers);
     }
-    match store(&ingest.db, &ingest.units, &offers).await {
-        Ok(Stored { accepted, work }) => {
-            ingest.watch_size(&accepted);
-            if work {
-                ingest.waker.work();
-            }
+    let _busy = ingest.beside();
+    match ingest.store(&offers).await {
+        Ok(accepted) => {
             let mut accepted = accepted.into_iter();
             for (share, answer) in shares {
                 // Whoever has gone away will be told by the redelivery.

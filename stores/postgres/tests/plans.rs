@@ -16,9 +16,10 @@ use oncebox_testkit::TestClock;
 use support::Schema;
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 21] = [
+const HOT: [(&str, &str, &[&str]); 22] = [
     ("accept/accept", "ingest", &[]),
     ("accept/plain", "ingest", &[]),
+    ("accept/one", "ingest", &[]),
     ("accept/known", "ingest", &[]),
     ("accept/add_handlers", "ingest", &[]),
     ("accept/message_again", "ingest", &[]),
