@@ -4,6 +4,7 @@ mod deny;
 mod hygiene;
 mod literals;
 mod msrv;
+mod peers;
 mod run;
 mod state_diagram;
 mod tally;
@@ -25,7 +26,8 @@ Examples:
   cargo xtask test --advisories         the same, and known vulnerabilities; needs the advisory database's host
   cargo xtask state-diagram             write docs/state.md anew after a change of the states
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
-  cargo xtask bench --help              what can be measured, and how";
+  cargo xtask bench --help              what can be measured, and how
+  cargo xtask bench peers --help        other queues, measured on a PostgreSQL server";
 
 /// The commands of the Oncebox repository
 #[derive(Parser)]
@@ -49,7 +51,7 @@ enum Command {
         check: bool,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own
+    /// Build the benchmark with optimisations and run it; all arguments are its own, unless the first is `peers`
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -73,6 +75,9 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Test(options) => test::test(Workspace::load()?, options),
         Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
+        Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
+            peers::bench(&peers::Options::parse_from(args))
+        }
         Command::Bench { args } => {
             let mut bench = run::cargo(&workspace::root());
             bench.args(["run", "--release", "--locked", "--package", "oncebox-bench", "--"]).args(args);
