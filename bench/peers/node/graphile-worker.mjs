@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
 import { Logger, makeWorkerUtils, run } from "graphile-worker";
-import { counter, key, payload } from "./measure.mjs";
+import { key, payload } from "./measure.mjs";
 
 const { version } = createRequire(import.meta.url)("graphile-worker/package.json");
 
@@ -10,6 +10,7 @@ export function graphileWorker() {
   return {
     name: "graphile-worker",
     version,
+    unfinished: "select count(*) from graphile_worker.jobs",
     async open(url) {
       const logger = new Logger(() => (level, message) => level === "error" && console.error(message));
       preset = {
@@ -24,7 +25,6 @@ export function graphileWorker() {
       };
       utils = await makeWorkerUtils({ preset });
       await utils.migrate();
-      this.left = counter(url, "select count(*) from graphile_worker.jobs");
     },
     enqueue: (n) => utils.addJob("noop", payload(n), { jobKey: key(n) }),
     enqueueBatch: (numbers) =>

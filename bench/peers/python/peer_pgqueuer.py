@@ -15,6 +15,7 @@ def encoded(n):
 
 class Pgqueuer(Peer):
     name = "pgqueuer"
+    unfinished = "select count(*) from pgqueuer"
 
     async def open(self, url):
         self.url = url
@@ -43,6 +44,3 @@ class Pgqueuer(Peer):
             started(json.loads(job.payload)["n"])
 
         await manager.run(batch_size=BATCH_SIZE)
-
-    async def left(self):
-        return await self.pool.fetchval("select count(*) from pgqueuer")

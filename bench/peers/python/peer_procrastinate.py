@@ -7,6 +7,7 @@ CONCURRENCY = 20
 
 class Procrastinate(Peer):
     name = "procrastinate"
+    unfinished = "select count(*) from procrastinate_jobs where status in ('todo', 'doing')"
 
     async def open(self, url):
         self.app = App(connector=PsycopgConnector(conninfo=url, min_size=10, max_size=30))
@@ -36,7 +37,3 @@ class Procrastinate(Peer):
             listen_notify=True,
             install_signal_handlers=False,
         )
-
-    async def left(self):
-        query = "select count(*) as count from procrastinate_jobs where status in ('todo', 'doing')"
-        return (await self.app.connector.execute_query_one_async(query))["count"]

@@ -37,6 +37,7 @@ impl Apalis {
 
 impl Peer for Apalis {
     const NAME: &'static str = "apalis-postgres";
+    const UNFINISHED: &'static str = "select count(*) from apalis.jobs where status <> 'Done'";
     const MANIFEST: &'static str = include_str!("../Cargo.toml");
 
     async fn open(url: &str) -> Result<Self> {
@@ -74,13 +75,6 @@ impl Peer for Apalis {
             worker?.map_err(|error| anyhow!("{error}"))?;
         }
         Ok(())
-    }
-
-    async fn left(&self) -> Result<usize> {
-        let left: i64 = sqlx::query_scalar("select count(*) from apalis.jobs where status <> 'Done'")
-            .fetch_one(&self.pool)
-            .await?;
-        Ok(left.try_into()?)
     }
 }
 

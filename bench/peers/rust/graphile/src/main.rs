@@ -62,6 +62,7 @@ fn spec(n: usize) -> JobSpec {
 
 impl Peer for Graphile {
     const NAME: &'static str = "graphile_worker";
+    const UNFINISHED: &'static str = "select count(*) from graphile_worker.jobs";
     const MANIFEST: &'static str = include_str!("../Cargo.toml");
 
     async fn open(url: &str) -> Result<Self> {
@@ -85,12 +86,6 @@ impl Peer for Graphile {
     async fn work(&self, started: Started) -> Result<()> {
         let worker = options(&self.pool).add_extension(Handler(started)).init().await?;
         Ok(worker.run().await?)
-    }
-
-    async fn left(&self) -> Result<usize> {
-        let left: i64 =
-            sqlx::query_scalar("select count(*) from graphile_worker.jobs").fetch_one(&self.pool).await?;
-        Ok(left.try_into()?)
     }
 }
 

@@ -18,6 +18,8 @@ pub type Started = Arc<dyn Fn(usize) + Send + Sync>;
 pub trait Peer: Sized + Send + Sync + 'static {
     /// The name of its package.
     const NAME: &'static str;
+    /// SQL that counts the messages in its tables that are not finished.
+    const UNFINISHED: &'static str;
     /// The manifest that pins its version.
     const MANIFEST: &'static str;
     /// Whether it has a call that enqueues several messages; without one, `enqueue_batch` only fills the backlog.
@@ -36,9 +38,6 @@ pub trait Peer: Sized + Send + Sync + 'static {
 
     /// Runs the worker; its handler only calls `started`.
     fn work(&self, started: Started) -> impl Future<Output = Result<()>> + Send;
-
-    /// How many messages the tables hold that are not finished.
-    fn left(&self) -> impl Future<Output = Result<usize>> + Send;
 }
 
 /// 256 bytes of JSON that hold the message's number.

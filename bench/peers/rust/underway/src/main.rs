@@ -34,6 +34,8 @@ fn settings() -> Noop {
 
 impl Peer for Underway {
     const NAME: &'static str = "underway";
+    const UNFINISHED: &'static str =
+        "select count(*) from underway.task where state in ('pending', 'in_progress')";
     const MANIFEST: &'static str = include_str!("../Cargo.toml");
     const NOTE: Option<&'static str> = Some("no key per message that keeps a second one out");
 
@@ -59,12 +61,6 @@ impl Peer for Underway {
         let mut worker = Worker::new(self.queue.clone().into(), Noop(started));
         worker.set_concurrency_limit(16);
         Ok(worker.run_every(10.milliseconds()).await?)
-    }
-
-    async fn left(&self) -> Result<usize> {
-        let query = "select count(*) from underway.task where state in ('pending', 'in_progress')";
-        let left: i64 = sqlx::query_scalar(query).fetch_one(&self.pool).await?;
-        Ok(left.try_into()?)
     }
 }
 
