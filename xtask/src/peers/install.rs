@@ -1,5 +1,6 @@
 //! The peers and their dependencies, below the target directory: nothing is installed outside the repository.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,6 +114,13 @@ impl Installed {
         let mut build = run::cargo(root);
         build.args(["build", "--release", "--locked", "--keep-going", "--manifest-path"]);
         build.arg(self.sources.join("rust/Cargo.toml")).arg("--target-dir").arg(self.target.join("rust"));
+        // What cargo told us of ourselves; some build scripts look at it, and would run anew after a build by hand.
+        for (name, _) in env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+                build.env_remove(&*name);
+            }
+        }
         if let Err(error) = run::check(&mut build) {
             println!("{error:#}");
         }
