@@ -269,6 +269,13 @@ mod tests {
     }
 
     #[test]
+    fn the_options_come_after_the_word() {
+        let options = Options::try_parse_from(["peers", "--url", "postgres://h/x", "--quick"]).unwrap();
+        assert!(options.quick && options.only.is_none() && options.url == "postgres://h/x");
+        assert!(Options::try_parse_from(["peers"]).is_err(), "no server is guessed");
+    }
+
+    #[test]
     fn the_median_counts() {
         assert_eq!(median(vec![row(3.0), row(1.0), row(2.0)]), row(2.0));
     }
