@@ -25,7 +25,7 @@ export function pgBoss() {
       const handler = async (jobs) => jobs.forEach((job) => started(job.data.n));
       // Half a second is the shortest interval it allows between two fetches of a worker, so the size of the batch
       // limits the rate.
-      const options = { batchSize: 2000, pollingIntervalSeconds: 0.5 };
+      const options = { batchSize: 5000, pollingIntervalSeconds: 0.5 };
       for (let i = 0; i < WORKERS; i++) await boss.work(QUEUE, options, handler);
     },
   };
