@@ -4,6 +4,7 @@ mod deny;
 mod hygiene;
 mod literals;
 mod msrv;
+mod peers;
 mod run;
 mod servers;
 mod state_diagram;
@@ -29,7 +30,8 @@ Examples:
                                         start them for one command
   cargo xtask state-diagram             write docs/state.md anew after a change of the states
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
-  cargo xtask bench --help              what can be measured, and how";
+  cargo xtask bench --help              what can be measured, and how
+  cargo xtask bench peers --help        other queues, measured on a PostgreSQL server";
 
 /// The commands of the Oncebox repository
 #[derive(Parser)]
@@ -60,7 +62,7 @@ enum Command {
         check: bool,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own
+    /// Build the benchmark with optimisations and run it; all arguments are its own, unless the first is `peers`
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -85,6 +87,9 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Servers { command } => servers::servers(&Workspace::load()?, command),
         Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
+        Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
+            peers::bench(&peers::Options::parse_from(args))
+        }
         Command::Bench { args } => {
             let mut bench = run::cargo(&workspace::root());
             bench.args(["run", "--release", "--locked", "--package", "oncebox-bench", "--"]).args(args);

@@ -71,7 +71,10 @@ fn say(command: &Command) {
 fn shown(command: &Command) -> String {
     let mut words = Vec::new();
     for (key, value) in command.get_envs() {
-        words.push(format!("{}='{}'", key.display(), value.unwrap_or_default().display()));
+        // What is taken out of the environment has no value, and makes no difference to one who types it.
+        if let Some(value) = value {
+            words.push(format!("{}='{}'", key.display(), value.display()));
+        }
     }
     let program = Path::new(command.get_program());
     words.push(program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned());
@@ -87,7 +90,8 @@ mod tests {
     fn a_failure_names_the_command() {
         let error = check(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
         assert!(error.contains("`sh -c exit 3` failed") && error.contains('3'), "{error}");
-        let error = check(Command::new("/nowhere/absent").env("A", "b c")).unwrap_err().to_string();
+        let error =
+            check(Command::new("/nowhere/absent").env("A", "b c").env_remove("B")).unwrap_err().to_string();
         assert_eq!(error, "cannot start `A='b c' absent`");
     }
 

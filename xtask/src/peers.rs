@@ -1,0 +1,308 @@
+//! `cargo xtask bench peers`: queues that others wrote, on one PostgreSQL server and under the same rows as ours.
+//!
+//! The programs that run them are in `bench/peers`; each measures one row and prints it as one line of JSON.
+
+mod install;
+mod server;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+use crate::workspace::Workspace;
+use install::Installed;
+use server::Server;
+
+/// Longer than any deadline of a runner, which says more about what went wrong than being killed does.
+const PATIENCE: Duration = Duration::from_mins(4);
+
+const ROUNDS: usize = 3;
+
+/// Measure other queues on a PostgreSQL server, one fresh database for each row
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "cargo xtask bench peers",
+    after_help = "Example: cargo xtask bench peers --url postgres://bench@127.0.0.1:5432/postgres --only pg-boss"
+)]
+pub(crate) struct Options {
+    /// The server, over TCP, as a user who may create databases
+    #[arg(long)]
+    url: String,
+    /// Only this peer
+    #[arg(long)]
+    only: Option<String>,
+    /// One round instead of three
+    #[arg(long)]
+    quick: bool,
+    /// Rows of Oncebox, one JSON object a line, to be shown beside the peers'
+    #[arg(long)]
+    ours: Option<PathBuf>,
+    /// Prints the rows as JSON, one object a line, instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// One figure of one peer, as its runner prints it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    #[serde(rename = "row")]
+    pub(crate) name: String,
+    pub(crate) peer: String,
+    pub(crate) version: String,
+    /// How many messages the row was measured with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) messages: Option<u64>,
+    /// A rate; `unit` names what of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p50_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_ms: Option<f64>,
+    /// Messages that the handler saw more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) handled_again: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// How a peer is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// The name of the program.
+    Rust(&'static str),
+    Node,
+    Python,
+}
+
+struct Peer {
+    name: &'static str,
+    kind: Kind,
+    /// The messages that wait when the worker starts. Less for those that would take minutes.
+    backlog: usize,
+}
+
+const PEERS: &[Peer] = &[
+    Peer { name: "graphile-worker", kind: Kind::Node, backlog: 50_000 },
+    Peer { name: "graphile_worker", kind: Kind::Rust("peer-graphile"), backlog: 50_000 },
+    Peer { name: "pgqueuer", kind: Kind::Python, backlog: 50_000 },
+    Peer { name: "apalis-postgres", kind: Kind::Rust("peer-apalis"), backlog: 50_000 },
+    Peer { name: "pg-boss", kind: Kind::Node, backlog: 50_000 },
+    Peer { name: "sqlxmq", kind: Kind::Rust("peer-sqlxmq"), backlog: 20_000 },
+    Peer { name: "procrastinate", kind: Kind::Python, backlog: 5_000 },
+    Peer { name: "underway", kind: Kind::Rust("peer-underway"), backlog: 5_000 },
+];
+
+/// The rows, and how many messages each is measured with.
+fn rows(peer: &Peer) -> [(&'static str, usize); 4] {
+    [
+        ("enqueue-single-8", 16_000),
+        ("enqueue-batch-500", 100_000),
+        ("drain", peer.backlog),
+        ("latency-200", 1_000),
+    ]
+}
+
+/// Measures, and prints what came of it.
+pub(crate) fn bench(options: &Options) -> Result<()> {
+    // Read first: a file that cannot be read should not be found out after a quarter of an hour.
+    let mut rows = options.ours.as_deref().map(ours).transpose()?.unwrap_or_default();
+    rows.extend(run(&options.url, options.only.as_deref(), options.quick)?);
+    if options.json {
+        for row in &rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+    } else {
+        print!("\n{}", table::table(&rows));
+    }
+    Ok(())
+}
+
+/// Rows of Oncebox from a file of JSON lines; what does not say whose it is, is ours.
+fn ours(path: &std::path::Path) -> Result<Vec<Row>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines
+        .map(|line| {
+            let mut row: Row =
+                serde_json::from_str(line).with_context(|| format!("{}: {line}", path.display()))?;
+            if row.peer.is_empty() {
+                row.peer = "oncebox".into();
+            }
+            Ok(row)
+        })
+        .collect()
+}
+
+/// Runs the peers on the server at `url` and answers the medians of their rows. What cannot be installed or fails
+/// is a row with an error: one broken peer does not cost the figures of the others.
+pub(crate) fn run(url: &str, only: Option<&str>, quick: bool) -> Result<Vec<Row>> {
+    let peers: Vec<&Peer> = PEERS.iter().filter(|peer| only.is_none_or(|only| only == peer.name)).collect();
+    if peers.is_empty() {
+        let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
+        bail!("there is no such peer; there are {}", names.join(", "));
+    }
+    let server = Server::new(url)?;
+    println!("{}", server.describe()?);
+    let installed = Installed::new(&Workspace::load()?, peers.iter().map(|peer| peer.kind))?;
+
+    let rounds = if quick { 1 } else { ROUNDS };
+    let mut measured: BTreeMap<(usize, usize), Vec<Row>> = BTreeMap::new();
+    for round in 1..=rounds {
+        // Peers take turns, so that a machine that is slow for a while is slow for all of them.
+        for (number, peer) in peers.iter().enumerate() {
+            for (place, (name, messages)) in rows(peer).into_iter().enumerate() {
+                let row = measure(&server, &installed, peer, name, messages)?;
+                println!("{round}/{rounds}  {:<17} {name:<18} {}", peer.name, table::figure(&row));
+                measured.entry((number, place)).or_default().push(row);
+            }
+        }
+    }
+    Ok(measured.into_values().map(median).collect())
+}
+
+/// One row of one peer, in a database of its own.
+fn measure(server: &Server, installed: &Installed, peer: &Peer, name: &str, messages: usize) -> Result<Row> {
+    let failed = |error: String| Row {
+        name: name.into(),
+        peer: peer.name.into(),
+        messages: messages.try_into().ok(),
+        error: Some(error),
+        ..Row::default()
+    };
+    let mut command = match installed.command(peer.name, peer.kind) {
+        Ok(command) => command,
+        Err(error) => return Ok(failed(format!("{error:#}"))),
+    };
+    let database = format!("oncebox_peer_{}", peer.name.replace('-', "_"));
+    server.create(&database)?;
+    command.args([name, &server.url_of(&database), &messages.to_string()]);
+    let output = output(&mut command, PATIENCE);
+    server.drop(&database)?;
+    // A runner, or what it runs, may print more; the row is the line that says so.
+    let row = output.and_then(|output| {
+        let row = output
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str::<Row>(line).ok().filter(|row| row.name == name));
+        row.context("it ended without printing a row")
+    });
+    Ok(row.unwrap_or_else(|error| failed(format!("{error:#}"))))
+}
+
+/// What a command prints, if it ends in time; it is killed if not.
+fn output(command: &mut Command, patience: Duration) -> Result<String> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("it cannot be started")?;
+    let mut stdout = child.stdout.take().context("it has no output")?;
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = String::new();
+        let result = stdout.read_to_string(&mut text).map(|_| text);
+        // Nobody listens any more if it took too long.
+        let _ = send.send(result);
+    });
+    let Ok(text) = receive.recv_timeout(patience) else {
+        child.kill()?;
+        child.wait()?;
+        bail!("killed after {} s", patience.as_secs());
+    };
+    child.wait()?;
+    Ok(text?)
+}
+
+/// One row for several rounds: the medians of those that succeeded, and a note if some did not.
+fn median(rounds: Vec<Row>) -> Row {
+    let total = rounds.len();
+    let (good, bad): (Vec<Row>, Vec<Row>) = rounds.into_iter().partition(|row| row.error.is_none());
+    let Some(mut row) = good.first().cloned() else {
+        return bad.into_iter().next_back().unwrap_or_default();
+    };
+    let middle = |field: fn(&Row) -> Option<f64>| {
+        let mut values: Vec<f64> = good.iter().filter_map(field).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    row.value = middle(|row| row.value);
+    row.p50_ms = middle(|row| row.p50_ms);
+    row.p99_ms = middle(|row| row.p99_ms);
+    row.handled_again = good.iter().filter_map(|row| row.handled_again).max();
+    if let Some(error) = bad.first().and_then(|row| row.error.as_deref()) {
+        let failed = format!("{} of {total} rounds failed: {error}", bad.len());
+        row.note = Some(row.note.map_or(failed.clone(), |note| format!("{note}; {failed}")));
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn row(value: f64) -> Row {
+        Row { name: "drain".into(), value: Some(value), ..Row::default() }
+    }
+
+    fn error(text: &str) -> Row {
+        Row { name: "drain".into(), error: Some(text.into()), ..Row::default() }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn the_options_come_after_the_word() {
+        let options = Options::try_parse_from(["peers", "--url", "postgres://h/x", "--quick"]).unwrap();
+        assert!(options.quick && options.only.is_none() && options.url == "postgres://h/x");
+        assert!(Options::try_parse_from(["peers"]).is_err(), "no server is guessed");
+    }
+
+    #[test]
+    fn the_median_counts() {
+        assert_eq!(median(vec![row(3.0), row(1.0), row(2.0)]), row(2.0));
+    }
+
+    #[test]
+    fn a_round_that_failed_is_said_and_not_counted() {
+        let median = median(vec![row(3.0), error("late"), row(3.0)]);
+        assert_eq!(median.value, Some(3.0));
+        assert_eq!(median.note.as_deref(), Some("1 of 3 rounds failed: late"));
+    }
+
+    #[test]
+    fn a_row_without_a_good_round_is_an_error() {
+        assert_eq!(median(vec![error("early"), error("late")]), error("late"));
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed() {
+        let hanging = output(Command::new("sleep").arg("60"), Duration::from_millis(20)).unwrap_err();
+        assert_eq!(hanging.to_string(), "killed after 0 s");
+        assert_eq!(output(Command::new("echo").arg("x"), PATIENCE).unwrap(), "x\n");
+    }
+
+    #[test]
+    fn a_row_is_read_as_the_runners_print_it() {
+        let line = r#"{"row": "latency-200", "peer": "a", "version": "1", "messages": 10, "p50_ms": 2, "p99_ms": 3.5}"#;
+        let row: Row = serde_json::from_str(line).unwrap();
+        assert_eq!((row.p50_ms, row.p99_ms, row.value), (Some(2.0), Some(3.5), None));
+    }
+}
