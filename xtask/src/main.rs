@@ -31,7 +31,8 @@ Examples:
   cargo xtask state-diagram             write docs/state.md anew after a change of the states
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
   cargo xtask bench --help              what can be measured, and how
-  cargo xtask bench peers --help        other queues, measured on a PostgreSQL server";
+  cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
+  cargo xtask bench peers --help        other queues and ours, measured on one PostgreSQL server";
 
 /// The commands of the Oncebox repository
 #[derive(Parser)]
@@ -62,7 +63,7 @@ enum Command {
         check: bool,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own, unless the first is `peers`
+    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres` or `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -89,6 +90,12 @@ fn dispatch(command: Command) -> Result<()> {
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
+        }
+        Command::Bench { args } if args.first().is_some_and(|first| first == "postgres") => {
+            servers::install(&Workspace::load()?)?;
+            let mut bench = run::cargo(&workspace::root());
+            bench.args(["run", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
+            run::check(bench.args(&args[1..]))
         }
         Command::Bench { args } => {
             let mut bench = run::cargo(&workspace::root());

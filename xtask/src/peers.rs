@@ -17,14 +17,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
+use oncebox_servers::{Cluster, Version};
 use serde::{Deserialize, Serialize};
 
+use crate::servers;
 use crate::workspace::Workspace;
 use install::Installed;
 use server::Server;
 
 /// Longer than any deadline of a runner, which says more about what went wrong than being killed does.
 const PATIENCE: Duration = Duration::from_mins(4);
+
+/// Our own rows are measured in one go, and may have to be built first.
+const OURS_PATIENCE: Duration = Duration::from_mins(30);
 
 const ROUNDS: usize = 3;
 
@@ -35,16 +40,16 @@ const ROUNDS: usize = 3;
     after_help = "Example: cargo xtask bench peers --url postgres://bench@127.0.0.1:5432/postgres --only pg-boss"
 )]
 pub(crate) struct Options {
-    /// The server, over TCP, as a user who may create databases
+    /// The server, over TCP, as a user who may create databases. Default: one of its own, which is gone afterwards
     #[arg(long)]
-    url: String,
+    url: Option<String>,
     /// Only this peer
     #[arg(long)]
     only: Option<String>,
     /// One round instead of three
     #[arg(long)]
     quick: bool,
-    /// Rows of Oncebox, one JSON object a line, to be shown beside the peers'
+    /// Rows of Oncebox, one JSON object a line, to be shown instead of measuring them first on the same server
     #[arg(long)]
     ours: Option<PathBuf>,
     /// Prints the rows as JSON, one object a line, instead of a table
@@ -121,8 +126,16 @@ fn rows(peer: &Peer) -> [(&'static str, usize); 4] {
 /// Measures, and prints what came of it.
 pub(crate) fn bench(options: &Options) -> Result<()> {
     // Read first: a file that cannot be read should not be found out after a quarter of an hour.
-    let mut rows = options.ours.as_deref().map(ours).transpose()?.unwrap_or_default();
-    rows.extend(run(&options.url, options.only.as_deref(), options.quick)?);
+    let given = options.ours.as_deref().map(ours).transpose()?;
+    let (url, _cluster) = if let Some(url) = &options.url {
+        (url.clone(), None)
+    } else {
+        servers::install(&Workspace::load()?)?;
+        let cluster = durable()?;
+        (cluster.url("postgres"), Some(cluster))
+    };
+    let mut rows = given.map_or_else(|| measure_ours(&url, options.quick), Ok)?;
+    rows.extend(run(&url, options.only.as_deref(), options.quick)?);
     if options.json {
         for row in &rows {
             println!("{}", serde_json::to_string(row)?);
@@ -131,6 +144,26 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
         print!("\n{}", table::table(&rows));
     }
     Ok(())
+}
+
+/// A server with default durability.
+fn durable() -> Result<Cluster> {
+    Cluster::builder(Version::Debian)
+        .durable(true)
+        .set("shared_buffers", "512MB")
+        .set("max_wal_size", "4GB")
+        .set("max_connections", "200")
+        .start()
+}
+
+/// Our own rows, from the same server in the same run.
+fn measure_ours(url: &str, quick: bool) -> Result<Vec<Row>> {
+    let mut bench = crate::run::cargo(&crate::workspace::root());
+    bench.args(["run", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
+    bench.args(["--beside-peers", "--url", url]).args(quick.then_some("--quick"));
+    let text = output(&mut bench, OURS_PATIENCE)?;
+    println!("{text}");
+    text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
 /// Rows of Oncebox from a file of JSON lines; what does not say whose it is, is ours.
@@ -271,8 +304,7 @@ mod tests {
     #[test]
     fn the_options_come_after_the_word() {
         let options = Options::try_parse_from(["peers", "--url", "postgres://h/x", "--quick"]).unwrap();
-        assert!(options.quick && options.only.is_none() && options.url == "postgres://h/x");
-        assert!(Options::try_parse_from(["peers"]).is_err(), "no server is guessed");
+        assert!(options.quick && options.only.is_none() && options.url.as_deref() == Some("postgres://h/x"));
     }
 
     #[test]

@@ -5,20 +5,22 @@
 
 mod limit;
 mod ours;
+mod peers;
 mod rows;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
+use oncebox_servers::{Cluster, Version};
 
 /// Measures accepting, processing and latency on PostgreSQL, beside hand-written loops.
 #[derive(Debug, Parser)]
 #[command(after_help = "Example:\n  cargo xtask bench postgres --quick --json")]
 pub(crate) struct Args {
-    /// The server to measure.
+    /// The server to measure. Default: one of its own, with fsync on, which is gone afterwards.
     #[arg(long)]
-    url: String,
+    url: Option<String>,
     /// Fewer messages, once instead of three times, and half a million finished messages instead of five.
     #[arg(long)]
     quick: bool,
@@ -28,12 +30,41 @@ pub(crate) struct Args {
     /// Prints one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
+    /// Measures the rows that other queues are measured with, and prints them as those do.
+    #[arg(long)]
+    beside_peers: bool,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(rows::measure(&args))
+    let (url, _cluster) = if let Some(url) = &args.url {
+        (url.clone(), None)
+    } else {
+        let cluster = server()?;
+        (cluster.url("postgres"), Some(cluster))
+    };
+    let bench = Bench { url, args };
+    if bench.args.beside_peers {
+        return runtime.block_on(peers::measure(&bench));
+    }
+    runtime.block_on(rows::measure(&bench))
+}
+
+/// What is measured, and where.
+pub(crate) struct Bench {
+    url: String,
+    args: Args,
+}
+
+/// A server with default durability, and memory enough for what is measured.
+fn server() -> Result<Cluster> {
+    Cluster::builder(Version::Debian)
+        .durable(true)
+        .set("shared_buffers", "512MB")
+        .set("max_wal_size", "4GB")
+        .set("max_connections", "200")
+        .start()
 }
 
 /// Messages a second.

@@ -125,9 +125,14 @@ impl Ours {
 
     /// Accepts `count` messages as fast as batches go.
     pub(crate) async fn load(&self, first: usize, count: usize) -> Result<()> {
+        self.load_by(first, count, 1_000).await
+    }
+
+    /// The same, with so many in a call.
+    pub(crate) async fn load_by(&self, first: usize, count: usize, size: usize) -> Result<()> {
         let payload = Bytes::from(payload());
-        for start in (first..first + count).step_by(1_000) {
-            let batch = (start..(first + count).min(start + 1_000)).map(|number| message(number, &payload));
+        for start in (first..first + count).step_by(size) {
+            let batch = (start..(first + count).min(start + size)).map(|number| message(number, &payload));
             for accepted in self.inbox.accept_batch(batch).await? {
                 accepted?;
             }

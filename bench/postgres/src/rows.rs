@@ -6,7 +6,7 @@ use anyhow::Result;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
 use serde::Serialize;
 
-use crate::Args;
+use crate::Bench;
 use crate::limit::Limit;
 use crate::ours::{Mode, Ours};
 
@@ -62,125 +62,125 @@ impl Size {
 }
 
 /// One run: ours and the limit take turns, so that a disk that is slower for a while is slower for both.
-pub(crate) async fn measure(args: &Args) -> Result<()> {
-    let size = Size::new(args.quick);
-    if !args.json {
+pub(crate) async fn measure(bench: &Bench) -> Result<()> {
+    let size = Size::new(bench.args.quick);
+    if !bench.args.json {
         println!("{:<20} {:>10} {:>10} {:>6}", "row", "ours", "limit", "ratio");
     }
-    let wanted = |row: &str| args.only.as_deref().is_none_or(|only| row.starts_with(only));
+    let wanted = |row: &str| bench.args.only.as_deref().is_none_or(|only| row.starts_with(only));
     if wanted("accept-256") {
-        accept(args, &size).await?;
+        accept(bench, &size).await?;
     }
     if wanted("accept-1") {
-        accept_one(args, &size).await?;
+        accept_one(bench, &size).await?;
     }
     if wanted("drain-plain") {
-        drain(args, &size).await?;
+        drain(bench, &size).await?;
     }
     for (row, mode) in [("drain-tx-single", Mode::Own), ("drain-tx-batched", Mode::Shared)] {
         if wanted(row) {
-            drain_in_transactions(args, &size, row, mode).await?;
+            drain_in_transactions(bench, &size, row, mode).await?;
         }
     }
     if wanted("growth-5m") {
-        growth(args, &size).await?;
+        growth(bench, &size).await?;
     }
     if wanted("pinned-horizon") {
-        pinned_horizon(args, &size).await?;
+        pinned_horizon(bench, &size).await?;
     }
     if wanted("sustained") {
-        sustained(args, &size).await?;
+        sustained(bench, &size).await?;
     }
     if wanted("latency-200") {
-        latency(args, &size).await?;
+        latency(bench, &size).await?;
     }
     Ok(())
 }
 
-async fn accept(args: &Args, size: &Size) -> Result<()> {
+async fn accept(bench: &Bench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
-        let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
+        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
         rates.ours.push(ours.accept(0, size.accepts, 256).await?);
-        rates.limit.push(Limit::fresh(&args.url).await?.accept(size.accepts).await?);
+        rates.limit.push(Limit::fresh(&bench.url).await?.accept(size.accepts).await?);
     }
-    rates.show(args, "accept-256")
+    rates.show(bench, "accept-256")
 }
 
-async fn accept_one(args: &Args, size: &Size) -> Result<()> {
+async fn accept_one(bench: &Bench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
-        let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
+        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
         rates.ours.push(ours.accept(0, size.singles, 1).await?);
-        rates.limit.push(Limit::fresh(&args.url).await?.accept_one_by_one(size.singles).await?);
+        rates.limit.push(Limit::fresh(&bench.url).await?.accept_one_by_one(size.singles).await?);
     }
-    rates.show(args, "accept-1")
+    rates.show(bench, "accept-1")
 }
 
-async fn drain(args: &Args, size: &Size) -> Result<()> {
+async fn drain(bench: &Bench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
-        let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
+        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
         ours.load(0, size.backlog).await?;
         rates.ours.push(ours.drain(size.backlog).await?);
         // The better of one and two connections.
         let mut best = 0.0_f64;
         for workers in [1, 2] {
-            let limit = Limit::fresh(&args.url).await?;
+            let limit = Limit::fresh(&bench.url).await?;
             limit.accept(size.backlog).await?;
             best = best.max(limit.drain(size.backlog, workers).await?);
         }
         rates.limit.push(best);
     }
-    rates.show(args, "drain-plain")
+    rates.show(bench, "drain-plain")
 }
 
-async fn drain_in_transactions(args: &Args, size: &Size, row: &'static str, mode: Mode) -> Result<()> {
+async fn drain_in_transactions(bench: &Bench, size: &Size, row: &'static str, mode: Mode) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
-        let ours = Ours::fresh(&args.url, "bench_ours", mode).await?;
+        let ours = Ours::fresh(&bench.url, "bench_ours", mode).await?;
         ours.load(0, size.transactions).await?;
         rates.ours.push(ours.drain(size.transactions).await?);
-        let limit = Limit::fresh(&args.url).await?;
+        let limit = Limit::fresh(&bench.url).await?;
         limit.accept(size.transactions).await?;
         rates.limit.push(match mode {
             Mode::Shared => limit.drain_in_shared_transactions(size.transactions, 2).await?,
             Mode::Own | Mode::Plain => limit.drain_in_own_transactions(size.transactions, 16).await?,
         });
     }
-    rates.show(args, row)
+    rates.show(bench, row)
 }
 
 /// With many finished messages and with none; the limit is our own speed there.
-async fn growth(args: &Args, size: &Size) -> Result<()> {
-    let big = Ours::fresh(&args.url, "bench_big", Mode::Plain).await?;
+async fn growth(bench: &Bench, size: &Size) -> Result<()> {
+    let big = Ours::fresh(&bench.url, "bench_big", Mode::Plain).await?;
     // The names get their numbers before rows refer to them.
     big.load(0, 1_000).await?;
     big.drain(1_000).await?;
     big.fill(size.finished).await?;
     let (mut accepts, mut drains) = (Rates::default(), Rates::default());
     for round in 0..size.rounds {
-        let small = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
+        let small = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
         accepts.ours.push(big.accept(1_000 + round * size.backlog, size.backlog, 256).await?);
         accepts.limit.push(small.accept(0, size.backlog, 256).await?);
         drains.ours.push(big.drain(size.backlog).await?);
         drains.limit.push(small.drain(size.backlog).await?);
     }
-    accepts.show(args, "growth-5m-accept")?;
-    drains.show(args, "growth-5m-drain")?;
+    accepts.show(bench, "growth-5m-accept")?;
+    drains.show(bench, "growth-5m-drain")?;
     drop(big);
-    let mut connection = PgConnection::connect(&args.url).await?;
+    let mut connection = PgConnection::connect(&bench.url).await?;
     connection.execute(sqlx::raw_sql("DROP SCHEMA bench_big CASCADE")).await?;
     Ok(())
 }
 
 /// While another session holds an old snapshot open, so that nothing that is gone can be removed, and without.
-async fn pinned_horizon(args: &Args, size: &Size) -> Result<()> {
+async fn pinned_horizon(bench: &Bench, size: &Size) -> Result<()> {
     let mut rates = Rates::default();
     for _ in 0..size.rounds {
         for pinned in [true, false] {
-            let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
-            let mut other = PgConnection::connect(&args.url).await?;
+            let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+            let mut other = PgConnection::connect(&bench.url).await?;
             if pinned {
                 other
                     .execute(sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()"))
@@ -196,24 +196,24 @@ async fn pinned_horizon(args: &Args, size: &Size) -> Result<()> {
             other.close().await?;
         }
     }
-    rates.show(args, "pinned-horizon")
+    rates.show(bench, "pinned-horizon")
 }
 
 /// Accept and process together: the last sixth of the time beside the first.
-async fn sustained(args: &Args, size: &Size) -> Result<()> {
-    let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
+async fn sustained(bench: &Bench, size: &Size) -> Result<()> {
+    let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     let rates = ours.sustain(size.sustain, size.sustain / 6, 256).await?;
     let (first, last) = (rates[0], rates[rates.len() - 1]);
-    Rates { ours: vec![last], limit: vec![first] }.show(args, "sustained")
+    Rates { ours: vec![last], limit: vec![first] }.show(bench, "sustained")
 }
 
-async fn latency(args: &Args, size: &Size) -> Result<()> {
-    let ours = Ours::fresh(&args.url, "bench_ours", Mode::Plain).await?;
+async fn latency(bench: &Bench, size: &Size) -> Result<()> {
+    let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     let times = ours.latencies(size.latencies).await?;
     let at = |part: usize| times[(times.len() - 1) * part / 100].as_secs_f64() * 1_000.0;
     for (row, part, aim) in [("latency-200-p50", 50, 2.0), ("latency-200-p99", 99, 10.0)] {
         print(
-            args,
+            bench,
             &Row { name: row, ours: round(at(part)), limit: aim, ratio: round(at(part) / aim), unit: "ms" },
         )?;
     }
@@ -227,10 +227,10 @@ struct Rates {
 }
 
 impl Rates {
-    fn show(self, args: &Args, row: &'static str) -> Result<()> {
+    fn show(self, bench: &Bench, row: &'static str) -> Result<()> {
         let (ours, limit) = (median(self.ours), median(self.limit));
         print(
-            args,
+            bench,
             &Row {
                 name: row,
                 ours: ours.round(),
@@ -242,8 +242,8 @@ impl Rates {
     }
 }
 
-fn print(args: &Args, row: &Row) -> Result<()> {
-    if args.json {
+fn print(bench: &Bench, row: &Row) -> Result<()> {
+    if bench.args.json {
         println!("{}", serde_json::to_string(row)?);
     } else {
         println!("{:<20} {:>10} {:>10} {:>6.2} {}", row.name, row.ours, row.limit, row.ratio, row.unit);
@@ -251,11 +251,11 @@ fn print(args: &Args, row: &Row) -> Result<()> {
     Ok(())
 }
 
-fn median(mut rates: Vec<f64>) -> f64 {
+pub(crate) fn median(mut rates: Vec<f64>) -> f64 {
     rates.sort_by(f64::total_cmp);
     rates[rates.len() / 2]
 }
 
-fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
