@@ -43,6 +43,8 @@ pub struct Harness<S> {
     pub store: S,
     /// The clock that the store was given.
     pub clock: TestClock,
+    /// How many random sequences of operations are compared with the model.
+    pub(crate) sequences: u64,
     /// Dropped last: what the store stands on.
     guard: Option<Box<dyn Any + Send>>,
 }
@@ -50,7 +52,13 @@ pub struct Harness<S> {
 impl<S> Harness<S> {
     /// A store on a clock.
     pub fn new(store: S, clock: TestClock) -> Self {
-        Self { store, clock, guard: None }
+        Self { store, clock, sequences: 200, guard: None }
+    }
+
+    /// The same, with another number of random sequences than 200: fewer for a store that takes its time.
+    pub fn sequences(mut self, sequences: u64) -> Self {
+        self.sequences = sequences;
+        self
     }
 
     /// The same, with something that must outlive the store: a temporary directory, a server.

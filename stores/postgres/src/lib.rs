@@ -36,6 +36,11 @@ mod writer;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_pg;
 
+/// Compiles what the guide shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/postgres.md")]
+struct Guide;
+
 pub use options::Options;
 pub use transaction::PostgresTx;
 

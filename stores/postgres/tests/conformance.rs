@@ -21,11 +21,12 @@ async fn on_newest() -> Harness<Postgres> {
 }
 
 async fn through_pgbouncer() -> Harness<Postgres> {
-    harness(Schema::pooled()).await
+    // Behind a pooler every statement is planned anew.
+    harness(Schema::pooled()).await.sequences(15)
 }
 
 async fn harness(schema: Schema) -> Harness<Postgres> {
     let clock = TestClock::new();
     let store = schema.open(&clock).await;
-    Harness::new(store, clock).keeping(schema)
+    Harness::new(store, clock).keeping(schema).sequences(60)
 }

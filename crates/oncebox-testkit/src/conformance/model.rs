@@ -20,14 +20,13 @@ use crate::fixture::{
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
 
-const SEQUENCES: u64 = 200;
 const STEPS: usize = 40;
 const MESSAGES: u8 = 6;
 const HANDLERS: [&str; 2] = ["a", "b"];
 
 pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Harness<S>) {
     let only = std::env::var("ONCEBOX_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = only.map_or(0..SEQUENCES, |seed: u64| seed..seed + 1);
+    let seeds = only.map_or(0..h.sequences, |seed: u64| seed..seed + 1);
     let mut last_token = None;
     for seed in seeds {
         let mut run = Run::new(h, seed, last_token);
