@@ -47,6 +47,8 @@ pub enum ErrorKind {
     Refused,
     /// A handler failed; the cause is the handler's own error.
     Handler,
+    /// A handler ended the transaction that it was given, which only the library may.
+    TransactionEnded,
     /// The claim under which the work was done belongs to somebody else by now.
     LeaseLost,
 }
@@ -72,6 +74,7 @@ impl ErrorKind {
             Self::NotFound => "not_found",
             Self::Refused => "refused",
             Self::Handler => "handler",
+            Self::TransactionEnded => "transaction_ended",
             Self::LeaseLost => "lease_lost",
         }
     }
@@ -86,6 +89,7 @@ impl ErrorKind {
         match self {
             Self::CommitUnknown => "it is not known whether the change was stored",
             Self::Handler | Self::LeaseLost => "the handler's transaction was rolled back",
+            Self::TransactionEnded => "what it wrote before may be committed, but the message is not done",
             _ => "nothing was stored by this call",
         }
     }
@@ -110,7 +114,10 @@ impl ErrorKind {
             Self::Corrupt => "stop, keep a copy, and check the store",
             Self::NotFound => "check the key or number",
             Self::Refused => "look at the current state first",
-            Self::Handler => "let the transport redeliver, and mend the handler",
+            Self::Handler => "mend the handler; the message is tried again",
+            Self::TransactionEnded => {
+                "take the COMMIT or ROLLBACK out of the handler, then see what it has written"
+            }
             Self::LeaseLost => "nothing: the new owner of the claim does the work",
         }
     }

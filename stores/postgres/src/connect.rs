@@ -84,7 +84,7 @@ impl Pool {
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {
             Ok(Ok(connection)) => Ok(self.lent(connection, place)),
-            Ok(Err(error)) => Err(connect_error(error)),
+            Ok(Err(error)) => Err(connect_error(error, &inner.options)),
             Err(_) => Err(unusable("not answering")),
         }
     }
@@ -122,9 +122,12 @@ fn unusable(state: &str) -> Error {
 }
 
 /// A connection that could not be opened has changed nothing.
-fn connect_error(error: sqlx::Error) -> Error {
+fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     match error {
-        sqlx::Error::Io(_) => unusable("not reachable").caused_by(error),
+        sqlx::Error::Io(_) => {
+            let place = format!("not reachable at {}:{}", options.get_host(), options.get_port());
+            unusable(&place).caused_by(error)
+        }
         sqlx::Error::Tls(_) => Error::new(
             ErrorKind::InvalidConfig,
             "the TLS connection to PostgreSQL failed; beyond this machine it is required unless the URL says \

@@ -18,7 +18,10 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
     let (kind, what) = match &error {
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default().into_owned();
-            return by_code(&code, phase).caused_by(error);
+            let mapped = by_code(&code, phase);
+            // The server's own words say which table, which role, which value.
+            let what = format!("{} ({})", mapped.what(), database.message());
+            return Error::new(mapped.kind(), what).caused_by(error);
         }
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             return lost(phase).caused_by(error);
@@ -75,7 +78,7 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         }
         "25006" => (ErrorKind::ReadOnly, "PostgreSQL takes no writes: it is a standby, or set to read only"),
         "25P02" => (ErrorKind::Handler, "the transaction was aborted by an error that was ignored"),
-        "25P01" => (ErrorKind::Handler, "the transaction was ended from within"),
+        "25P01" => (ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given"),
         "42501" => (ErrorKind::InvalidConfig, "the PostgreSQL role lacks a privilege"),
         "42P01" | "3F000" | "42883" | "42703" => {
             (ErrorKind::SchemaOutdated, "PostgreSQL lacks a table of the inbox")
@@ -84,6 +87,8 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
             (ErrorKind::InvalidMessage, "PostgreSQL cannot store a value")
         }
         "28P01" | "28000" | "3D000" => (ErrorKind::InvalidConfig, "PostgreSQL refused the login"),
+        // Whatever it is, the same statement fails again.
+        _ if code.starts_with("42") => (ErrorKind::InvalidConfig, "PostgreSQL refused a statement"),
         _ if code.starts_with("23") => (ErrorKind::Corrupt, "the stored rows contradict one another"),
         _ if code.starts_with("XX") => (ErrorKind::Corrupt, "PostgreSQL found its data damaged"),
         _ if code.starts_with("53") || code.starts_with("57") || code.starts_with("58") => {

@@ -99,7 +99,8 @@ impl Postgres {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
     /// the same database. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
-    /// Call it first in the transaction: then the body of a duplicate that runs at the same time does not run.
+    /// Call it first in the transaction: then the body of a duplicate that runs at the same time does not run. It is told with
+    /// an error of kind [`Unavailable`](ErrorKind::Unavailable) that the message is being handled: have it delivered again.
     /// `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
     ///
     /// ```no_run
@@ -135,8 +136,18 @@ impl Postgres {
         handler: &str,
     ) -> Result<Mark> {
         let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?);
-        mark::mark(question, !self.inner.options.pooled, tx).await
+        not_busy(mark::mark(question, !self.inner.options.pooled, tx).await?)
     }
+}
+
+/// Whoever calls `once` asks whether to do the work, and acknowledges if not. While another transaction has the key, neither
+/// is right: that is an error, so that nobody can take it for a duplicate.
+fn not_busy(mark: Mark) -> Result<Mark> {
+    if mark == Mark::Busy {
+        let what = "another transaction that has not ended handles the same message";
+        return Err(Error::new(ErrorKind::Unavailable, what));
+    }
+    Ok(mark)
 }
 
 /// The inbox and key of an id that `once` is called with.

@@ -93,8 +93,11 @@ pub(crate) async fn check(units: &Units, sql: &Statements, plan: &Plan) -> Resul
     match pending(units, sql, plan).await?.first() {
         None => Ok(()),
         Some(step) => {
-            let what =
-                format!("the tables {} lack schema version {} ({})", plan.place, step.version, step.name);
+            let what = format!(
+                "the tables {}* lack schema version {} ({}); open the store with `migrate(true)`, call `Options::apply`, or run \
+                 `Options::schema_sql` as their owner",
+                plan.place, step.version, step.name
+            );
             Err(Error::new(ErrorKind::SchemaOutdated, what))
         }
     }

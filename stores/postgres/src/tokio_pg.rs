@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::{Phase, by_code, lost};
 use crate::mark::{Question, answer};
-use crate::{Postgres, once_key};
+use crate::{Postgres, not_busy, once_key};
 
 impl Postgres {
     /// [`once`](Self::once) inside a transaction of `tokio-postgres`, on the caller's own connection to the same database.
@@ -34,7 +34,7 @@ impl Postgres {
     ) -> Result<Mark> {
         let (inbox, key) = once_key(inbox, id.as_ref())?;
         let question = Question::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?);
-        mark(question, tx).await
+        not_busy(mark(question, tx).await?)
     }
 }
 

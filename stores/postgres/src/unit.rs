@@ -114,7 +114,10 @@ impl Unit {
         if rows.first().map_or(Ok(false), |row| get(row, 0))? {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Handler, "the handler has ended the transaction that it was given"))
+        Err(Error::new(
+            ErrorKind::TransactionEnded,
+            "the handler has ended the transaction that it was given",
+        ))
     }
 
     /// Whether statements may be prepared once and kept.

@@ -239,7 +239,7 @@ async fn a_handler_that_ends_the_transaction_itself_is_not_completed() {
         let mut tx = store.begin().await.expect("begin");
         run(&mut tx, sql).await.expect("it is allowed to the server");
         let error = store.complete(&mut tx, &claim).await.expect_err(sql);
-        assert_eq!(error.kind(), ErrorKind::Handler, "{sql}: {error}");
+        assert_eq!(error.kind(), ErrorKind::TransactionEnded, "{sql}: {error}");
         drop(tx);
         assert_not_done(&schema, &store).await;
     }

@@ -97,7 +97,9 @@ async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
     tell(&mut connection, kind).await;
     // Two of them are one statement, with what each takes of what was found.
     let sql = match name {
-        "claim/oldest" | "claim/all" => file("claim/claim").replace(":chosen", &file(name)),
+        "claim/oldest" | "claim/all" => {
+            file("claim/claim").replace("\n:chosen\n", &format!("\n{}", file(name)))
+        }
         _ => file(name),
     };
     let sql = named(schema, &sql);

@@ -99,6 +99,10 @@ async fn complete(tx: Box<dyn FinishTx>, claim: &Claim) -> Option<Outcome> {
             tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
             Some(UNCOMMITTED)
         }
+        // Another run would write the same once more: a person has to see what is there.
+        Ok(Err(error)) if error.kind() == ErrorKind::TransactionEnded => {
+            Some(Outcome::Reject { error: ErrorText::of(&error) })
+        }
         // What the handler wrote cannot be committed, now or ever.
         Ok(Err(error)) => Some(Outcome::Retry { error: ErrorText::of(&error), after: None }),
         Err(panic) => Some(Outcome::Retry {

@@ -44,13 +44,20 @@ pub(super) fn launch<S: Store>(
 }
 
 /// Runs entries of one handler in one task; gives them back if nothing new is begun any more.
-pub(super) fn start<S: Store>(runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
+pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
     let core = Arc::clone(&runs.first()?.core);
     if core.stop.requested() {
         return None;
     }
     let claims: Vec<Claim> = runs.iter().map(|run| run.claimed.claim.clone()).collect();
-    let task = tokio::spawn(group::run(runs));
+    // One alone needs none of the room that a group takes up.
+    let task = match runs.pop() {
+        Some(run) if runs.is_empty() => tokio::spawn(run.alone()),
+        last => {
+            runs.extend(last);
+            tokio::spawn(group::run(runs))
+        }
+    };
     for claim in claims {
         core.flights.attach(&claim, task.abort_handle());
     }
