@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
+use oncebox::store::{Store as _, SweepParams};
 use oncebox::{Config, Context, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -155,6 +156,19 @@ impl Ours {
         );
         ensure!(left.with_status(oncebox::Status::Pending) == 0, "something was left");
         Ok(rate)
+    }
+
+    /// Forgets `count` old messages, page after page.
+    pub(crate) async fn sweep(&self, count: usize) -> Result<()> {
+        let mut swept = 0;
+        let mut params = SweepParams::new(self.inbox.name().clone(), Duration::from_hours(7 * 24), 1_000);
+        while swept < count {
+            let page = self.inbox.store().sweep(&params).await?;
+            ensure!(page.messages > 0 && page.next.is_some(), "there are enough old messages");
+            swept += page.messages;
+            params.after = page.next;
+        }
+        Ok(())
     }
 
     /// Puts finished messages in, without handling them.

@@ -88,6 +88,9 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     if wanted("pinned-horizon") {
         pinned_horizon(bench, &size).await?;
     }
+    if wanted("retention") {
+        retention(bench, &size).await?;
+    }
     if wanted("sustained") {
         sustained(bench, &size).await?;
     }
@@ -197,6 +200,24 @@ async fn pinned_horizon(bench: &Bench, size: &Size) -> Result<()> {
         }
     }
     rates.show(bench, "pinned-horizon")
+}
+
+/// Accepting while as many old messages are swept at the same time, and without.
+async fn retention(bench: &Bench, size: &Size) -> Result<()> {
+    let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+    ours.load(0, 1_000).await?;
+    ours.drain(1_000).await?;
+    ours.fill(size.accepts * size.rounds * 2).await?;
+    let mut rates = Rates::default();
+    for round in 0..size.rounds {
+        let first = 1_000 + round * 2 * size.accepts;
+        rates.limit.push(ours.accept(first, size.accepts, 256).await?);
+        let (accepted, swept) =
+            tokio::join!(ours.accept(first + size.accepts, size.accepts, 256), ours.sweep(size.accepts));
+        rates.ours.push(accepted?);
+        swept?;
+    }
+    rates.show(bench, "retention")
 }
 
 /// Accept and process together: the last sixth of the time beside the first.
