@@ -298,7 +298,13 @@ async fn a_missing_privilege_is_named() {
     let store = role.options().partitions(DAY, 5).clock(clock.shared()).open().await.expect("it opens");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
     let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
-    let error = oncebox::store::Store::sweep(&store, &params).await.expect_err("it cannot make partitions");
+    // The store itself tries at the same time, because a partition is full; whoever finds it busy leaves it alone.
+    let error = loop {
+        match oncebox::store::Store::sweep(&store, &params).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
     assert!(
         format!("{error:?}").contains("permission denied for function oncebox_make_segment"),
