@@ -221,7 +221,7 @@ impl Drop for Lent {
 async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
         // The driver does not count what a dropped `begin()` has opened.
-        connection.execute(sqlx::raw_sql("ROLLBACK")).await?;
+        connection.execute(sqlx::raw_sql(include_str!("../sql/transaction/rollback.sql"))).await?;
     }
     while Manager::get_transaction_depth(connection) > 0 {
         Manager::rollback(connection).await?;

@@ -14,7 +14,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use crate::connect::Pool;
 use crate::migrate::{self, Plan};
 use crate::segment::{self, Segments};
-use crate::sql::{Place, Statements};
+use crate::sql::{Place, Statements, strip};
 use crate::unit::Units;
 
 /// The settings of a store: where its tables are, and how they are reached.
@@ -190,6 +190,7 @@ impl Options {
     }
 
     fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {
+        let begin = strip(begin);
         let session = self.session(files);
         let (setup, begin) = if self.pooled {
             (String::new(), format!("{begin}; {session}"))
@@ -214,13 +215,13 @@ impl Options {
 
     /// Handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Units {
-        let begin = include_str!("../sql/transaction/begin.sql").trim_end();
+        let begin = include_str!("../sql/transaction/begin.sql");
         self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, begin)
     }
 
     /// What operators look at: plans over everything are the server's business.
     pub(crate) fn reads(&self) -> Units {
-        self.units("reads", &[], 2, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.units("reads", &[], 2, include_str!("../sql/transaction/begin_read.sql"))
     }
 
     /// Telling other processes of work.
@@ -247,8 +248,7 @@ impl Options {
     }
 }
 
-/// Whatever the server's default is: our statements look at what others have committed.
-const READ_COMMITTED: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 
 /// Whether the server is on this machine: nobody can listen in.
 fn is_near(connect: &PgConnectOptions) -> bool {

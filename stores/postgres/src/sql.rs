@@ -169,7 +169,7 @@ fn claim(chosen: &str) -> String {
 }
 
 /// Leaves out the comment a file starts with: it is for readers of the file, not for the server's log.
-fn strip(mut sql: &str) -> &str {
+pub(crate) fn strip(mut sql: &str) -> &str {
     while let Some(line) = sql.strip_prefix("--") {
         sql = line.split_once('\n').map_or("", |(_, rest)| rest);
     }

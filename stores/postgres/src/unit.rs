@@ -137,7 +137,10 @@ impl Unit {
             self.lent
                 .answer(phase, async |connection: &mut PgConnection| match begun {
                     Begun::Counted => Manager::commit(connection).await,
-                    Begun::Plain | Begun::No => connection.execute(sqlx::raw_sql("COMMIT")).await.map(|_| ()),
+                    Begun::Plain | Begun::No => {
+                        let commit = sqlx::raw_sql(include_str!("../sql/transaction/commit.sql"));
+                        connection.execute(commit).await.map(|_| ())
+                    }
                 })
                 .await?;
         }

@@ -5,12 +5,10 @@ use super::*;
 #[test]
 fn names_are_put_in_quoted() {
     let place = Place { schema: "app".into(), prefix: "box_".into() };
-    let sql = place
-        .render("SELECT 1 FROM @proof p WHERE nextval('@counter') & 63 = 1; CREATE INDEX #x_y ON @%s_%s");
+    let sql = place.render("a @proof, '@counter' & 63, #x_y on @%s_%s");
     assert_eq!(
         &*sql,
-        "SELECT 1 FROM \"app\".\"box_proof\" p WHERE nextval('\"app\".\"box_counter\"') & 63 = 1; \
-         CREATE INDEX \"box_x_y\" ON \"app\".\"box_%s_%s\""
+        "a \"app\".\"box_proof\", '\"app\".\"box_counter\"' & 63, \"box_x_y\" on \"app\".\"box_%s_%s\""
     );
 }
 

@@ -1,0 +1,2 @@
+-- One view of everything, for operators.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
