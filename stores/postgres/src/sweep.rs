@@ -19,8 +19,7 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
         .bind(retention)
         .bind(after.0)
         .bind(limit)
-        .bind(db.all_lanes())
-        .bind(db.handlers_of(inbox).await?);
+        .bind(db.all_lanes());
     let marks = ask(&db.sql.sweep_marks)
         .bind(db.now())
         .bind(params.inbox.as_str().to_owned())

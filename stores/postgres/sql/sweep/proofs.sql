@@ -1,7 +1,8 @@
 -- Forgets finished messages past their retention, a page at a time. A key that got new work while this looked is left: whoever
 -- gives work to a known message also writes its proof. Answers with how many are gone, the last number looked at, how many
 -- were looked at, and whether all of these were old enough. $1 now or nothing, $2 inbox, $3 retention, $4 the number to
--- go on after, $5 how many to look at, $6 all lanes, $7 the inbox's handlers.
+-- go on after, $5 how many to look at, $6 all lanes. The handlers are those of the same moment: one that was added
+-- meanwhile may run already.
 WITH moment AS MATERIALIZED (
     SELECT now, now - $3 AS cutoff
     FROM (SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) m
@@ -12,7 +13,7 @@ WITH moment AS MATERIALIZED (
     SELECT min(seq) AS first, max(seq) AS last FROM page
 ), unfinished AS MATERIALIZED (
     SELECT e.seq FROM @entry e, bounds b
-    WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY ($7::int2[]) AND e.seq BETWEEN b.first AND b.last
+    WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2)) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @later e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @poisoned e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @outcome e, moment m
