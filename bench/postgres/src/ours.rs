@@ -161,7 +161,7 @@ impl Ours {
     /// Forgets `count` old messages, page after page.
     pub(crate) async fn sweep(&self, count: usize) -> Result<()> {
         let mut swept = 0;
-        let mut params = SweepParams::new(self.inbox.name().clone(), Duration::from_hours(7 * 24), 1_000);
+        let mut params = SweepParams::new(self.inbox.name().clone(), Duration::from_hours(7 * 24), 10_000);
         // The few that gave the names their numbers are younger than those that were filled in after them.
         params.after = Some(Seq((1 << 36) | (100_000 << 6)));
         while swept < count {

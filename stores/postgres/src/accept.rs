@@ -162,23 +162,48 @@ async fn offer(db: &Db, units: &Units, offers: &[Offer], indexes: &[usize]) -> R
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
-    let single = rounds.len() == 1 && lines.is_empty();
-    let mut unit = if single { units.single().await? } else { units.transaction().await? };
+    if let ([round], true) = (&rounds[..], lines.is_empty()) {
+        return offer_round(db, units, offers, round).await;
+    }
+    let mut unit = units.transaction().await?;
     if !lines.is_empty() {
         lines.lock(db, &mut unit).await?;
     }
     let mut verdicts = Vec::with_capacity(indexes.len());
     for round in &rounds {
-        let rows = unit.rows(statement(db, offers, round)).await?;
-        for row in rows {
-            verdicts.push(verdict(offers, &row)?);
-        }
+        verdicts.extend(verdicts_of(offers, &unit.rows(long_way(db, offers, round)).await?)?);
     }
     if !lines.is_empty() {
         lines.release(db, &mut unit).await?;
     }
     unit.end().await?;
     Ok(verdicts)
+}
+
+/// Offers messages in one statement. The short way fails if a key comes in from elsewhere at the same moment; the long one waits
+/// for it.
+async fn offer_round(
+    db: &Db,
+    units: &Units,
+    offers: &[Offer],
+    round: &[usize],
+) -> Result<Vec<(usize, Verdict)>> {
+    if let Some(short) = short_way(db, offers, round) {
+        let mut unit = units.single().await?;
+        match unit.rows(short).await {
+            Ok(rows) => {
+                unit.end().await?;
+                return verdicts_of(offers, &rows);
+            }
+            // Nothing of the statement was stored.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut unit = units.single().await?;
+    let rows = unit.rows(long_way(db, offers, round)).await?;
+    unit.end().await?;
+    verdicts_of(offers, &rows)
 }
 
 /// Cuts a batch into statements: of one inbox, with each key once, and not too large. The order of a key's messages is kept.
@@ -202,20 +227,25 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
     rounds.flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec).collect::<Vec<_>>()).collect()
 }
 
-fn statement<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
-    let chosen: Vec<(i32, &'a Offer)> = round.iter().map(|index| (place(*index), &offers[*index])).collect();
-    let (inbox, handlers) =
-        chosen.first().map_or((0, Vec::new()), |(_, offer)| (offer.inbox, offer.handlers.clone()));
-    macro_rules! column {
-        ($field:expr) => {
-            chosen.iter().map(|(_, offer)| $field(*offer)).collect::<Vec<_>>()
-        };
-    }
+/// The messages of a round, with their places.
+fn chosen<'a>(offers: &'a [Offer], round: &[usize]) -> Vec<(i32, &'a Offer)> {
+    round.iter().map(|index| (place(*index), &offers[*index])).collect()
+}
+
+/// One value of each message.
+fn column<'a, T>(chosen: &[(i32, &'a Offer)], value: impl Fn(&'a Offer) -> T) -> Vec<T> {
+    chosen.iter().map(|(_, offer)| value(offer)).collect()
+}
+
+/// The statement for messages that all go to the same handlers, at once, and ask for no order.
+fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a>> {
+    let chosen = chosen(offers, round);
+    let (inbox, handlers) = chosen.first().map(|(_, offer)| (offer.inbox, offer.handlers.clone()))?;
     if let [(place, offer)] = chosen[..]
         && offer.is_plain(&handlers)
     {
         let message = &offer.new.message;
-        return ask(&db.sql.accept_one)
+        let one = ask(&db.sql.accept_one)
             .bind(db.now())
             .bind(inbox)
             .bind(encode_handlers(&handlers))
@@ -230,24 +260,32 @@ fn statement<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
             .bind(message.kind())
             .bind(message.headers().encode())
             .bind(&message.payload()[..]);
+        return Some(one);
     }
-    if chosen.iter().all(|(_, offer)| offer.is_plain(&handlers)) {
-        return ask(&db.sql.accept_plain)
+    let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers));
+    plain.then(|| {
+        ask(&db.sql.accept_plain)
             .bind(db.now())
             .bind(inbox)
             .bind(encode_handlers(&handlers))
             .bind(handlers)
-            .bind(chosen.iter().map(|(place, _)| *place).collect::<Vec<_>>())
-            .bind(column!(|offer: &Offer| offer.lane))
-            .bind(column!(|offer: &'a Offer| &offer.new.key.as_bytes()[..]))
-            .bind(column!(|offer: &'a Offer| &offer.new.fingerprint.as_bytes()[..]))
-            .bind(column!(|offer: &Offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
-            .bind(column!(|offer: &'a Offer| offer.new.message.source()))
-            .bind(column!(|offer: &'a Offer| offer.new.message.id()))
-            .bind(column!(|offer: &'a Offer| offer.new.message.kind()))
-            .bind(column!(|offer: &Offer| offer.new.message.headers().encode()))
-            .bind(column!(|offer: &'a Offer| &offer.new.message.payload()[..]));
-    }
+            .bind(places(&chosen))
+            .bind(column(&chosen, |offer| offer.lane))
+            .bind(column(&chosen, |offer| &offer.new.key.as_bytes()[..]))
+            .bind(column(&chosen, |offer| &offer.new.fingerprint.as_bytes()[..]))
+            .bind(column(&chosen, |offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
+            .bind(column(&chosen, |offer| offer.new.message.source()))
+            .bind(column(&chosen, |offer| offer.new.message.id()))
+            .bind(column(&chosen, |offer| offer.new.message.kind()))
+            .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
+            .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
+    })
+}
+
+/// The statement for all kinds of messages of one inbox.
+fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
+    let chosen = chosen(offers, round);
+    let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
     for (place, offer) in &chosen {
         for handler in &offer.handlers {
@@ -258,27 +296,35 @@ fn statement<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
     ask(&db.sql.accept)
         .bind(db.now())
         .bind(inbox)
-        .bind(chosen.iter().map(|(place, _)| *place).collect::<Vec<_>>())
-        .bind(column!(|offer: &Offer| offer.lane))
-        .bind(column!(|offer: &Offer| offer.home))
-        .bind(column!(|offer: &'a Offer| &offer.new.key.as_bytes()[..]))
-        .bind(column!(|offer: &'a Offer| &offer.new.fingerprint.as_bytes()[..]))
-        .bind(column!(|offer: &Offer| encode_handlers(&offer.handlers.clone())))
-        .bind(column!(|offer: &Offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
-        .bind(column!(|offer: &'a Offer| offer.new.message.source()))
-        .bind(column!(|offer: &'a Offer| offer.new.message.id()))
-        .bind(column!(|offer: &'a Offer| offer.new.message.kind()))
-        .bind(column!(|offer: &'a Offer| offer.new.message.ordering_key()))
-        .bind(column!(|offer: &Offer| offer.new.message.headers().encode()))
-        .bind(column!(|offer: &'a Offer| &offer.new.message.payload()[..]))
-        .bind(column!(|offer: &'a Offer| offer.new.order.as_ref().map(|order| &order.as_bytes()[..])))
-        .bind(column!(|offer: &Offer| millis(offer.new.delay)))
+        .bind(places(&chosen))
+        .bind(column(&chosen, |offer| offer.lane))
+        .bind(column(&chosen, |offer| offer.home))
+        .bind(column(&chosen, |offer| &offer.new.key.as_bytes()[..]))
+        .bind(column(&chosen, |offer| &offer.new.fingerprint.as_bytes()[..]))
+        .bind(column(&chosen, |offer| encode_handlers(&offer.handlers)))
+        .bind(column(&chosen, |offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
+        .bind(column(&chosen, |offer| offer.new.message.source()))
+        .bind(column(&chosen, |offer| offer.new.message.id()))
+        .bind(column(&chosen, |offer| offer.new.message.kind()))
+        .bind(column(&chosen, |offer| offer.new.message.ordering_key()))
+        .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
+        .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
+        .bind(column(&chosen, |offer| offer.new.order.as_ref().map(|order| &order.as_bytes()[..])))
+        .bind(column(&chosen, |offer| millis(offer.new.delay)))
         .bind(entries.0)
         .bind(entries.1)
 }
 
+fn places(chosen: &[(i32, &Offer)]) -> Vec<i32> {
+    chosen.iter().map(|(place, _)| *place).collect()
+}
+
 fn place(index: usize) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
+}
+
+fn verdicts_of(offers: &[Offer], rows: &[PgRow]) -> Result<Vec<(usize, Verdict)>> {
+    rows.iter().map(|row| verdict(offers, row)).collect()
 }
 
 /// Reads what the statement said of one message.

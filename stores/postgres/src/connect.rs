@@ -37,13 +37,50 @@ struct Inner {
     /// Sent once on every new connection; empty through a pooler, which would not keep it.
     setup: Arc<str>,
     places: Arc<Semaphore>,
-    idle: Mutex<Vec<Idle>>,
+    shelf: Mutex<Shelf>,
     patience: Duration,
+}
+
+/// Connections that nobody uses, and who waits for one.
+#[derive(Default)]
+struct Shelf {
+    idle: Vec<Idle>,
+    /// With a transaction begun for one of those who wait: never more of these than of those.
+    begun: Vec<PgConnection>,
+    waiting: usize,
 }
 
 struct Idle {
     connection: PgConnection,
     since: Instant,
+}
+
+/// One that waits for a connection.
+struct Waiting<'a>(&'a Pool);
+
+impl<'a> Waiting<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        pool.inner.shelf.lock().waiting += 1;
+        Self(pool)
+    }
+
+    /// Takes a connection with a transaction, if one was begun.
+    fn take_begun(self) -> Option<PgConnection> {
+        self.0.inner.shelf.lock().begun.pop()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut shelf = self.0.inner.shelf.lock();
+        shelf.waiting -= 1;
+        let left = shelf.waiting.min(shelf.begun.len());
+        let surplus = shelf.begun.split_off(left);
+        drop(shelf);
+        for connection in surplus {
+            self.0.clean(connection, None);
+        }
+    }
 }
 
 impl Pool {
@@ -56,12 +93,13 @@ impl Pool {
     ) -> Self {
         let options = options.clone().application_name(&format!("oncebox {name}"));
         let places = Arc::new(Semaphore::new(size.max(1)));
-        Self { inner: Arc::new(Inner { name, options, setup, places, idle: Mutex::default(), patience }) }
+        Self { inner: Arc::new(Inner { name, options, setup, places, shelf: Mutex::default(), patience }) }
     }
 
     /// Borrows a connection. Waits for one to be free, but not for ever.
     pub(crate) async fn lend(&self) -> Result<Lent> {
         let inner = &self.inner;
+        let waiting = Waiting::new(self);
         let place = tokio::time::timeout(inner.patience, Arc::clone(&inner.places).acquire_owned()).await;
         let place = match place {
             Ok(Ok(place)) => place,
@@ -74,23 +112,26 @@ impl Pool {
                 return Err(Error::new(ErrorKind::Unavailable, what));
             }
         };
+        if let Some(connection) = waiting.take_begun() {
+            return Ok(self.lent(connection, place, true));
+        }
         while let Some(mut idle) = self.take_idle() {
             if idle.since.elapsed() < TRUST || self.is_alive(&mut idle.connection).await {
-                return Ok(self.lent(idle.connection, place));
+                return Ok(self.lent(idle.connection, place, false));
             }
             // The others are of the same age or older: a server that hangs is waited for once, not once for each.
             self.forget_idle();
         }
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {
-            Ok(Ok(connection)) => Ok(self.lent(connection, place)),
+            Ok(Ok(connection)) => Ok(self.lent(connection, place, false)),
             Ok(Err(error)) => Err(connect_error(error, &inner.options)),
             Err(_) => Err(unusable("not answering")),
         }
     }
 
     fn take_idle(&self) -> Option<Idle> {
-        self.inner.idle.lock().pop()
+        self.inner.shelf.lock().idle.pop()
     }
 
     async fn is_alive(&self, connection: &mut PgConnection) -> bool {
@@ -106,13 +147,32 @@ impl Pool {
         Ok(connection)
     }
 
-    fn lent(&self, connection: PgConnection, place: OwnedSemaphorePermit) -> Lent {
-        Lent { pool: self.clone(), connection: Some(connection), place: Some(place), broken: false }
+    fn lent(&self, connection: PgConnection, place: OwnedSemaphorePermit, begun: bool) -> Lent {
+        let pool = self.clone();
+        Lent { pool, connection: Some(connection), place: Some(place), begun, broken: false }
+    }
+
+    fn keep(&self, connection: PgConnection) {
+        self.inner.shelf.lock().idle.push(Idle { connection, since: Instant::now() });
+    }
+
+    /// Rolls back whatever is open on a connection, and keeps it if that worked. Its place is free then.
+    fn clean(&self, mut connection: PgConnection, place: Option<OwnedSemaphorePermit>) {
+        // Without a runtime it is closed; the server rolls back what is open on it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let pool = self.clone();
+        runtime.spawn(async move {
+            let rolled_back = tokio::time::timeout(pool.inner.patience, roll_back(&mut connection)).await;
+            if matches!(rolled_back, Ok(Ok(()))) {
+                pool.keep(connection);
+            }
+            drop(place);
+        });
     }
 
     /// Forgets all idle connections: one of them was found dead, so the others may be.
     pub(crate) fn forget_idle(&self) {
-        let forgotten = std::mem::take(&mut *self.inner.idle.lock());
+        let forgotten = std::mem::take(&mut self.inner.shelf.lock().idle);
         drop(forgotten);
     }
 }
@@ -144,6 +204,8 @@ pub(crate) struct Lent {
     /// There until it is given back or dropped.
     connection: Option<PgConnection>,
     place: Option<OwnedSemaphorePermit>,
+    /// Whether whoever had it last has begun a transaction for the next one.
+    begun: bool,
     /// Lost, or left in the middle of an answer.
     broken: bool,
 }
@@ -152,8 +214,28 @@ impl Lent {
     /// Gives the connection back: no transaction is open on it, and no answer outstanding.
     pub(crate) fn give_back(mut self) {
         if let Some(connection) = self.connection.take() {
-            self.pool.inner.idle.lock().push(Idle { connection, since: Instant::now() });
+            self.pool.keep(connection);
         }
+    }
+
+    /// Hands the connection on to one of those who wait, with a transaction that was begun for it. If nobody waits any more,
+    /// that is rolled back.
+    pub(crate) fn hand_on(mut self) {
+        let mut shelf = self.pool.inner.shelf.lock();
+        if shelf.begun.len() < shelf.waiting {
+            shelf.begun.extend(self.connection.take());
+        }
+    }
+
+    /// Whether a transaction is open already.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Whether somebody waits for a connection.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let shelf = self.pool.inner.shelf.lock();
+        shelf.begun.len() < shelf.waiting
     }
 
     /// Waits for an answer, but not for ever.
@@ -199,21 +281,11 @@ impl DerefMut for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let (Some(mut connection), Some(place)) = (self.connection.take(), self.place.take()) else { return };
-        // Without a runtime, and after a loss, it is closed; the server rolls back what is open on it.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if self.broken {
-            return;
+        let Some(connection) = self.connection.take() else { return };
+        // After a loss it is closed. Otherwise: whoever had it did not say that it is clean.
+        if !self.broken {
+            self.pool.clean(connection, self.place.take());
         }
-        // Whoever had it did not say that it is clean.
-        let pool = self.pool.clone();
-        runtime.spawn(async move {
-            let rolled_back = tokio::time::timeout(pool.inner.patience, roll_back(&mut connection)).await;
-            if matches!(rolled_back, Ok(Ok(()))) {
-                pool.inner.idle.lock().push(Idle { connection, since: Instant::now() });
-            }
-            drop(place);
-        });
     }
 }
 

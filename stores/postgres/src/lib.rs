@@ -295,10 +295,6 @@ impl Transactional for Postgres {
     async fn commit(&self, tx: PostgresTx) -> Result<()> {
         tx.commit().await
     }
-
-    async fn finish(&self, tx: PostgresTx, claim: &Claim) -> Result<Settled> {
-        tx.finish(Arc::clone(&self.inner.db), claim.clone()).await
-    }
 }
 
 impl MarkIn<PostgresTx> for Postgres {

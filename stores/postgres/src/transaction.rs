@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use oncebox::store::{Claim, Settled};
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
-use crate::db::{Db, SharedDb};
+use crate::db::Db;
 use crate::mark::{Question, mark};
 use crate::settle;
 use crate::unit::{Unit, Units};
@@ -27,28 +27,12 @@ impl PostgresTx {
         Ok(Self { unit: units.handlers_transaction().await?, sound: true, savepoint: false })
     }
 
-    /// Commits, in a task of its own: nothing may interrupt it.
     pub(crate) async fn commit(mut self) -> Result<()> {
-        let committed = tokio::spawn(async move {
-            if !self.sound {
-                // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
-                self.unit.check_own().await?;
-            }
-            self.unit.end().await
-        });
-        committed.await.unwrap_or_else(|panic| Err(interrupted(panic)))
-    }
-
-    /// Completes a claim and commits, in one task of its own.
-    pub(crate) async fn finish(mut self, db: SharedDb, claim: Claim) -> Result<Settled> {
-        let finished = tokio::spawn(async move {
-            if self.complete(&db, std::slice::from_ref(&claim)).await? != [Settled::Applied] {
-                return Ok(Settled::LeaseLost);
-            }
-            self.unit.end().await?;
-            Ok(Settled::Applied)
-        });
-        finished.await.unwrap_or_else(|panic| Err(interrupted(panic)))
+        if !self.sound {
+            // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
+            self.unit.check_own().await?;
+        }
+        self.unit.end().await
     }
 
     pub(crate) async fn mark(
@@ -88,10 +72,6 @@ impl PostgresTx {
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
         self.unit.batch(include_str!("../sql/share/undo.sql").into()).await
     }
-}
-
-fn interrupted(panic: tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::CommitUnknown, "a commit was interrupted").caused_by(panic)
 }
 
 impl Deref for PostgresTx {

@@ -49,11 +49,13 @@ impl Units {
     /// A transaction for a handler.
     pub(crate) async fn handlers_transaction(&self) -> Result<Unit> {
         let mut lent = self.pool.lend().await?;
-        let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
-        lent.answer(Phase::Before, async |connection: &mut PgConnection| {
-            Manager::begin(connection, Some(begin)).await
-        })
-        .await?;
+        if !lent.is_begun() {
+            let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
+            lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+                Manager::begin(connection, Some(begin)).await
+            })
+            .await?;
+        }
         Ok(Unit { lent, begun: Begun::Counted, persistent: !self.pooled })
     }
 }
@@ -132,19 +134,27 @@ impl Unit {
             let what = "a transaction that the handler began within its own was left open";
             return Err(Error::new(ErrorKind::Handler, what));
         }
+        // Who waits for the connection gets a transaction with it: one round trip less.
+        let chain = begun == Begun::Counted && self.persistent && self.lent.is_waited_for();
         if begun != Begun::No {
             let phase = if begun == Begun::Counted { Phase::HandlersCommit } else { Phase::Commit };
             self.lent
                 .answer(phase, async |connection: &mut PgConnection| match begun {
+                    Begun::Counted if chain => {
+                        run(connection, include_str!("../sql/transaction/chain.sql")).await
+                    }
                     Begun::Counted => Manager::commit(connection).await,
                     Begun::Plain | Begun::No => {
-                        let commit = sqlx::raw_sql(include_str!("../sql/transaction/commit.sql"));
-                        connection.execute(commit).await.map(|_| ())
+                        run(connection, include_str!("../sql/transaction/commit.sql")).await
                     }
                 })
                 .await?;
         }
-        self.lent.give_back();
+        if chain {
+            self.lent.hand_on();
+        } else {
+            self.lent.give_back();
+        }
         Ok(())
     }
 }
@@ -161,6 +171,10 @@ impl DerefMut for Unit {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.lent
     }
+}
+
+async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
+    connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
 }
 
 /// A query with one of our statements.

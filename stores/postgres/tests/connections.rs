@@ -162,6 +162,65 @@ async fn handlers_that_hold_all_their_connections_do_not_stop_the_store() {
     store.commit(begun.expect("begin")).await.expect("commit");
 }
 
+/// Whoever waits is handed a transaction that was begun with the commit before it; nothing else comes along.
+// FAULTS C6
+#[tokio::test]
+async fn a_connection_that_is_handed_on_brings_a_transaction_of_its_own() {
+    let schema = Schema::shared();
+    let store = schema.shop_with(schema.options().handler_connections(1)).await;
+    let mut first = store.begin().await.expect("begin");
+    run(&mut first, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; SET LOCAL work_mem = '7MB'")
+        .await
+        .expect("a setting");
+    ship(&schema, &mut first, "1").await;
+    let (session, transaction) = (pid(&mut first).await, xid(&mut first).await);
+    let (second, committed) = in_time(async { tokio::join!(store.begin(), store.commit(first)) }).await;
+    committed.expect("commit");
+    let mut second = second.expect("begin");
+    assert_eq!(pid(&mut second).await, session);
+    assert_ne!(xid(&mut second).await, transaction);
+    assert_eq!(schema.count("@shipment").await, 1, "the first is committed");
+    for (setting, value) in [("transaction_isolation", "read committed"), ("work_mem", "4MB")] {
+        assert_eq!(setting_of(&mut second, setting).await, value);
+    }
+    ship(&schema, &mut second, "2").await;
+    drop(second);
+    let third = store.begin().await.expect("begin");
+    store.commit(third).await.expect("commit");
+    assert_eq!(schema.count("@shipment").await, 1, "the second was dropped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_nobody_waits_for_any_more_is_not_left_open() {
+    let schema = Schema::shared();
+    let store = shop(&schema).await;
+    for polls in 0..200 {
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(store.begin().await.expect("begin"));
+        }
+        let commits = futures_util::future::join_all(held.into_iter().map(|tx| store.commit(tx)));
+        let waiting = futures_util::future::join_all((0..4).map(|_| cut(store.begin(), 1 + polls % 4)));
+        let (committed, begun) = in_time(async { tokio::join!(commits, waiting) }).await;
+        for commit in committed {
+            commit.expect("commit");
+        }
+        drop(begun);
+    }
+    schema.wait_for(&idle_in_transaction(&schema)).await;
+    clean(&schema, store).await;
+}
+
+async fn xid(connection: &mut PgConnection) -> String {
+    let xid = oncebox_postgres::sqlx::query_scalar("SELECT pg_current_xact_id()::text");
+    xid.fetch_one(connection).await.expect("a number")
+}
+
+async fn setting_of(connection: &mut PgConnection, name: &str) -> String {
+    let setting = oncebox_postgres::sqlx::query_scalar("SELECT current_setting($1)").bind(name.to_owned());
+    setting.fetch_one(connection).await.expect("a setting")
+}
+
 /// A message that runs, and a transaction for it in which something was shipped.
 async fn running(schema: &Schema, store: &Postgres) -> (oncebox::store::Claim, PostgresTx) {
     first(store, "1").await;

@@ -45,7 +45,7 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     fn begin(&self) -> impl Future<Output = Result<Self::Tx>> + Send;
 
     /// Commits. An error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) means that it may have happened;
-    /// any other error, that it did not. Once polled it runs to its end, even if the future is dropped.
+    /// any other error, that it did not. The library waits for it in a task of its own, which nothing aborts.
     fn commit(&self, tx: Self::Tx) -> impl Future<Output = Result<()>> + Send;
 
     /// Completes the entry and commits; rolls back if the claim no longer holds. Errors mean what they mean at

@@ -7,7 +7,7 @@
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted,
            (SELECT watermark FROM @inbox WHERE id = $2) AS watermark
-    FROM @meta
+    FROM @meta WHERE one
 ), offered AS MATERIALIZED (
     SELECT o.*, (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.home AS seq, m.now,
            coalesce(o.time <= m.watermark, false) AS stale

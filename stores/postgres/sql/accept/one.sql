@@ -5,7 +5,7 @@ WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
            (segment << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint AS seq,
            coalesce($9::bigint <= (SELECT watermark FROM @inbox WHERE id = $2), false) AS stale
-    FROM @meta
+    FROM @meta WHERE one
 ), fresh AS (
     INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers)
     SELECT seq, now, $6, $2, $7, $8, $3 FROM moment WHERE NOT stale

@@ -7,7 +7,7 @@ WITH moment AS MATERIALIZED (
     SELECT now, now - $3 AS cutoff
     FROM (SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) m
 ), page AS MATERIALIZED (
-    SELECT p.seq, p.received_at, p.lane, p.inbox, p.digest, p.xmin AS version
+    SELECT p.seq, p.received_at, p.inbox, p.ctid AS tid, p.xmin AS version
     FROM @proof p WHERE p.seq > $4 ORDER BY p.seq LIMIT $5
 ), bounds AS MATERIALIZED (
     SELECT min(seq) AS first, max(seq) AS last FROM page
@@ -23,22 +23,17 @@ WITH moment AS MATERIALIZED (
     SELECT p.* FROM page p, moment m
     WHERE p.inbox = $2 AND p.received_at <= m.cutoff AND p.seq NOT IN (SELECT seq FROM unfinished)
 ), gone AS (
-    DELETE FROM @proof p USING finished f WHERE p.lane = f.lane AND p.digest = f.digest AND p.xmin = f.version
+    DELETE FROM @proof p USING finished f WHERE p.ctid = f.tid AND p.xmin = f.version
     RETURNING p.seq, p.received_at
 ), messages AS (
-    -- Looked up one by one: joined, a table that was empty when the server looked at it would be read whole for each.
-    DELETE FROM @message_kept WHERE ctid = ANY (ARRAY(
-        SELECT k.tid FROM gone g CROSS JOIN LATERAL (
-            SELECT e.ctid AS tid FROM @message_kept e WHERE e.lane = g.seq & 63 AND e.seq = g.seq LIMIT 1
-        ) k
-    ))
+    -- Few are kept, if any: they are looked for by range. IS TRUE keeps the planner from joining them one by one.
+    DELETE FROM @message_kept k
+    WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
 ), outcomes AS (
-    DELETE FROM @outcome_kept WHERE ctid = ANY (ARRAY(
-        SELECT k.tid FROM gone g CROSS JOIN LATERAL (
-            -- A limit that no entry reaches, for the planner: it has an outcome for each handler and generation.
-            SELECT e.ctid AS tid FROM @outcome_kept e WHERE e.lane = g.seq & 63 AND e.seq = g.seq LIMIT 1000000
-        ) k
-    ))
+    DELETE FROM @outcome_kept k
+    WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
 ), forgotten AS (
     UPDATE @inbox i SET watermark = greatest(i.watermark, g.last)
     FROM (SELECT max(received_at) AS last FROM gone HAVING count(*) > 0) g WHERE i.id = $2
