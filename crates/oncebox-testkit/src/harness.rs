@@ -45,6 +45,8 @@ pub struct Harness<S> {
     pub clock: TestClock,
     /// How many random sequences of operations are compared with the model.
     pub(crate) sequences: u64,
+    /// How many operations a sequence has at most.
+    pub(crate) steps: usize,
     /// Dropped last: what the store stands on.
     guard: Option<Box<dyn Any + Send>>,
 }
@@ -52,12 +54,19 @@ pub struct Harness<S> {
 impl<S> Harness<S> {
     /// A store on a clock.
     pub fn new(store: S, clock: TestClock) -> Self {
-        Self { store, clock, sequences: 200, guard: None }
+        Self { store, clock, sequences: 256, steps: 40, guard: None }
     }
 
-    /// The same, with another number of random sequences than 200: fewer for a store that takes its time.
+    /// The same, with another number of random sequences than 256: fewer for a store that takes its time.
+    /// `ONCEBOX_SEQUENCES` in the environment beats it.
     pub fn sequences(mut self, sequences: u64) -> Self {
         self.sequences = sequences;
+        self
+    }
+
+    /// The same, with at most this many operations in a random sequence instead of 40.
+    pub fn steps(mut self, steps: usize) -> Self {
+        self.steps = steps;
         self
     }
 

@@ -314,6 +314,13 @@ impl<S: Store> Builder<S> {
         self
     }
 
+    /// Registers a handler for the types it names itself, in its attribute `#[oncebox::handler]` or with
+    /// [`Registration::types`].
+    pub fn register(mut self, mut registration: Registration<S>) -> Self {
+        self.registrations.push((std::mem::take(&mut registration.types), registration));
+        self
+    }
+
     /// Gives handlers a value, one of each type: they get it with [`Context::data`](crate::Context::data).
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);

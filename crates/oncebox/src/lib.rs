@@ -24,6 +24,18 @@ pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+#[cfg(feature = "macros")]
+pub use oncebox_macros::handler;
 pub use runtime::Running;
 pub use state::{Policy, Retry, Status};
 pub use store::{Accepted, Mark, Store};
+
+/// Compiles what the guides show.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/macro.md")]
+    struct Macro;
+
+    #[doc = include_str!("../../../docs/guides/several-inboxes.md")]
+    struct SeveralInboxes;
+}

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::inbox::IntoTypes;
 use crate::message::{DecodeError, FromMessage, Message};
 use crate::name::HandlerKey;
 use crate::state::{Policy, Retry};
@@ -95,6 +96,7 @@ where
     Registration {
         key: key.into(),
         legacy: Vec::new(),
+        types: Vec::new(),
         policy: Policy::default(),
         timeout: None,
         concurrency: 64,
@@ -109,6 +111,8 @@ where
 pub struct Registration<S: Store> {
     pub(crate) key: String,
     pub(crate) legacy: Vec<String>,
+    /// The message types that [`Builder::register`](crate::Builder::register) goes by.
+    pub(crate) types: Vec<Box<str>>,
     pub(crate) policy: Policy,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
@@ -124,6 +128,12 @@ impl<S: Store> Registration<S> {
     /// A key this handler had before: entries stored under it are still handled; new ones never get it.
     pub fn legacy(mut self, key: impl Into<String>) -> Self {
         self.legacy.push(key.into());
+        self
+    }
+
+    /// The message types it is for: what [`Builder::register`](crate::Builder::register) goes by. The last call counts.
+    pub fn types(mut self, types: impl IntoTypes) -> Self {
+        self.types = types.into_types();
         self
     }
 
@@ -193,6 +203,12 @@ impl<S: Store> std::fmt::Debug for Registration<S> {
         f.debug_struct("Registration")
             .field("key", &self.key)
             .field("legacy", &self.legacy)
+            .field("types", &self.types)
+            .field("policy", &self.policy)
+            .field("timeout", &self.timeout)
+            .field("concurrency", &self.concurrency)
+            .field("inline", &self.inline)
+            .field("share_commit", &self.share.as_ref().map(|share| share.most))
             .finish_non_exhaustive()
     }
 }

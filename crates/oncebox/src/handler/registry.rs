@@ -108,7 +108,9 @@ fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &R
     let refuse = |what: String| Err(Error::new(ErrorKind::InvalidHandler, what));
     let key = &route.key;
     if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
-        return refuse(format!("the handler {key:?} is registered for no type, or for an empty one"));
+        return refuse(format!(
+            "the handler {key:?} is registered for no type, or for an empty one: name its types with `Builder::on`, `Registration::types` or `types = [..]` in its attribute"
+        ));
     }
     if registration.concurrency == 0 {
         return refuse(format!("the handler {key:?} has a concurrency of 0 and could never run"));

@@ -37,6 +37,11 @@ impl Mark {
 }
 
 /// A store that can open transactions for handlers, and complete their entries in them.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` has no transactions for handlers",
+    label = "this needs a store with transactions",
+    note = "`inline`, `share_commit` and `cx.tx()` write in the transaction that completes the message; without them the handler is run from the store, and gets a repeat at worst"
+)]
 pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     /// An open transaction. Dropping it rolls it back.
     type Tx: Send + 'static;
