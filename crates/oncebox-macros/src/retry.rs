@@ -29,7 +29,7 @@ pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
                 other => Err(Error::new(
                     name.span(),
                     format!(
-                        "there is no retry rule named {other:?}: {}; others are spelled out: `retry(attempts = 5, first = \"1s\", max = \"1m\")`",
+                        "there is no retry rule named {other:?} (others are spelled out, as in `retry(attempts = 5, first = \"1s\", max = \"1m\")`): {}",
                         advice(other, NAMES)
                     ),
                 )),

@@ -3,8 +3,8 @@
 use quote::ToTokens as _;
 use syn::spanned::Spanned as _;
 use syn::{
-    Error, FnArg, GenericArgument, GenericParam, Generics, ItemFn, PathArguments, ReturnType, Type, TypePath,
-    WherePredicate,
+    Error, FnArg, GenericArgument, GenericParam, Generics, ItemFn, PathArguments, PathSegment, ReturnType,
+    Signature, Type, TypePath, WherePredicate,
 };
 
 /// The store a handler works with: the `S` of its `&mut Context<S>`.
@@ -29,7 +29,7 @@ pub(crate) fn store_of(function: &ItemFn) -> Result<Type, Error> {
         return Err(Error::new(signature.paren_token.span.join(), what));
     };
     let store = store_in(&context.ty).ok_or_else(|| wrong_context(&context.ty))?;
-    check_result(&signature.output, &shape)?;
+    check_result(signature, &shape)?;
     Ok(store)
 }
 
@@ -57,33 +57,44 @@ fn wrong_context(context: &Type) -> Error {
             "the second parameter of a handler is `&mut Context<S>` with the type of its store, as in `cx: &mut Context<Memory>`; this is `{text}`"
         )
     };
-    Error::new(context.span(), what)
+    Error::new_spanned(context, what)
 }
 
-fn check_result(output: &ReturnType, shape: &str) -> Result<(), Error> {
-    let refuse = |span, what: &str| {
-        Err(Error::new(
-            span,
-            format!("a handler returns `Result<(), E>`, and this one returns {what}: write {shape}"),
-        ))
-    };
-    let ReturnType::Type(_, returned) = output else {
-        return refuse(output.span(), "nothing");
-    };
-    let text = returned.to_token_stream().to_string().replace(' ', "");
-    let Type::Path(TypePath { path, .. }) = bare(returned) else {
-        return refuse(returned.span(), &format!("`{text}`"));
+fn check_result(signature: &Signature, shape: &str) -> Result<(), Error> {
+    let ReturnType::Type(_, returned) = &signature.output else {
+        let what = format!("a handler returns `Result<(), E>`, and this one returns nothing: write {shape}");
+        return Err(Error::new_spanned(signature, what));
     };
     // Any result will do, aliases included: those of `anyhow`, `std::io` and the user's own.
-    let Some(last) = path.segments.last().filter(|last| last.ident.to_string().ends_with("Result")) else {
-        return refuse(returned.span(), &format!("`{text}`"));
+    let result = match bare(returned) {
+        Type::Path(TypePath { path, .. }) => path.segments.last(),
+        _ => None,
     };
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return Ok(()) };
-    match arguments.args.first() {
-        Some(GenericArgument::Type(Type::Tuple(unit))) if unit.elems.is_empty() => Ok(()),
-        Some(_) if last.ident == "Result" => refuse(returned.span(), &format!("`{text}`")),
-        _ => Ok(()),
+    let of_nothing = |segment: &PathSegment| match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
+            Some(GenericArgument::Type(Type::Tuple(unit))) => unit.elems.is_empty(),
+            _ => segment.ident != "Result",
+        },
+        _ => true,
+    };
+    match result {
+        Some(last) if last.ident.to_string().ends_with("Result") && of_nothing(last) => Ok(()),
+        _ => {
+            let text = written(returned);
+            let what =
+                format!("a handler returns `Result<(), E>`, and this one returns `{text}`: write {shape}");
+            Err(Error::new_spanned(returned, what))
+        }
     }
+}
+
+/// A type as its author would write it.
+fn written(ty: &Type) -> String {
+    let mut text = ty.to_token_stream().to_string();
+    for (tokens, code) in [("& ", "&"), (" < ", "<"), (" >", ">"), (" ,", ","), (" :: ", "::")] {
+        text = text.replace(tokens, code);
+    }
+    text
 }
 
 /// A type without the invisible brackets that macros put around it.

@@ -11,5 +11,5 @@ async fn sqlite() -> Harness<Sqlite> {
     // What is tested here does not depend on the power staying on, so the disk need not be waited for.
     let options = Sqlite::options(dir.path().join("inbox.db")).synchronous(Synchronous::Normal);
     let store = options.clock(clock.shared()).open().expect("a fresh file");
-    Harness::new(store, clock).keeping(dir)
+    Harness::new(store, clock).keeping(dir).steps(24)
 }

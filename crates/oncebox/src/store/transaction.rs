@@ -40,7 +40,7 @@ impl Mark {
 #[diagnostic::on_unimplemented(
     message = "the store `{Self}` has no transactions for handlers",
     label = "this needs a store with transactions",
-    note = "`inline`, `share_commit` and `cx.tx()` write in the transaction that completes the message; without them the handler is run from the store, and gets a repeat at worst"
+    note = "take a store with transactions, or leave out what needs them: `inline`, `share_commit` and `cx.tx()`"
 )]
 pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     /// An open transaction. Dropping it rolls it back.
@@ -67,6 +67,10 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
 }
 
 /// A store that can mark a key as handled inside a transaction of type `Tx`: the caller's own, or the store's.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` cannot mark messages in a transaction of type `{Tx}`",
+    label = "this needs a store that can"
+)]
 pub trait MarkIn<Tx: ?Sized>: Store {
     /// Marks the key for the handler. Do this first in the transaction: then a concurrent duplicate cannot run.
     fn mark(

@@ -1,4 +1,4 @@
-use oncebox::{BoxError, Context, Memory, Message};
+use oncebox::{BoxError, Message};
 
 #[oncebox::handler(key = "ship-order")]
 async fn ship(_: Message) -> Result<(), BoxError> {

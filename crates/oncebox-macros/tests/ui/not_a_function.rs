@@ -1,5 +1,3 @@
-use oncebox::{BoxError, Context, Memory, Message};
-
 #[oncebox::handler(key = "ship-order")]
 struct Ship;
 
