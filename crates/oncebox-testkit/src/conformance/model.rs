@@ -10,7 +10,6 @@ mod step;
 
 use std::ops::Range;
 
-use proptest::collection::vec;
 use proptest::strategy::{Strategy as _, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -21,20 +20,21 @@ use step::Step;
 /// How often a failing sequence is run again to make it shorter.
 const SHRINKS: usize = 400;
 
+/// A step that can be made simpler.
+type Tree = Box<dyn ValueTree<Value = Step>>;
+
 // FAULTS A4, A10, B3, B4, B5, B7, C3, D2, H1, H2, J1, J2, J3, in any order.
 pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Harness<S>) {
     for seed in seeds(h.sequences, |name| std::env::var(name).ok()) {
         let _names = NameIfPanicking(seed);
-        let mut tree = sequence(seed, h.steps);
-        let steps = tree.current();
+        let mut steps = sequence(seed, h.steps);
         let Err(failure) = run(h, &format!("model-{seed}"), &steps).await else { continue };
-        let (failure, left) = shrink(h, seed, &mut tree, failure).await;
+        let all = steps.len();
+        let Failure { what, log, .. } = Shrinking { h, seed, runs: 0, failure }.shrink(&mut steps).await;
         panic!(
-            "sequence {seed}: {}\n{} of its {} operations are enough for that:\n  {}\n`ONCEBOX_SEED={seed}` runs it again",
-            failure.what,
-            left,
+            "sequence {seed}: {what}\n{} of its {all} operations are enough for that:\n  {}\n`ONCEBOX_SEED={seed}` runs it again",
             steps.len(),
-            failure.log.join("\n  "),
+            log.join("\n  "),
         );
     }
 }
@@ -42,6 +42,8 @@ pub async fn random_operations_do_what_the_model_does<S: StoreUnderTest>(h: &Har
 /// What went wrong, and what was done until then.
 struct Failure {
     what: String,
+    /// How many steps were made, the one that failed included.
+    made: usize,
     log: Vec<String>,
 }
 
@@ -57,46 +59,67 @@ fn seeds(default: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> 
     first..first.saturating_add(count)
 }
 
-/// The sequence of a seed, which can be made shorter.
-fn sequence(seed: u64, steps: usize) -> impl ValueTree<Value = Vec<Step>> {
+/// The sequence of a seed.
+fn sequence(seed: u64, most: usize) -> Vec<Tree> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    vec(step::any(), steps / 2..=steps).new_tree(&mut runner).expect("nothing is filtered out")
+    let count = (most / 2..=most).new_tree(&mut runner).expect("a number").current();
+    let step = step::any().boxed();
+    (0..count).map(|_| step.new_tree(&mut runner).expect("nothing is filtered out")).collect()
 }
 
-async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[Step]) -> Result<(), Failure> {
+async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[Tree]) -> Result<(), Failure> {
     let mut run = Run::new(h, inbox);
-    let ended = run.all(steps).await;
+    let ended = run.all(steps.iter().map(|step| step.current())).await;
     // The next sequence must not begin in the past of this one.
     h.advance(run.turned_back());
-    ended.map_err(|what| Failure { what, log: run.into_log() })
+    ended.map_err(|what| Failure { what, made: run.made(), log: run.into_log() })
 }
 
-/// Makes a failing sequence shorter while it fails; returns the last failure and how many operations it took.
-async fn shrink<S: StoreUnderTest>(
-    h: &Harness<S>,
+/// The search for a short sequence that fails.
+struct Shrinking<'a, S> {
+    h: &'a Harness<S>,
     seed: u64,
-    tree: &mut impl ValueTree<Value = Vec<Step>>,
+    runs: usize,
+    /// Of the shortest sequence so far.
     failure: Failure,
-) -> (Failure, usize) {
-    let mut least = (failure, tree.current().len());
-    let mut smaller = tree.simplify();
-    for turn in 0..SHRINKS {
-        if !smaller {
-            break;
-        }
-        let steps = tree.current();
-        smaller = match run(h, &format!("model-{seed}-{turn}"), &steps).await {
-            Ok(()) => tree.complicate(),
-            Err(failure) => {
-                least = (failure, steps.len());
-                tree.simplify()
+}
+
+impl<S: StoreUnderTest> Shrinking<'_, S> {
+    /// Leaves out what can be left out, then makes simpler what is left.
+    async fn shrink(mut self, steps: &mut Vec<Tree>) -> Failure {
+        steps.truncate(self.failure.made);
+        for place in (0..steps.len()).rev() {
+            let step = steps.remove(place);
+            if !self.fails(steps).await {
+                steps.insert(place, step);
             }
-        };
+        }
+        for place in 0..steps.len() {
+            let mut simpler = steps[place].simplify();
+            while simpler {
+                simpler =
+                    if self.fails(steps).await { steps[place].simplify() } else { steps[place].complicate() };
+            }
+        }
+        self.failure
     }
-    least
+
+    async fn fails(&mut self, steps: &[Tree]) -> bool {
+        if self.runs == SHRINKS {
+            return false;
+        }
+        self.runs += 1;
+        match run(self.h, &format!("model-{}-{}", self.seed, self.runs), steps).await {
+            Ok(()) => false,
+            Err(failure) => {
+                self.failure = failure;
+                true
+            }
+        }
+    }
 }
 
 /// A store that panics says nothing of the sequence: this does.
@@ -128,17 +151,21 @@ mod tests {
         assert_eq!(given(Some("7"), Some("9")), 7..16);
     }
 
+    fn steps(seed: u64, most: usize) -> Vec<Step> {
+        sequence(seed, most).iter().map(|step| step.current()).collect()
+    }
+
     #[test]
     fn a_seed_gives_the_same_sequence_every_time() {
-        let steps = |seed| format!("{:?}", sequence(seed, 40).current());
-        assert_eq!(steps(3), steps(3));
-        assert_ne!(steps(3), steps(4));
+        let text = |seed| format!("{:?}", steps(seed, 40));
+        assert_eq!(text(3), text(3));
+        assert_ne!(text(3), text(4));
     }
 
     /// Every kind of operation, and every way to lose an answer, comes up in the sequences of one test run.
     #[test]
     fn every_operation_comes_up() {
-        let all: Vec<Vec<Step>> = (0..256).map(|seed| sequence(seed, 16).current()).collect();
+        let all: Vec<Vec<Step>> = (0..256).map(|seed| steps(seed, 12)).collect();
         let all = format!("{all:?}");
         for word in [
             "Accept",
@@ -168,11 +195,12 @@ mod tests {
     #[tokio::test]
     async fn a_failing_sequence_is_made_as_short_as_it_can_be() {
         let clock = TestClock::new();
-        // A store that forgets what it was told, as the model sees it: its room is used up.
-        let h = Harness::new(Memory::with_clock(clock.shared()).capacity(0), clock);
-        let mut tree = sequence(0, 40);
-        let Err(failure) = run(&h, "full", &tree.current()).await else { panic!("nothing can be accepted") };
-        let (failure, left) = shrink(&h, 0, &mut tree, failure).await;
-        assert_eq!((left, failure.log.len()), (1, 1), "{:?}", failure.log);
+        // There is no room for a second message, which the model does not know.
+        let h = Harness::new(Memory::with_clock(clock.shared()).capacity(1), clock);
+        let mut steps = sequence(0, 40);
+        let Err(failure) = run(&h, "full", &steps).await else { panic!("two messages have no room") };
+        let failure = Shrinking { h: &h, seed: 0, runs: 0, failure }.shrink(&mut steps).await;
+        assert_eq!(steps.len(), 1, "{:?}", failure.log);
+        assert_eq!(failure.log.len(), 1, "{:?}", failure.log);
     }
 }

@@ -39,6 +39,7 @@ pub(super) struct Run<'a, S> {
     /// The latest time there was, which is not now if the clock was turned back.
     latest: Timestamp,
     turned_back: Duration,
+    made: usize,
     log: Vec<String>,
 }
 
@@ -53,6 +54,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             last_token: None,
             latest: h.now(),
             turned_back: Duration::ZERO,
+            made: 0,
             log: Vec::new(),
         }
     }
@@ -61,15 +63,21 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         self.turned_back
     }
 
+    /// How many steps were made.
+    pub(super) fn made(&self) -> usize {
+        self.made
+    }
+
     pub(super) fn into_log(self) -> Vec<String> {
         self.log
     }
 
     /// Makes all steps, then brings everything to its end: nothing may be left that cannot be handled or forgotten.
-    pub(super) async fn all(&mut self, steps: &[Step]) -> Checked {
+    pub(super) async fn all(&mut self, steps: impl Iterator<Item = Step>) -> Checked {
         for step in steps {
             self.log.push(format!("{step:?}"));
-            self.step(step).await?;
+            self.made += 1;
+            self.step(&step).await?;
             self.compare().await?;
         }
         self.log.push("everything is brought to its end".into());
