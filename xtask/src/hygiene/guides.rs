@@ -137,8 +137,9 @@ mod tests {
         ] {
             assert!(shows_rust(&format!("a\n\n{rust}fn main() {{}}\n```\n")), "{rust}");
         }
-        for other in ["```console\n", "```toml\n", "```text\n", "```sql\n", "```rust-like\n", "`rust`\n"] {
+        for other in ["```console\n", "```toml\n", "```text\n", "```sql\n", "```rust-like\n"] {
             assert!(!shows_rust(&format!("a\n\n{other}x\n```\n\nmore\n")), "{other}");
         }
+        assert!(!shows_rust("a `rust`\n"));
     }
 }

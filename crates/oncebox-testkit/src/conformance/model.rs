@@ -72,7 +72,7 @@ fn sequence(seed: u64, most: usize) -> Vec<Tree> {
 
 async fn run<S: StoreUnderTest>(h: &Harness<S>, inbox: &str, steps: &[Tree]) -> Result<(), Failure> {
     let mut run = Run::new(h, inbox);
-    let ended = run.all(steps.iter().map(|step| step.current())).await;
+    let ended = run.all(steps.iter().map(ValueTree::current)).await;
     // The next sequence must not begin in the past of this one.
     h.advance(run.turned_back());
     ended.map_err(|what| Failure { what, made: run.made(), log: run.into_log() })
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn steps(seed: u64, most: usize) -> Vec<Step> {
-        sequence(seed, most).iter().map(|step| step.current()).collect()
+        sequence(seed, most).iter().map(ValueTree::current).collect()
     }
 
     #[test]
