@@ -29,5 +29,5 @@ async fn harness(schema: Schema) -> Harness<Postgres> {
     let clock = TestClock::new();
     let store = schema.open(&clock).await;
     // A call takes its time here: as many sequences as elsewhere, but shorter ones.
-    Harness::new(store, clock).keeping(schema).steps(12)
+    Harness::new(store, clock).keeping(schema).steps(10)
 }
