@@ -250,9 +250,8 @@ mod tests {
         run(&mut circuit, Ended::Badly, now);
         for pause in [1, 2, 4, 5, 5] {
             let pause = SECOND * pause;
-            now += pause - Duration::from_nanos(1);
-            assert_eq!(circuit.admits(now), Admits::Nothing);
-            now += Duration::from_nanos(1);
+            now += pause;
+            assert_eq!(circuit.admits(now.saturating_sub(Duration::from_nanos(1))), Admits::Nothing);
             assert_eq!(circuit.admits(now), Admits::One);
             let opened = run(&mut circuit, Ended::Badly, now);
             assert_eq!(opened, Some(Change::Opened { pause: (2 * pause).min(5 * SECOND) }));

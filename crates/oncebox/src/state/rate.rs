@@ -64,10 +64,11 @@ impl Rate {
     }
 }
 
-/// A rate at work. What is in it is counted as time, in which exact sums are possible.
+/// A rate at work. In each nanosecond `count` parts flow in, and a token costs as many parts as its time has nanoseconds:
+/// that way all sums are exact.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// The time in which one token grows.
+    count: u128,
     cost: u128,
     full: u128,
     level: u128,
@@ -78,10 +79,9 @@ pub(crate) struct Bucket {
 impl Bucket {
     /// A full one.
     pub(crate) fn new(rate: &Rate) -> Self {
-        // Rounded up: never more than was asked for.
-        let cost = rate.per.as_nanos().div_ceil(u128::from(rate.count.max(1))).max(1);
+        let (count, cost) = (u128::from(rate.count.max(1)), rate.per.as_nanos().max(1));
         let full = cost * u128::from(rate.burst);
-        Self { cost, full, level: full, seen: Duration::ZERO }
+        Self { count, cost, full, level: full, seen: Duration::ZERO }
     }
 
     /// How many tokens it can hold.
@@ -91,7 +91,8 @@ impl Bucket {
 
     /// How many tokens there are.
     pub(crate) fn tokens(&mut self, now: Duration) -> usize {
-        self.level = (self.level + now.saturating_sub(self.seen).as_nanos()).min(self.full);
+        let grown = now.saturating_sub(self.seen).as_nanos().saturating_mul(self.count);
+        self.level = self.level.saturating_add(grown).min(self.full);
         self.seen = self.seen.max(now);
         usize::try_from(self.level / self.cost).unwrap_or(usize::MAX)
     }
@@ -111,7 +112,7 @@ impl Bucket {
     /// When the next token is there.
     pub(crate) fn next_at(&mut self, now: Duration) -> Duration {
         let _ = self.tokens(now);
-        let missing = self.cost.saturating_sub(self.level);
+        let missing = self.cost.saturating_sub(self.level).div_ceil(self.count);
         now.saturating_add(Duration::from_nanos(u64::try_from(missing).unwrap_or(u64::MAX)))
     }
 }
