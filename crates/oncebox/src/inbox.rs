@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::config::{Config, Guarantee, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, Registration, Registry};
+use crate::handler::{Data, Redactor, Registration, Registry};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, names};
-use crate::runtime::{self, Nudge, Running};
-use crate::state::{Outcome, Policy};
+use crate::runtime::{self, Forget, Nudge, Running};
+use crate::state::{BreakerState, Outcome, Policy};
 use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store};
-use crate::time::{SharedClock, SystemClock};
+use crate::time::{SharedClock, SystemClock, Timestamp};
 
 /// What everything that belongs to one inbox shares.
 pub(crate) struct Shared<S: Store> {
@@ -23,6 +23,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
+    pub(crate) redactor: Redactor,
+    pub(crate) forget: Forget,
 }
 
 impl<S: Store> Shared<S> {
@@ -54,15 +56,33 @@ impl<S: Store> Shared<S> {
         Ok(new)
     }
 
-    pub(crate) async fn accept(&self, message: &NewMessage) -> Result<Accepted> {
+    /// Where breakers stand.
+    pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        let now = self.clock.monotonic();
+        let state = |handler: &Arc<crate::handler::Registered<S>>| {
+            Some((handler.route.key.clone(), handler.gate.breaker(now)?))
+        };
+        self.registry.durable().filter_map(state).collect()
+    }
+
+    pub(crate) async fn accept(self: &Arc<Self>, message: &NewMessage) -> Result<Accepted> {
         let accepted = self.store.accept(std::slice::from_ref(message)).await?;
         let [accepted] = accepted[..] else { return Err(short_answer()) };
         self.announce(&accepted, message);
         Ok(accepted)
     }
 
-    /// Tells the dispatcher of this process what it can soon claim.
-    fn announce(&self, accepted: &Accepted, message: &NewMessage) {
+    /// Tells the dispatcher of this process what it can soon claim, and starts what is not stored for.
+    fn announce(self: &Arc<Self>, accepted: &Accepted, message: &NewMessage) {
+        if let Accepted::First(seq) = accepted {
+            let kind = message.message.kind();
+            if message.routes.is_empty() && self.registry.forget(kind).next().is_none() {
+                metrics::counter!(names::UNROUTED).increment(1);
+                let (inbox, key) = (&message.inbox, &message.key);
+                tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
+            }
+            runtime::forget(self, message);
+        }
         if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
         {
             if message.delay.is_zero() {
@@ -98,6 +118,7 @@ impl<S: Store> Inbox<S> {
             config: Config::default(),
             clock: None,
             data: Data::default(),
+            redactor: Redactor::default(),
             registrations: Vec::new(),
         }
     }
@@ -121,6 +142,13 @@ impl<S: Store> Inbox<S> {
     pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
         let prepared = self.shared.prepare(&Arc::new(message), delay)?;
         self.shared.accept(&prepared).await
+    }
+
+    /// Stores a message whose handlers start no sooner than `time`, by the clock of this process; at once if that is past.
+    /// A message that is stored already keeps the time it was first given.
+    pub async fn accept_at(&self, message: Message, time: Timestamp) -> Result<Accepted> {
+        let delay = time.since(self.shared.clock.now());
+        self.accept_after(message, delay).await
     }
 
     /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
@@ -196,11 +224,20 @@ impl<S: Store> Inbox<S> {
     }
 
     /// Runs at most `limit` due entries here and now, without background work; returns how many ran.
+    ///
+    /// Of a handler with a [rate](crate::Registration::rate) no more are run than it allows right now, and of one whose
+    /// [breaker](crate::Registration::breaker) is open none: nothing is waited for, and the rest stays due for a later
+    /// call. Fire-and-forget handlers run by themselves when a message is accepted.
     pub async fn process_pending(&self, limit: usize) -> Result<usize> {
         runtime::process_pending(&self.shared, limit).await
     }
 
-    /// Runs everything that is due, here and now; returns how many entries ran.
+    /// Where the breakers of handlers stand that have one.
+    pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        self.shared.breakers()
+    }
+
+    /// Runs everything that is due and that [may run](Self::process_pending), here and now; returns how many entries ran.
     pub async fn drain(&self) -> Result<usize> {
         runtime::drain(&self.shared).await
     }
@@ -304,6 +341,7 @@ pub struct Builder<S: Store> {
     config: Config,
     clock: Option<SharedClock>,
     data: Data,
+    redactor: Redactor,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
 }
 
@@ -323,6 +361,13 @@ impl<S: Store> Builder<S> {
     /// Replaces the settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Lets `rule` rewrite the text of handlers' errors before anything of it is stored or logged: for what must not leave
+    /// the process. Credentials are masked anyway, after it ([`ErrorText`](crate::state::ErrorText)).
+    pub fn redact(mut self, rule: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.redactor = Redactor::new(rule);
         self
     }
 
@@ -354,6 +399,8 @@ impl<S: Store> Builder<S> {
                 registry: Registry::new(self.registrations)?,
                 clock: self.clock.unwrap_or_else(SystemClock::shared),
                 nudge: Nudge::default(),
+                redactor: self.redactor,
+                forget: Forget::default(),
             }),
         })
     }

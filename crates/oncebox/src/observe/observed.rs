@@ -49,14 +49,10 @@ async fn observe<T>(verb: &'static str, items: usize, call: impl Future<Output =
     result
 }
 
-/// What was stored and will not run tells so: nobody else would.
+/// What is kept aside and will not run tells so: nobody else would.
 fn report_accepted(message: &NewMessage, answer: Accepted) {
     let (inbox, key, kind) = (&message.inbox, &message.key, message.message.kind());
     match answer {
-        Accepted::First(seq) if message.routes.is_empty() => {
-            metrics::counter!(names::UNROUTED).increment(1);
-            tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
-        }
         Accepted::Conflict(seq) => {
             tracing::warn!(%inbox, %key, seq = seq.0, kind, "kept aside: its key was stored with another payload");
         }

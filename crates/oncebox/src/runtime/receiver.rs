@@ -126,7 +126,9 @@ impl<S: Store> Shared<S> {
         let prepared = self.prepare(message, Duration::ZERO)?;
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there. A message for inline handlers alone leaves nothing but their marks.
-        if !prepared.routes.is_empty() || !self.registry.has_inline(message.kind()) {
+        let kind = message.kind();
+        let inline_alone = self.registry.has_inline(kind) && self.registry.forget(kind).next().is_none();
+        if !prepared.routes.is_empty() || !inline_alone {
             let accepted = self.accept(&prepared).await?;
             if matches!(accepted, Accepted::Conflict(_) | Accepted::Stale) {
                 // It is kept aside for a person, so nothing of it may run.
