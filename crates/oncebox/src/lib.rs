@@ -10,6 +10,8 @@ mod memory;
 mod message;
 mod name;
 pub mod observe;
+mod once;
+mod recent;
 mod runtime;
 pub mod source;
 pub mod state;
@@ -19,11 +21,18 @@ pub mod time;
 pub use config::Config;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{Context, Discard, Failure, HandlerFn, Registration, Reject, RetryAfter, Snooze, handler};
-pub use inbox::{Builder, Inbox, Processed, Receipt};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
 pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+pub use once::{Opened, Work};
+pub use recent::{Admission, Permit, Recent, RecentBuilder};
 pub use runtime::Running;
 pub use state::{Policy, Retry, Status};
 pub use store::{Accepted, Mark, Store};
+
+/// Compiles what the guide to inline handlers shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/inline.md")]
+struct InlineGuide;

@@ -48,6 +48,11 @@ impl Failure {
         None
     }
 
+    /// The error itself, with its causes.
+    pub(crate) fn error(&self) -> &(dyn StdError + 'static) {
+        &*self.0
+    }
+
     /// The handler's own error.
     pub fn into_inner(self) -> BoxError {
         self.0

@@ -7,10 +7,11 @@ mod registry;
 mod transaction;
 
 pub use context::Context;
+pub(crate) use context::check_result;
 pub(crate) use data::Data;
 pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
 pub(crate) use registry::{Registered, Registry};
-pub(crate) use transaction::{FinishTx, ShareTx};
+pub(crate) use transaction::{FinishTx, Marked, ShareTx};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use crate::message::{DecodeError, FromMessage, Message};
 use crate::name::HandlerKey;
 use crate::state::{Policy, Retry};
 use crate::store::{MarkIn, ShareIn, Store, Transactional};
-use transaction::{OpenMarked, Share};
+use transaction::{Open, Share};
 
 /// What can be registered: `async fn(M, &mut Context<S>) -> Result<(), E>`, where `M` is any type that deserializes
 /// from JSON or a [`Message`], and `E` any error.
@@ -114,7 +115,7 @@ pub struct Registration<S: Store> {
     pub(crate) concurrency: usize,
     pub(crate) inline: bool,
     /// Opens the transaction of an inline handler; set together with `inline`.
-    pub(crate) open: Option<OpenMarked<S>>,
+    pub(crate) open: Option<Open<S>>,
     /// How runs share their commits, if they do.
     pub(crate) share: Option<Share<S>>,
     pub(crate) function: Arc<dyn Erased<S>>,
@@ -152,13 +153,14 @@ impl<S: Store> Registration<S> {
     }
 
     /// Runs the handler while the delivery is held, in one transaction with its mark, instead of storing the
-    /// message first. Retrying is the transport's business then.
+    /// message first. Retrying is the transport's business then, except that a transaction which the database ended to
+    /// resolve a deadlock, or could not serialize, is made again a few times, the handler included.
     pub fn inline(mut self) -> Self
     where
         S: Transactional + MarkIn<<S as Transactional>::Tx>,
     {
         self.inline = true;
-        self.open = Some(transaction::open_marked::<S>);
+        self.open = Some(transaction::open::<S>);
         self
     }
 

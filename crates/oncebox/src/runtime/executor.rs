@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::repeat::is_trouble;
+use super::repeat::{is_transient, is_trouble};
 use super::supervisor::Stop;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::ErrorKind;
 use crate::handler::{Context, Failure, FinishTx, Registered};
-use crate::inbox::{Processed, Shared};
-use crate::key::Key;
+use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::names;
 use crate::state::{ErrorText, Outcome, Settlement, decide};
-use crate::store::{Claim, Claimed, Mark, Settled, Store};
+use crate::store::{Claim, Claimed, Settled, Store};
 
 /// How long an entry waits when its transaction could not be committed through no fault of its own.
 const STORE_TROUBLE: Duration = Duration::from_secs(1);
@@ -69,12 +68,12 @@ pub(super) async fn attempt<S: Store>(
     claimed: &Claimed,
     context: &mut Context<S>,
     cut: &Stop,
-) -> std::result::Result<(), Outcome> {
+) -> Result<(), Outcome> {
     let (seq, attempt) = (claimed.claim.seq.0, context.attempt());
     let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq, attempt);
     tokio::select! {
         biased;
-        ended = run(handler, &claimed.message, context, inbox).instrument(span) => ended,
+        ended = run(handler, &claimed.message, context, inbox).instrument(span) => ended.map_err(|miss| miss.outcome),
         () = cut.wait() => Err(Outcome::Released),
     }
 }
@@ -112,17 +111,30 @@ async fn complete(tx: Box<dyn FinishTx>, claim: &Claim) -> Option<Outcome> {
     }
 }
 
+/// What a run that did not do its work means.
+pub(super) struct Miss {
+    pub(super) outcome: Outcome,
+    /// Whether only the database stood in the way, and may not the next time.
+    pub(super) transient: bool,
+}
+
+impl From<Outcome> for Miss {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, transient: false }
+    }
+}
+
 /// Runs the handler function: decoding, panics and the timeout included.
-async fn run<S: Store>(
+pub(super) async fn run<S: Store>(
     handler: &Registered<S>,
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> std::result::Result<(), Outcome> {
+) -> Result<(), Miss> {
     let start = Instant::now();
     let ended = match AssertUnwindSafe(call(handler, message, context, inbox)).catch_unwind().await {
         Ok(ended) => ended,
-        Err(panic) => Err(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None }),
+        Err(panic) => Err(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None }.into()),
     };
     let handler = handler.route.key.shared();
     metrics::histogram!(names::HANDLER_SECONDS, "handler" => handler).record(start.elapsed().as_secs_f64());
@@ -134,7 +146,7 @@ async fn call<S: Store>(
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> std::result::Result<(), Outcome> {
+) -> Result<(), Miss> {
     let run = handler
         .registration
         .function
@@ -147,18 +159,22 @@ async fn call<S: Store>(
             result = run => result,
             () = inbox.clock.sleep(timeout) => {
                 let error = ErrorText::new(format!("the handler did not finish within {timeout:?}"));
-                return Err(Outcome::Retry { error, after: None });
+                return Err(Outcome::Retry { error, after: None }.into());
             }
         },
     };
-    result.map_err(|failure| failure_outcome(&failure))
+    result.map_err(|failure| miss(&*inbox.store, &failure))
 }
 
-/// A store that was briefly away is not the handler's failure: no attempt is counted for it.
-fn failure_outcome(failure: &Failure) -> Outcome {
+/// A store that was briefly away is not the handler's failure, and neither is a transaction that the database ended for
+/// the sake of another: no attempt is counted for it. The entry waits, so that one which is in the way of others at each
+/// attempt does not spin.
+fn miss<S: Store>(store: &S, failure: &Failure) -> Miss {
+    let transient = is_transient(store, failure.error());
     match failure.store_error() {
-        Some(kind) if is_trouble(kind) => UNCOMMITTED,
-        _ => failure.outcome(),
+        _ if transient => Miss { outcome: UNCOMMITTED, transient },
+        Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
+        _ => failure.outcome().into(),
     }
 }
 
@@ -166,39 +182,4 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", text.unwrap_or("no text"))
-}
-
-/// Runs an inline handler: mark, handler and commit in one transaction.
-pub(crate) async fn run_inline<S: Store>(
-    inbox: &Arc<Shared<S>>,
-    handler: &Arc<Registered<S>>,
-    key: Key,
-    message: &Arc<Message>,
-) -> Result<Processed> {
-    let Some(open) = handler.registration.open else {
-        return Err(Error::new(
-            ErrorKind::InvalidHandler,
-            format!("{:?} is not an inline handler", handler.route.key),
-        ));
-    };
-    let handler_key = handler.route.key.clone();
-    let (mark, tx) = open(Arc::clone(&inbox.store), inbox.name.clone(), key, handler_key.clone()).await?;
-    match mark {
-        Mark::Duplicate => return Ok(Processed::Duplicate),
-        Mark::Busy => return Ok(Processed::Busy),
-        Mark::First => {}
-    }
-    let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
-    context.set_tx(tx);
-    if let Err(outcome) = run(handler, message, &mut context, inbox).await {
-        return Ok(Processed::Failed(outcome));
-    }
-    let Some(tx) = context.take_tx() else {
-        return Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone"));
-    };
-    // A task of its own: a commit must not be torn when the caller goes away.
-    let committed = tokio::spawn(tx.commit()).await;
-    committed
-        .map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))??;
-    Ok(Processed::Done)
 }

@@ -10,6 +10,7 @@ mod drive;
 mod executor;
 mod flights;
 mod group;
+mod inline;
 mod launch;
 mod nudge;
 mod plan;
@@ -23,7 +24,7 @@ mod supervisor;
 mod sweeper;
 
 pub(crate) use drive::{drain, process_pending};
-pub(crate) use executor::run_inline;
+pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
 pub(crate) use sweeper::sweep;
 
