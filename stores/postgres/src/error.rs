@@ -115,7 +115,9 @@ pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     {
         let code = match error.downcast_ref::<tokio_postgres::Error>() {
             Some(error) => error.code(),
-            None => error.downcast_ref::<tokio_postgres::error::DbError>().map(tokio_postgres::error::DbError::code),
+            None => error
+                .downcast_ref::<tokio_postgres::error::DbError>()
+                .map(tokio_postgres::error::DbError::code),
         };
         code.is_some_and(|code| again(code.code()))
     }
