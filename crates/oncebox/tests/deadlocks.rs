@@ -151,7 +151,7 @@ async fn a_result_that_is_too_large_is_refused() {
     });
     let fits = "x".repeat(64 << 10);
     let (processed, results) = world.inbox.process_with_results(message("1", &fits)).await.unwrap();
-    assert_eq!((processed, results.get("h").map(|result| result.len())), (Processed::Done, Some(64 << 10)));
+    assert_eq!((processed, results.get("h").map(bytes::Bytes::len)), (Processed::Done, Some(64 << 10)));
     let processed = world.inbox.process(message("2", &format!("{fits}x"))).await.unwrap();
     let said = format!("{processed:?}");
     assert!(said.contains("the result has 65537 bytes, the limit is 65536 (`limits.result`)"), "{said}");

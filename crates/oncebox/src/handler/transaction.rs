@@ -91,11 +91,11 @@ where
 
     fn commit(mut self: Box<Self>, result: Option<(Marked, Bytes)>) -> Boxed<'static, Result<()>> {
         Box::pin(async move {
-            if let Some((Marked { inbox, key, handler }, result)) = &result {
-                if let Err(error) = self.store.record(&mut self.tx, inbox, key, handler, result).await {
-                    self.store.rollback(self.tx).await;
-                    return Err(error);
-                }
+            if let Some((Marked { inbox, key, handler }, result)) = &result
+                && let Err(error) = self.store.record(&mut self.tx, inbox, key, handler, result).await
+            {
+                self.store.rollback(self.tx).await;
+                return Err(error);
             }
             self.store.commit(self.tx).await
         })
