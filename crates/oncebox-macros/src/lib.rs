@@ -40,13 +40,14 @@ use proc_macro::TokenStream;
 /// | `key = "ship-order"` | the handler key; the only option that must be there |
 /// | `legacy = ["order-handler"]` | keys it had before |
 /// | `types = ["order.placed"]` | the message types that `Builder::register` registers it for |
-/// | `retry = "quick"`, `retry = "never"` | `Retry::quick()`, `Retry::never()` |
+/// | `retry = "quick"`, `"patient"`, `"never"` | `Retry::quick()`, `Retry::patient()`, `Retry::never()` |
 /// | `retry(attempts = 5, first = "1s", max = "1m")` | a `Retry`; what is left out is as in `Retry::default()` |
 /// | `crashes = 3` | `Policy::crashes` |
 /// | `decode_grace = "1h"`, `decode_retry = "1m"` | `Policy::decode_grace`, `Policy::decode_retry` |
 /// | `timeout = "30s"` | `Registration::timeout` |
 /// | `concurrency = 8` | `Registration::concurrency` |
 /// | `inline` | `Registration::inline` |
+/// | `fire_and_forget` | `Registration::fire_and_forget` |
 /// | `share_commit = 64` | `Registration::share_commit` |
 ///
 /// Times are a whole number and one of `ms`, `s`, `m`, `h` and `d`. Whatever can be checked is checked by the compiler:

@@ -22,6 +22,7 @@ const NAMES: &[&str] = &[
     "timeout",
     "concurrency",
     "inline",
+    "fire_and_forget",
     "share_commit",
 ];
 
@@ -152,6 +153,13 @@ impl Reading {
                 }
                 self.inline = Some(span);
                 self.calls.push(quote_spanned!(span=> .inline()));
+            }
+            "fire_and_forget" => {
+                if !matches!(meta, Meta::Path(_)) {
+                    let what = "`fire_and_forget` takes no value: write `fire_and_forget`";
+                    return Err(Error::new(meta.span(), what));
+                }
+                self.calls.push(quote_spanned!(span=> .fire_and_forget()));
             }
             "share_commit" => {
                 let value =

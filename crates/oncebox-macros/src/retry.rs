@@ -11,7 +11,9 @@ use crate::duration::Time;
 use crate::options::{name_of, number, text, value_of};
 use crate::suggest::advice;
 
-const NAMES: &[&str] = &["quick", "never"];
+const NAMES: &[&str] = &["quick", "patient", "never"];
+/// The shortest wait in milliseconds, as in the library.
+const MIN_WAIT: u64 = 2;
 const PARTS: &[&str] = &["attempts", "first", "max"];
 
 /// An expression of type `Retry`.
@@ -25,6 +27,7 @@ pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
             let name = text(&pair.value, "retry", "\"quick\"")?;
             match name.value().as_str() {
                 "quick" => Ok(quote_spanned!(name.span()=> ::oncebox::Retry::quick())),
+                "patient" => Ok(quote_spanned!(name.span()=> ::oncebox::Retry::patient())),
                 "never" => Ok(quote_spanned!(name.span()=> ::oncebox::Retry::never())),
                 other => Err(Error::new(
                     name.span(),
@@ -76,8 +79,8 @@ fn spelled_out(parts: &Punctuated<Meta, Token![,]>) -> Result<TokenStream, Error
         return Err(first.error(format!("the first wait, {from:?}, is longer than the longest, {to:?}")));
     }
     let once = attempts.as_ref().is_some_and(|(attempts, _)| *attempts <= 1);
-    if let Some(first) = first.as_ref().filter(|first| first.millis == 0 && !once) {
-        return Err(first.error("a first wait of 0 lets a failing entry spin: write at least \"1ms\""));
+    if let Some(first) = first.as_ref().filter(|first| first.millis < MIN_WAIT && !once) {
+        return Err(first.error("a first wait this short lets failing entries spin: write at least \"2ms\""));
     }
     let attempts = attempts.map(|(_, tokens)| tokens);
     let first = first.map(|time| time.tokens()).map(|time| quote!(retry.first = #time;));
