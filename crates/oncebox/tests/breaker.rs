@@ -129,6 +129,8 @@ async fn what_did_not_begin_is_given_back_uncounted() {
 // A run that did well in a transaction that then failed runs again, and is not mistaken for one that may not begin.
 #[tokio::test]
 async fn a_shared_transaction_that_fails_is_no_reason_to_give_back() {
+    let meter = Meter::default();
+    let _guard = metrics::set_default_local_recorder(&meter);
     let world = World::new(|inbox, stage| inbox.on("t", broken(stage).concurrency(64).share_commit(64)));
     accept(&world, &["fail a", "fail b", "ok", "fail c", "fail d", "ok"]).await;
     world.store().faults().next(Verb::Commit, Fault::ErrBefore(ErrorKind::Unavailable));
@@ -138,6 +140,8 @@ async fn a_shared_transaction_that_fails_is_no_reason_to_give_back() {
         assert_eq!(world.status(&n.to_string(), "h").await, Status::Completed, "{n}");
     }
     assert_eq!((state(&running), world.stage.log().len()), (BreakerState::Closed { failures: 0 }, 8));
+    assert_eq!(meter.counter("oncebox_settled_total{event=release}"), 0);
+    assert_eq!(meter.counter("oncebox_settled_total{event=fail}"), 4, "who is given back is counted here");
 }
 
 // Runs that began before it opened end as they end; only the probe decides.
