@@ -1,7 +1,10 @@
 //! The inbox: the three ways in, and the way to start it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::config::{Config, Guarantee, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
@@ -9,9 +12,9 @@ use crate::handler::{Data, Redactor, Registration, Registry};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, names};
-use crate::runtime::{self, Forget, Nudge, Running};
+use crate::runtime::{self, Forget, Inline, Nudge, Running};
 use crate::state::{BreakerState, Outcome, Policy};
-use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store};
+use crate::store::{Accepted, NewMessage, Store};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 
 /// What everything that belongs to one inbox shares.
@@ -100,7 +103,7 @@ fn short_answer() -> Error {
 
 /// A durable inbox over a store. Cheap to clone; clones are the same inbox.
 pub struct Inbox<S: Store> {
-    shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
 }
 
 impl<S: Store> Clone for Inbox<S> {
@@ -181,7 +184,20 @@ impl<S: Store> Inbox<S> {
     /// Runs the inline handlers of a message now: each once, in one transaction with its mark. One that fails keeps no
     /// other from its work; the answer tells of the worst. Retrying is the caller's business: those that did their
     /// work are not run again. Nothing but the marks is stored.
+    ///
+    /// A transaction that the database ended to resolve a deadlock, or could not serialize, is made again up to three
+    /// times, the handler included; never one whose commit may have happened.
     pub async fn process(&self, message: Message) -> Result<Processed> {
+        Ok(self.run_inline(message, false).await?.0)
+    }
+
+    /// The same, with the results that the handlers left by [`Context::set_result`](crate::Context::set_result), now or
+    /// when the message came first: whoever waits for an answer gets the same one each time.
+    pub async fn process_with_results(&self, message: Message) -> Result<(Processed, Results)> {
+        self.run_inline(message, true).await
+    }
+
+    async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
         let message = Arc::new(message);
         let prepared = self.shared.prepare(&message, Duration::ZERO)?;
         let mut handlers = self.shared.registry.inline(message.kind()).peekable();
@@ -192,29 +208,21 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
-        let mut all = Processed::Duplicate;
+        let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for handler in handlers {
-            all = all.and(runtime::run_inline(&self.shared, handler, prepared.key, &message).await?);
+            let (inbox, key) = (&self.shared, prepared.key);
+            let inline = Inline { inbox, handler, key, message: &message, recall };
+            let (processed, result): runtime::Answer = inline.run().await?;
+            all = all.and(processed);
+            results.0.extend(result.map(|result| (handler.route.key.clone(), result)));
         }
-        Ok(all)
+        Ok((all, results))
     }
 
     /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
     /// receipt says what to tell the broker.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
         self.shared.receive(&Arc::new(message)).await
-    }
-
-    /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
-    /// same transaction, then commit.
-    pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
-    where
-        S: MarkIn<Tx>,
-    {
-        message.validate(&self.shared.config.limits)?;
-        let key = self.shared.config.key.key(&self.shared.name, message)?;
-        let handler = HandlerKey::new(handler)?;
-        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
     }
 
     /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping. To be called within a
@@ -284,6 +292,27 @@ impl Processed {
             Self::Busy => 5,
         };
         if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+/// What the inline handlers of a message left for its duplicates, by handler key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results(BTreeMap<HandlerKey, Bytes>);
+
+impl Results {
+    /// The result of a handler, if it left one.
+    pub fn get(&self, handler: &str) -> Option<&Bytes> {
+        self.0.get(handler)
+    }
+
+    /// Every result, in the order of the handlers' keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&HandlerKey, &Bytes)> {
+        self.0.iter()
+    }
+
+    /// Whether no handler left one.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

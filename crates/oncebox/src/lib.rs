@@ -10,6 +10,8 @@ mod memory;
 mod message;
 mod name;
 pub mod observe;
+mod once;
+mod recent;
 mod runtime;
 pub mod source;
 pub mod state;
@@ -22,11 +24,13 @@ pub use handler::{
     Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
-pub use inbox::{Builder, Inbox, Processed, Receipt};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
 pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+pub use once::{Opened, Work};
+pub use recent::{Admission, Permit, Recent, RecentBuilder};
 pub use runtime::Running;
 pub use state::{Breaker, BreakerState, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};
@@ -40,4 +44,6 @@ mod guides {
     mod batches {}
     #[doc = include_str!("../../../docs/guides/limits.md")]
     mod limits {}
+    #[doc = include_str!("../../../docs/guides/inline.md")]
+    mod inline {}
 }

@@ -1,5 +1,6 @@
 //! What a handler can say besides "done".
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
@@ -48,6 +49,11 @@ impl Failure {
     /// The retry that its kind has among these.
     pub(crate) fn retry(&self, kinds: &[Kind]) -> Option<Retry> {
         retry_of(kinds, &*self.0)
+    }
+
+    /// The error itself, with its causes.
+    pub(crate) fn error(&self) -> &(dyn StdError + 'static) {
+        &*self.0
     }
 
     /// The handler's own error.

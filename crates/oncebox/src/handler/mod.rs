@@ -15,6 +15,7 @@ mod transaction;
 pub use batch::{Answer, BatchContext, BatchFn, IntoAnswer, Item, batch_handler};
 pub(crate) use batch::{ErasedBatch, Said as BatchSaid};
 pub use context::Context;
+pub(crate) use context::check_result;
 pub(crate) use data::Data;
 pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
 pub(crate) use kinds::retry_of;
@@ -22,7 +23,7 @@ pub(crate) use redact::Redactor;
 pub(crate) use registration::Function;
 pub use registration::Registration;
 pub(crate) use registry::{Registered, Registry};
-pub(crate) use transaction::{FinishTx, ShareTx};
+pub(crate) use transaction::{FinishTx, Marked, ShareTx};
 
 use std::future::Future;
 use std::pin::Pin;

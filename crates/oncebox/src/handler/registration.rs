@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::batch::ErasedBatch;
 use super::kinds::Kind;
-use super::transaction::{self, OpenMarked, Share};
+use super::transaction::{self, Open, Share};
 use super::{Erased, Failure};
 use crate::error::Result;
 use crate::name::HandlerKey;
@@ -38,7 +38,7 @@ pub struct Registration<S: Store> {
     /// How many messages a batch handler gets at the most; set by whoever is one.
     pub(crate) most: Option<usize>,
     /// Opens the transaction of an inline handler; set together with `inline`.
-    pub(crate) open: Option<OpenMarked<S>>,
+    pub(crate) open: Option<Open<S>>,
     /// How runs share their commits, if they do.
     pub(crate) share: Option<Share<S>>,
     pub(crate) function: Function<S>,
@@ -147,13 +147,14 @@ impl<S: Store> Registration<S> {
     }
 
     /// Runs the handler while the delivery is held, in one transaction with its mark, instead of storing the
-    /// message first. Retrying is the transport's business then.
+    /// message first. Retrying is the transport's business then, except that a transaction which the database ended to
+    /// resolve a deadlock, or could not serialize, is made again a few times, the handler included.
     pub fn inline(mut self) -> Self
     where
         S: Transactional + MarkIn<<S as Transactional>::Tx>,
     {
         self.inline = true;
-        self.open = Some(transaction::open_marked::<S>);
+        self.open = Some(transaction::open::<S>);
         self
     }
 

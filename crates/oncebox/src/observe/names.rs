@@ -16,6 +16,8 @@ pub const UNROUTED: &str = "oncebox_unrouted_total";
 pub const REFUSED: &str = "oncebox_refused_total";
 /// Marks of `once` and inline handlers, by `outcome`: first, duplicate, busy.
 pub const MARKED: &str = "oncebox_marked_total";
+/// Inline runs made again because the database ended a deadlock or could not serialize them, by `handler`.
+pub const RERUNS: &str = "oncebox_reruns_total";
 /// Settlements written, by `event`.
 pub const SETTLED: &str = "oncebox_settled_total";
 /// Writes refused because the claim no longer held, by `verb`.
@@ -44,6 +46,7 @@ pub fn describe() {
     describe_counter!(UNROUTED, "Messages stored although no handler is registered for their type");
     describe_counter!(REFUSED, "Messages refused before the store was asked, by reason");
     describe_counter!(MARKED, "Marks of once and inline handlers, by outcome");
+    describe_counter!(RERUNS, "Inline runs made again after a transient fault of the database, by handler");
     describe_counter!(SETTLED, "Settlements written, by event");
     describe_counter!(LEASE_LOST, "Writes refused because the claim no longer held, by verb");
     describe_counter!(SWEPT, "Messages removed by the sweep");

@@ -8,16 +8,15 @@ use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use super::batch;
-use super::repeat::is_trouble;
+use super::repeat::{is_transient, is_trouble};
 use super::supervisor::Stop;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind};
 use crate::handler::{Context, Failure, FinishTx, Function, Registered, retry_of};
-use crate::inbox::{Processed, Shared};
-use crate::key::Key;
+use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::names;
 use crate::state::{Ended, Event, Outcome, Policy, Retry, Settlement, decide};
-use crate::store::{Claim, Claimed, Mark, Settled, Store};
+use crate::store::{Claim, Claimed, Settled, Store};
 
 /// How long an entry waits when its transaction could not be committed through no fault of its own.
 const STORE_TROUBLE: Duration = Duration::from_secs(1);
@@ -32,11 +31,13 @@ pub(super) struct Said {
     pub(super) outcome: Outcome,
     /// The retry for this kind of error, if it has one of its own.
     retry: Option<Retry>,
+    /// Whether only the database stood in the way, and may not the next time.
+    pub(super) transient: bool,
 }
 
 impl From<Outcome> for Said {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, retry: None }
+        Self { outcome, retry: None, transient: false }
     }
 }
 
@@ -115,7 +116,7 @@ pub(super) async fn attempt<S: Store>(
     claimed: &Claimed,
     context: &mut Context<S>,
     cut: &Stop,
-) -> std::result::Result<(), Said> {
+) -> Result<(), Said> {
     let (seq, attempt) = (claimed.claim.seq.0, context.attempt());
     let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq, attempt);
     tokio::select! {
@@ -131,7 +132,7 @@ async fn complete<S: Store>(
     handler: &Registered<S>,
     tx: Box<dyn FinishTx>,
     claim: &Claim,
-) -> std::result::Result<Verdict, Said> {
+) -> Result<Verdict, Said> {
     // A task of its own: a commit must not be torn when this run is aborted.
     let error = match tokio::spawn(tx.complete(claim.clone())).await {
         Ok(Ok(Settled::Applied)) => {
@@ -165,7 +166,7 @@ pub(super) fn uncommitted<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, 
     }
     // What the handler wrote cannot be committed, now or ever.
     let retry = retry_of(&handler.registration.kinds, error);
-    Said { outcome: Outcome::Retry { error: text, after: None }, retry }
+    Said { outcome: Outcome::Retry { error: text, after: None }, retry, transient: false }
 }
 
 /// A failed attempt with this text.
@@ -179,7 +180,7 @@ pub(super) async fn run<S: Store>(
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> std::result::Result<(), Said> {
+) -> Result<(), Said> {
     observed(handler, inbox, call(handler, message, context, inbox)).await
 }
 
@@ -187,8 +188,8 @@ pub(super) async fn run<S: Store>(
 pub(super) async fn observed<S: Store, T>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
-    call: impl Future<Output = std::result::Result<T, Said>>,
-) -> std::result::Result<T, Said> {
+    call: impl Future<Output = Result<T, Said>>,
+) -> Result<T, Said> {
     let start = Instant::now();
     let ended = match AssertUnwindSafe(call).catch_unwind().await {
         Ok(ended) => ended,
@@ -204,7 +205,7 @@ async fn call<S: Store>(
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> std::result::Result<(), Said> {
+) -> Result<(), Said> {
     let Function::One(function) = &handler.registration.function else {
         return Err(failed(inbox, "a batch handler was called for one message"));
     };
@@ -220,7 +221,7 @@ pub(super) async fn in_time<S: Store, T>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
     run: impl Future<Output = T>,
-) -> std::result::Result<T, Said> {
+) -> Result<T, Said> {
     let Some(timeout) = handler.registration.timeout else { return Ok(run.await) };
     tokio::select! {
         biased;
@@ -233,11 +234,14 @@ pub(super) async fn in_time<S: Store, T>(
 
 /// What a handler said. A store that was briefly away is not the handler's failure: no attempt is counted for it.
 pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure: &Failure) -> Said {
+    if is_transient(&*inbox.store, failure.error()) {
+        return Said { transient: true, ..UNCOMMITTED.into() };
+    }
     match failure.store_error() {
         Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
         _ => {
             let retry = handler.registration.retry_of(failure);
-            Said { outcome: failure.outcome_by(&inbox.redactor), retry }
+            Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: false }
         }
     }
 }
@@ -246,39 +250,4 @@ pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", text.unwrap_or("no text"))
-}
-
-/// Runs an inline handler: mark, handler and commit in one transaction.
-pub(crate) async fn run_inline<S: Store>(
-    inbox: &Arc<Shared<S>>,
-    handler: &Arc<Registered<S>>,
-    key: Key,
-    message: &Arc<Message>,
-) -> Result<Processed> {
-    let Some(open) = handler.registration.open else {
-        return Err(Error::new(
-            ErrorKind::InvalidHandler,
-            format!("{:?} is not an inline handler", handler.route.key),
-        ));
-    };
-    let handler_key = handler.route.key.clone();
-    let (mark, tx) = open(Arc::clone(&inbox.store), inbox.name.clone(), key, handler_key.clone()).await?;
-    match mark {
-        Mark::Duplicate => return Ok(Processed::Duplicate),
-        Mark::Busy => return Ok(Processed::Busy),
-        Mark::First => {}
-    }
-    let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
-    context.set_tx(tx);
-    if let Err(said) = run(handler, message, &mut context, inbox).await {
-        return Ok(Processed::Failed(said.outcome));
-    }
-    let Some(tx) = context.take_tx() else {
-        return Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone"));
-    };
-    // A task of its own: a commit must not be torn when the caller goes away.
-    let committed = tokio::spawn(tx.commit()).await;
-    committed
-        .map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))??;
-    Ok(Processed::Done)
 }

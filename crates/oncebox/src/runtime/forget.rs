@@ -114,7 +114,7 @@ async fn attempt<S: Store>(
     run(handler, message, &mut context, inbox).await?;
     let Some(tx) = context.take_tx() else { return Ok(()) };
     // A task of its own: a commit must not be torn when this run is aborted.
-    match tokio::spawn(tx.commit()).await {
+    match tokio::spawn(tx.commit(None)).await {
         Ok(committed) => committed.map_err(|error| uncommitted(inbox, handler, &error)),
         Err(panic) => Err(failed(inbox, &format!("the commit panicked: {panic}"))),
     }

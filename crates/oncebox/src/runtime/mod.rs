@@ -13,6 +13,7 @@ mod executor;
 mod flights;
 mod forget;
 mod group;
+mod inline;
 mod launch;
 mod nudge;
 mod plan;
@@ -26,8 +27,8 @@ mod supervisor;
 mod sweeper;
 
 pub(crate) use drive::{drain, process_pending};
-pub(crate) use executor::run_inline;
 pub(crate) use forget::{Forget, launch as forget};
+pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
 pub(crate) use sweeper::sweep;
 
