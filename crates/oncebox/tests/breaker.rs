@@ -7,7 +7,8 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use oncebox::{Breaker, BreakerState, ErrorKind, HandlerKey, Inbox, Memory, Registration, Retry, Running};
-use oncebox_testkit::Verb;
+use oncebox_testkit::{Fault, Verb};
+use support::meter::Meter;
 use support::{Faulty, SECOND, Stage, World, in_time, quiet};
 
 const PAUSE: Duration = Duration::from_secs(10);
@@ -109,15 +110,38 @@ async fn only_failures_in_a_row_count() {
 // What was claimed and not begun when it opens is given back, and no attempt is counted for it.
 #[tokio::test]
 async fn what_did_not_begin_is_given_back_uncounted() {
+    for share in [false, true] {
+        let world = World::new(|inbox, stage| {
+            let broken = broken(stage).concurrency(64);
+            inbox.on("t", if share { broken.share_commit(64) } else { broken })
+        });
+        accept(&world, &["fail down"; 10]).await;
+        let running = world.inbox.start();
+        in_time(running.idle()).await;
+        assert_eq!((world.stage.log().len(), attempts(&world).await), (3, 3));
+        assert_eq!((world.count(Status::Pending).await, running.in_flight()), (10, 0));
+        for n in 3..10 {
+            assert_eq!(world.entry(&n.to_string(), "h").await.attempts, 0, "{n}");
+        }
+    }
+}
+
+// A run that did well in a transaction that then failed runs again, and is not mistaken for one that may not begin.
+#[tokio::test]
+async fn a_shared_transaction_that_fails_is_no_reason_to_give_back() {
+    let meter = Meter::default();
+    let _guard = metrics::set_default_local_recorder(&meter);
     let world = World::new(|inbox, stage| inbox.on("t", broken(stage).concurrency(64).share_commit(64)));
-    accept(&world, &["fail down"; 10]).await;
+    accept(&world, &["fail a", "fail b", "ok", "fail c", "fail d", "ok"]).await;
+    world.store().faults().next(Verb::Commit, Fault::ErrBefore(ErrorKind::Unavailable));
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    assert_eq!((world.stage.log().len(), attempts(&world).await), (3, 3));
-    assert_eq!((world.count(Status::Pending).await, running.in_flight()), (10, 0));
-    for n in 3..10 {
-        assert_eq!(world.entry(&n.to_string(), "h").await.attempts, 0, "{n}");
+    for n in [2, 5] {
+        assert_eq!(world.status(&n.to_string(), "h").await, Status::Completed, "{n}");
     }
+    assert_eq!((state(&running), world.stage.log().len()), (BreakerState::Closed { failures: 0 }, 8));
+    assert_eq!(meter.counter("oncebox_settled_total{event=release}"), 0);
+    assert_eq!(meter.counter("oncebox_settled_total{event=fail}"), 4, "who is given back is counted here");
 }
 
 // Runs that began before it opened end as they end; only the probe decides.
@@ -182,6 +206,21 @@ async fn by_hand_it_is_the_same_breaker() {
     }
     assert_eq!(world.inbox.drain().await.unwrap(), 6, "and the next one closes it");
     assert_eq!(world.count(Status::Completed).await, 6);
+}
+
+#[tokio::test]
+async fn whoever_watches_can_see_it() {
+    let meter = Meter::default();
+    let _guard = metrics::set_default_local_recorder(&meter);
+    let world = World::new(|inbox, stage| inbox.on("t", broken(stage)));
+    let open = || meter.gauge("oncebox_breaker_open{handler=h}");
+    assert_eq!(open(), Some(0.0), "there from the start");
+    accept(&world, &["fail a", "fail b", "fail c", "ok"]).await;
+    world.inbox.drain().await.unwrap();
+    assert_eq!(open(), Some(1.0));
+    world.clock.advance(PAUSE);
+    world.inbox.drain().await.unwrap();
+    assert_eq!(open(), Some(0.0));
 }
 
 // Paused by a person: nothing runs, nothing is counted, and everything is there afterwards.

@@ -9,6 +9,7 @@ use oncebox::store::Accepted;
 use oncebox::time::{Clock as _, Timestamp};
 use oncebox::{BoxError, Breaker, Context, ErrorKind, Inbox, Message, Rate, Retry, handler};
 use oncebox_testkit::{Fault, Verb};
+use support::meter::Meter;
 use support::{Faulty, SECOND, Stage, World, in_time, message, quiet};
 
 fn world() -> World {
@@ -54,6 +55,8 @@ async fn does_not_run_for_what_was_not_stored() {
 
 #[tokio::test]
 async fn whatever_it_does_the_accept_knows_nothing_of_it() {
+    let meter = Meter::default();
+    let _guard = metrics::set_default_local_recorder(&meter);
     let world =
         World::new(|inbox, stage| inbox.on("t", stage.handler("note").fire_and_forget().timeout(SECOND)));
     for play in ["fail no", "panic no", "reject no", "snooze 1", "after 1", "discard no", "wait"] {
@@ -62,10 +65,16 @@ async fn whatever_it_does_the_accept_knows_nothing_of_it() {
     world.pass(Duration::from_mins(10)).await;
     assert_eq!((ran(&world), world.stage.running()), (7, 0), "once each, and none is tried again");
     assert_eq!(world.stage.cut(), 1, "a timeout ends it");
+    let counted =
+        |result| meter.counter(&format!("oncebox_fire_and_forget_total{{handler=note,result={result}}}"));
+    assert_eq!(["done", "failed", "dropped"].map(counted), [1, 6, 0]);
+    assert_eq!(meter.counter("oncebox_unrouted_total{}"), 0, "it has a handler");
 }
 
 #[tokio::test]
 async fn a_bounded_number_runs_and_a_bounded_number_waits() {
+    let meter = Meter::default();
+    let _guard = metrics::set_default_local_recorder(&meter);
     let world =
         World::new(|inbox, stage| inbox.on("t", stage.handler("note").fire_and_forget().concurrency(2)));
     for n in 0..1_500 {
@@ -77,6 +86,8 @@ async fn a_bounded_number_runs_and_a_bounded_number_waits() {
     let running = world.inbox.start();
     in_time(running.idle()).await;
     assert_eq!((ran(&world), world.stage.most()), (2 + 1_024, 2), "what is beyond that is dropped");
+    let dropped = meter.counter("oncebox_fire_and_forget_total{handler=note,result=dropped}");
+    assert_eq!(dropped, 1_500 - 2 - 1_024, "and counted");
     world.accept("later", "ok").await;
     in_time(running.idle()).await;
     assert_eq!(ran(&world), 2 + 1_024 + 1);
