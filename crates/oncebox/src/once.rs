@@ -135,8 +135,11 @@ impl<S: Transactional> Work<S> {
     {
         let committed = tokio::spawn(async move {
             let Self { store, mut tx, marked: Marked { inbox, key, handler }, result, .. } = self;
-            if let Some(result) = result {
-                store.record(&mut tx, &inbox, &key, &handler, &result).await?;
+            if let Some(result) = result
+                && let Err(error) = store.record(&mut tx, &inbox, &key, &handler, &result).await
+            {
+                store.rollback(tx).await;
+                return Err(error);
             }
             store.commit(tx).await
         });

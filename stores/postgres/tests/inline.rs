@@ -69,6 +69,23 @@ async fn a_duplicate_of_another_process_is_busy_and_its_body_does_not_run() {
     assert_eq!((play.runs.load(Ordering::Relaxed), play.schema.count("@shipment").await), (1, 1));
 }
 
+// DESIGN rule 1: busy says that the work is being done. A duplicate that has not ended does no work.
+#[tokio::test]
+async fn duplicates_are_not_in_each_others_way() {
+    let (play, store) = play().await;
+    let (mut one, mut two) = (play.schema.connect().await, play.schema.connect().await);
+    for (expected, committed) in [(Mark::First, true), (Mark::Duplicate, false)] {
+        let mut tx = one.begin().await.expect("begin");
+        assert_eq!(store.once(&mut tx, "orders", "1", "ship").await.expect("mark"), expected);
+        if committed {
+            tx.commit().await.expect("commit");
+        } else {
+            let mut other = two.begin().await.expect("begin");
+            assert_eq!(store.once(&mut other, "orders", "1", "ship").await.expect("mark"), Mark::Duplicate);
+        }
+    }
+}
+
 /// Adds to two accounts, in the order that the message says. The first two runs meet in between.
 async fn transfer(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
     let play = Arc::clone(cx.data::<Arc<Play>>()?);

@@ -82,7 +82,8 @@ pub async fn a_duplicate_gets_the_result_of_the_first<S: StoreUnderTest>(h: &Har
     let inbox = inbox(h, &Arc::default());
     let result = Some("1 in run 1".to_owned());
     assert_eq!(process(&inbox, "1").await, (Processed::Done, result.clone()));
-    for _ in 0..2 {
+    // Often, because one duplicate must not be in the way of the next.
+    for _ in 0..20 {
         assert_eq!(process(&inbox, "1").await, (Processed::Duplicate, result.clone()));
     }
     assert_eq!(inbox.process(message("1")).await.expect("an answer"), Processed::Duplicate);

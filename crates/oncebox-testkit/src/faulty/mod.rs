@@ -60,7 +60,16 @@ impl<S> FaultyStore<S> {
     }
 
     async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>>) -> Result<T> {
-        match self.faults.draw(verb) {
+        self.suffer(verb, self.faults.draw(verb), call).await
+    }
+
+    async fn suffer<T>(
+        &self,
+        verb: Verb,
+        fault: Option<Fault>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        match fault {
             None => call.await,
             Some(Fault::ErrBefore(kind)) => {
                 Err(Error::new(kind, format!("injected fault: {verb:?} was not done")))
@@ -143,7 +152,14 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
     }
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
-        self.run(Verb::Commit, self.store.commit(tx)).await
+        match self.faults.draw(Verb::Commit) {
+            // The transaction is over when the caller is told so.
+            fault @ Some(Fault::ErrBefore(_) | Fault::Deadlock) => {
+                self.store.rollback(tx).await;
+                self.suffer(Verb::Commit, fault, async { Ok(()) }).await
+            }
+            fault => self.suffer(Verb::Commit, fault, self.store.commit(tx)).await,
+        }
     }
 
     async fn rollback(&self, tx: S::Tx) {
