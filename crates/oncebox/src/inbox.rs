@@ -9,9 +9,10 @@ use crate::handler::{Data, Registration, Registry};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, names};
+use crate::retention::Lateness;
 use crate::runtime::{self, Nudge, Running};
 use crate::state::{Outcome, Policy};
-use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store};
+use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store, SweepId};
 use crate::time::{SharedClock, SystemClock};
 
 /// What everything that belongs to one inbox shares.
@@ -23,6 +24,9 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
+    pub(crate) lateness: Lateness,
+    /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
+    pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
 }
 
 impl<S: Store> Shared<S> {
@@ -61,8 +65,9 @@ impl<S: Store> Shared<S> {
         Ok(accepted)
     }
 
-    /// Tells the dispatcher of this process what it can soon claim.
+    /// Notes how late a duplicate came, and tells the dispatcher of this process what it can soon claim.
     fn announce(&self, accepted: &Accepted, message: &NewMessage) {
+        self.lateness.note(&self.name, accepted);
         if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
         {
             if message.delay.is_zero() {
@@ -80,7 +85,7 @@ fn short_answer() -> Error {
 
 /// A durable inbox over a store. Cheap to clone; clones are the same inbox.
 pub struct Inbox<S: Store> {
-    shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
 }
 
 impl<S: Store> Clone for Inbox<S> {
@@ -205,12 +210,10 @@ impl<S: Store> Inbox<S> {
         runtime::drain(&self.shared).await
     }
 
-    /// Removes what is finished and past the retention, here and now; returns how many messages left.
+    /// Removes what is finished and past the retention, here and now; returns how many messages left. That is none while
+    /// another process sweeps the same inbox.
     pub async fn sweep(&self) -> Result<usize> {
-        match self.shared.config.retention {
-            Some(retention) => runtime::sweep(&self.shared, retention).await,
-            None => Ok(0),
-        }
+        runtime::sweep(&self.shared).await
     }
 }
 
@@ -345,15 +348,19 @@ impl<S: Store> Builder<S> {
             let what = format!("the {} store cannot promise {:?}", capabilities.name, self.config.guarantee);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
+        let registry = Registry::new(self.registrations)?;
+        registry.check_windows(&self.config)?;
         Ok(Inbox {
             shared: Arc::new(Shared {
                 name: InboxName::new(&self.name)?,
                 config: self.config,
                 store: Arc::new(Observed::new(self.store)),
                 data: Arc::new(self.data),
-                registry: Registry::new(self.registrations)?,
+                registry,
                 clock: self.clock.unwrap_or_else(SystemClock::shared),
                 nudge: Nudge::default(),
+                lateness: Lateness::default(),
+                sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
             }),
         })
     }

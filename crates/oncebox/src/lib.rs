@@ -10,6 +10,7 @@ mod memory;
 mod message;
 mod name;
 pub mod observe;
+mod retention;
 mod runtime;
 pub mod source;
 pub mod state;
@@ -24,6 +25,17 @@ pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+pub use retention::Advice;
 pub use runtime::Running;
 pub use state::{Policy, Retry, Status};
 pub use store::{Accepted, Mark, Store};
+
+/// Compiles what the guides show.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/retention.md")]
+    struct Retention;
+
+    #[doc = include_str!("../../../docs/guides/handlers-over-time.md")]
+    struct HandlersOverTime;
+}

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use oncebox::state::{Next, Operation, Settlement, Status, operate};
 use oncebox::store::{
-    Accepted, Claim, ClaimMode, Claimed, EntryView, NewMessage, RenewParams, Renewed, Seq, Settled, Token,
+    Accepted, Claim, ClaimMode, Claimed, EntryView, Known, NewMessage, RenewParams, Renewed, Seq, Settled,
+    Token,
 };
 use oncebox::time::Timestamp;
 use oncebox::{ErrorKind, InboxName, Message, config::OnConflict};
@@ -126,9 +127,9 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 self.asides.insert((id, payload));
                 Accepted::Conflict(*seq)
             }
-            Some((seq, ..)) => match (*seq, self.add(id, *seq, &handlers, delay)) {
-                (seq, 0) => Accepted::Duplicate(seq),
-                (seq, added) => Accepted::HandlersAdded(seq, added),
+            Some(&(seq, _, received_at)) => match self.add(id, seq, &handlers, delay) {
+                0 => Accepted::Duplicate(Known::new(seq, self.h.now().since(received_at))),
+                added => Accepted::HandlersAdded(seq, added),
             },
             None => {
                 let Accepted::First(seq) = accepted else {

@@ -98,6 +98,7 @@ where
         policy: Policy::default(),
         timeout: None,
         concurrency: 64,
+        retention: None,
         inline: false,
         open: None,
         share: None,
@@ -112,6 +113,8 @@ pub struct Registration<S: Store> {
     pub(crate) policy: Policy,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
+    /// Instead of the inbox's.
+    pub(crate) retention: Option<Duration>,
     pub(crate) inline: bool,
     /// Opens the transaction of an inline handler; set together with `inline`.
     pub(crate) open: Option<OpenMarked<S>>,
@@ -148,6 +151,15 @@ impl<S: Store> Registration<S> {
     /// How many runs at once in this process. Default 64.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
+        self
+    }
+
+    /// How long what this handler finished is remembered, from completion, and its marks if it is inline. Default: as
+    /// long as [`Config::retention`](crate::Config::retention) says. [`Duration::MAX`] for ever.
+    ///
+    /// A message that goes to several handlers leaves when the window of each is over.
+    pub fn retention(mut self, window: Duration) -> Self {
+        self.retention = Some(window);
         self
     }
 

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Registration;
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
@@ -14,6 +16,8 @@ const MAX_SHARE: usize = 64;
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
     pub(crate) route: Route,
+    /// The message types it handles.
+    pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
 }
 
@@ -52,15 +56,16 @@ impl<S: Store> Registry<S> {
                 }
             }
             // A type that is named twice is still one type: a message must not get two entries for one handler.
-            for kind in kinds.into_iter().collect::<BTreeSet<_>>() {
-                let (durable, inline) = types.entry(kind).or_default();
+            let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            for kind in &kinds {
+                let (durable, inline) = types.entry(kind.clone()).or_default();
                 if registration.inline {
                     inline.push(index);
                 } else {
                     durable.push(route.clone());
                 }
             }
-            handlers.push(Arc::new(Registered { route, registration }));
+            handlers.push(Arc::new(Registered { route, types: kinds, registration }));
         }
         let by_type = types
             .into_iter()
@@ -74,9 +79,41 @@ impl<S: Store> Registry<S> {
         self.by_key.get(key).map(|index| &self.handlers[*index])
     }
 
+    /// All handlers.
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        self.handlers.iter()
+    }
+
     /// The handlers that work from the store.
     pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
         self.handlers.iter().filter(|handler| !handler.registration.inline)
+    }
+
+    /// Every key there is, current and former ones.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
+        self.by_key.keys()
+    }
+
+    /// Every key of a handler with a window of its own, and the window.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = (&HandlerKey, Duration)> {
+        self.handlers.iter().flat_map(|handler| {
+            let keys = std::iter::once(&handler.route.key).chain(handler.route.legacy.iter());
+            handler.registration.retention.into_iter().flat_map(move |window| {
+                let keys = keys.clone();
+                keys.map(move |key| (key, window))
+            })
+        })
+    }
+
+    /// Refuses windows that cannot work with the settings.
+    pub(crate) fn check_windows(&self, config: &Config) -> Result<()> {
+        for (key, window) in self.windows() {
+            config.check_window(window).map_err(|why| {
+                let what = format!("the `retention` of the handler {key:?} is shorter than `lease`: {why}");
+                Error::new(ErrorKind::InvalidHandler, what)
+            })?;
+        }
+        Ok(())
     }
 
     /// The durable handlers for a type.

@@ -64,7 +64,7 @@ impl MemoryTx {
         }
         for (inbox, (key, handler)) in self.marks.drain(..) {
             let scope = tables.scope(&inbox);
-            scope.mark_ages.insert((now, key, handler.clone()));
+            scope.mark_ages.entry(handler.clone()).or_default().insert((now, key));
             scope.marks.insert((key, handler), MarkRow::Done);
         }
         Ok(())

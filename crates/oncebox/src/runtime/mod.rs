@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store
-//!                                           renewer · rescuer · sweeper
+//!                                           renewer · rescuer · sweeper · orphans
 //! ```
 
 mod dispatcher;
@@ -12,6 +12,7 @@ mod flights;
 mod group;
 mod launch;
 mod nudge;
+mod orphans;
 mod plan;
 mod quiet;
 mod receiver;
@@ -88,9 +89,10 @@ impl<S: Store> Running<S> {
             supervise(&core, "settler", false, move |core| settler::run(core, Arc::clone(&queue))),
             supervise(&core, "renewer", false, renewer::run),
             supervise(&core, "rescuer", true, rescuer::run),
+            supervise(&core, "orphans", true, orphans::run),
         ];
-        if let Some(retention) = core.inbox.config.retention {
-            serving.push(supervise(&core, "sweeper", true, move |core| sweeper::run(core, retention)));
+        if sweeper::params(&core.inbox).is_some() {
+            serving.push(supervise(&core, "sweeper", true, sweeper::run));
         }
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
