@@ -10,5 +10,5 @@ WITH moment AS MATERIALIZED (
 )
 INSERT INTO @later (seq, due, not_before, lane, handler, order_key)
 -- One with an order key is parked: whether it may go is found out by who arranges its line.
-SELECT m.seq, CASE WHEN m.order_key IS NULL THEN now ELSE 9223372036854775807 END, now, m.seq & 63, $2, m.order_key
+SELECT m.seq, CASE WHEN m.order_key IS NULL THEN now ELSE 9223372036854775807 END, now, m.seq & 63, $2::int2, m.order_key
 FROM moment, message m
