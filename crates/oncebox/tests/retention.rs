@@ -18,8 +18,8 @@ async fn messages(world: &World) -> u64 {
 
 /// Runs a message of a type through its handlers.
 async fn finish(world: &World, id: &str, kind: &str) {
-    world.inbox.accept(Message::new(id.to_owned(), kind, "ok")).await.unwrap();
-    world.inbox.drain().await.unwrap();
+    world.inbox.accept(Message::new(id.to_owned(), kind, "ok")).await.expect("accept");
+    world.inbox.drain().await.expect("drain");
 }
 
 /// Lets hours pass in a few steps, and everybody act at each.
