@@ -4,13 +4,17 @@ use std::collections::{HashMap, HashSet};
 
 use oncebox::store::{Seq, SweepId, SweepParams, Swept};
 use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Result};
+use oncebox::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::params;
 
 use crate::error::store_error;
 use crate::writer::Work;
 
 pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> {
+    // A sweep that finds nothing writes nothing, and would not notice.
+    if work.connection.is_readonly("main").map_err(store_error)? {
+        return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
+    }
     let inbox = work.names.inbox(work.connection, &params.inbox)?;
     let sweeper = Sweeper::of(work, inbox.id)?;
     if !sweeper.lets(params, work.now) {
