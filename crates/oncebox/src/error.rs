@@ -17,7 +17,7 @@ pub enum ErrorKind {
     MissingKey,
     /// The message cannot be taken as it is: a field is too long, or holds what it may not.
     InvalidMessage,
-    /// The payload is larger than the inbox takes.
+    /// The payload or a result is larger than the inbox takes.
     TooLarge,
     /// No handler is registered for the message's type and the inbox is told to refuse such messages.
     Unrouted,
@@ -99,7 +99,7 @@ impl ErrorKind {
         match self {
             Self::MissingKey => "give the message an id, or choose another key strategy",
             Self::InvalidMessage => "correct the message at its producer",
-            Self::TooLarge => "raise `limits.payload`, or send a reference to the data",
+            Self::TooLarge => "raise the limit, or pass on a reference to the data",
             Self::Unrouted => "register a handler for the type, or set `unrouted` to `Keep`",
             Self::InvalidConfig | Self::InvalidHandler => "correct the set-up and start again",
             Self::Unsupported => "use a store with this capability, or ask for less",

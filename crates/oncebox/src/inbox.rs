@@ -1,19 +1,22 @@
 //! The inbox: the three ways in, and the way to start it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::config::{Config, Guarantee, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, Registration, Registry};
+use crate::handler::{Data, Redactor, Registration, Registry};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, names};
 use crate::retention::Lateness;
-use crate::runtime::{self, Nudge, Running};
-use crate::state::{Outcome, Policy};
-use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store, SweepId};
-use crate::time::{SharedClock, SystemClock};
+use crate::runtime::{self, Forget, Inline, Nudge, Running};
+use crate::state::{BreakerState, Outcome, Policy};
+use crate::store::{Accepted, NewMessage, Store, SweepId};
+use crate::time::{SharedClock, SystemClock, Timestamp};
 
 /// What everything that belongs to one inbox shares.
 pub(crate) struct Shared<S: Store> {
@@ -27,6 +30,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) lateness: Lateness,
     /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
+    pub(crate) redactor: Redactor,
+    pub(crate) forget: Forget,
 }
 
 impl<S: Store> Shared<S> {
@@ -58,16 +63,35 @@ impl<S: Store> Shared<S> {
         Ok(new)
     }
 
-    pub(crate) async fn accept(&self, message: &NewMessage) -> Result<Accepted> {
+    /// Where breakers stand.
+    pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        let now = self.clock.monotonic();
+        let state = |handler: &Arc<crate::handler::Registered<S>>| {
+            Some((handler.route.key.clone(), handler.gate.breaker(now)?))
+        };
+        self.registry.durable().filter_map(state).collect()
+    }
+
+    pub(crate) async fn accept(self: &Arc<Self>, message: &NewMessage) -> Result<Accepted> {
         let accepted = self.store.accept(std::slice::from_ref(message)).await?;
         let [accepted] = accepted[..] else { return Err(short_answer()) };
         self.announce(&accepted, message);
         Ok(accepted)
     }
 
-    /// Notes how late a duplicate came, and tells the dispatcher of this process what it can soon claim.
-    fn announce(&self, accepted: &Accepted, message: &NewMessage) {
+    /// Notes how late a duplicate came, tells the dispatcher of this process what it can soon claim, and starts what is
+    /// not stored for.
+    fn announce(self: &Arc<Self>, accepted: &Accepted, message: &NewMessage) {
         self.lateness.note(&self.name, accepted);
+        if let Accepted::First(seq) = accepted {
+            let kind = message.message.kind();
+            if message.routes.is_empty() && self.registry.forget(kind).next().is_none() {
+                metrics::counter!(names::UNROUTED).increment(1);
+                let (inbox, key) = (&message.inbox, &message.key);
+                tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
+            }
+            runtime::forget(self, message);
+        }
         if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
         {
             if message.delay.is_zero() {
@@ -103,6 +127,7 @@ impl<S: Store> Inbox<S> {
             config: Config::default(),
             clock: None,
             data: Data::default(),
+            redactor: Redactor::default(),
             registrations: Vec::new(),
         }
     }
@@ -126,6 +151,13 @@ impl<S: Store> Inbox<S> {
     pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
         let prepared = self.shared.prepare(&Arc::new(message), delay)?;
         self.shared.accept(&prepared).await
+    }
+
+    /// Stores a message whose handlers start no sooner than `time`, by the clock of this process; at once if that is past.
+    /// A message that is stored already keeps the time it was first given.
+    pub async fn accept_at(&self, message: Message, time: Timestamp) -> Result<Accepted> {
+        let delay = time.since(self.shared.clock.now());
+        self.accept_after(message, delay).await
     }
 
     /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
@@ -158,7 +190,20 @@ impl<S: Store> Inbox<S> {
     /// Runs the inline handlers of a message now: each once, in one transaction with its mark. One that fails keeps no
     /// other from its work; the answer tells of the worst. Retrying is the caller's business: those that did their
     /// work are not run again. Nothing but the marks is stored.
+    ///
+    /// A transaction that the database ended to resolve a deadlock, or could not serialize, is made again up to three
+    /// times, the handler included; never one whose commit may have happened.
     pub async fn process(&self, message: Message) -> Result<Processed> {
+        Ok(self.run_inline(message, false).await?.0)
+    }
+
+    /// The same, with the results that the handlers left by [`Context::set_result`](crate::Context::set_result), now or
+    /// when the message came first: whoever waits for an answer gets the same one each time.
+    pub async fn process_with_results(&self, message: Message) -> Result<(Processed, Results)> {
+        self.run_inline(message, true).await
+    }
+
+    async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
         let message = Arc::new(message);
         let prepared = self.shared.prepare(&message, Duration::ZERO)?;
         let mut handlers = self.shared.registry.inline(message.kind()).peekable();
@@ -169,29 +214,21 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
-        let mut all = Processed::Duplicate;
+        let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for handler in handlers {
-            all = all.and(runtime::run_inline(&self.shared, handler, prepared.key, &message).await?);
+            let (inbox, key) = (&self.shared, prepared.key);
+            let inline = Inline { inbox, handler, key, message: &message, recall };
+            let (processed, result): runtime::Answer = inline.run().await?;
+            all = all.and(processed);
+            results.0.extend(result.map(|result| (handler.route.key.clone(), result)));
         }
-        Ok(all)
+        Ok((all, results))
     }
 
     /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
     /// receipt says what to tell the broker.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
         self.shared.receive(&Arc::new(message)).await
-    }
-
-    /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
-    /// same transaction, then commit.
-    pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
-    where
-        S: MarkIn<Tx>,
-    {
-        message.validate(&self.shared.config.limits)?;
-        let key = self.shared.config.key.key(&self.shared.name, message)?;
-        let handler = HandlerKey::new(handler)?;
-        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
     }
 
     /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping. To be called within a
@@ -201,11 +238,20 @@ impl<S: Store> Inbox<S> {
     }
 
     /// Runs at most `limit` due entries here and now, without background work; returns how many ran.
+    ///
+    /// Of a handler with a [rate](crate::Registration::rate) no more are run than it allows right now, and of one whose
+    /// [breaker](crate::Registration::breaker) is open none: nothing is waited for, and the rest stays due for a later
+    /// call. Fire-and-forget handlers run by themselves when a message is accepted.
     pub async fn process_pending(&self, limit: usize) -> Result<usize> {
         runtime::process_pending(&self.shared, limit).await
     }
 
-    /// Runs everything that is due, here and now; returns how many entries ran.
+    /// Where the breakers of handlers stand that have one.
+    pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        self.shared.breakers()
+    }
+
+    /// Runs everything that is due and that [may run](Self::process_pending), here and now; returns how many entries ran.
     pub async fn drain(&self) -> Result<usize> {
         runtime::drain(&self.shared).await
     }
@@ -250,6 +296,27 @@ impl Processed {
             Self::Busy => 5,
         };
         if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+/// What the inline handlers of a message left for its duplicates, by handler key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results(BTreeMap<HandlerKey, Bytes>);
+
+impl Results {
+    /// The result of a handler, if it left one.
+    pub fn get(&self, handler: &str) -> Option<&Bytes> {
+        self.0.get(handler)
+    }
+
+    /// Every result, in the order of the handlers' keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&HandlerKey, &Bytes)> {
+        self.0.iter()
+    }
+
+    /// Whether no handler left one.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -307,6 +374,7 @@ pub struct Builder<S: Store> {
     config: Config,
     clock: Option<SharedClock>,
     data: Data,
+    redactor: Redactor,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
 }
 
@@ -326,6 +394,13 @@ impl<S: Store> Builder<S> {
     /// Replaces the settings.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Lets `rule` rewrite the text of handlers' errors before anything of it is stored or logged: for what must not leave
+    /// the process. Credentials are masked anyway, after it ([`ErrorText`](crate::state::ErrorText)).
+    pub fn redact(mut self, rule: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.redactor = Redactor::new(rule);
         self
     }
 
@@ -361,6 +436,8 @@ impl<S: Store> Builder<S> {
                 nudge: Nudge::default(),
                 lateness: Lateness::default(),
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
+                redactor: self.redactor,
+                forget: Forget::default(),
             }),
         })
     }

@@ -10,6 +10,8 @@ mod memory;
 mod message;
 mod name;
 pub mod observe;
+mod once;
+mod recent;
 mod retention;
 mod runtime;
 pub mod source;
@@ -19,23 +21,35 @@ pub mod time;
 
 pub use config::Config;
 pub use error::{BoxError, Error, ErrorKind, Result};
-pub use handler::{Context, Discard, Failure, HandlerFn, Registration, Reject, RetryAfter, Snooze, handler};
-pub use inbox::{Builder, Inbox, Processed, Receipt};
+pub use handler::{
+    Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
+    Reject, RetryAfter, Snooze, batch_handler, handler,
+};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
 pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+pub use once::{Opened, Work};
+pub use recent::{Admission, Permit, Recent, RecentBuilder};
 pub use retention::Advice;
 pub use runtime::Running;
-pub use state::{Policy, Retry, Status};
+pub use state::{Breaker, BreakerState, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};
 
-/// Compiles what the guides show.
+/// The programs of the guides, so that they compile and run.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../../docs/guides/retries.md")]
+    mod retries {}
+    #[doc = include_str!("../../../docs/guides/batches.md")]
+    mod batches {}
+    #[doc = include_str!("../../../docs/guides/limits.md")]
+    mod limits {}
+    #[doc = include_str!("../../../docs/guides/inline.md")]
+    mod inline {}
     #[doc = include_str!("../../../docs/guides/retention.md")]
-    struct Retention;
-
+    mod retention {}
     #[doc = include_str!("../../../docs/guides/handlers-over-time.md")]
-    struct HandlersOverTime;
+    mod handlers_over_time {}
 }

@@ -262,9 +262,10 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::InvalidHandler, what));
         };
-        if found.registration.inline {
+        if !found.registration.is_durable() {
             let what = format!(
-                "the handler {handler:?} is inline and has no entries, so nothing was added; have its messages delivered again"
+                "the handler {handler:?} is inline or fire-and-forget and has no entries, so nothing was added; have its messages \
+                 delivered again"
             );
             return Err(Error::new(ErrorKind::InvalidHandler, what));
         }

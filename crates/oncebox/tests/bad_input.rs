@@ -25,7 +25,7 @@ fn check(error: &Error, kind: ErrorKind, what: &str) {
 
 fn limited() -> World {
     World::new(|inbox, stage| {
-        let limits = Limits { id: 16, text: 16, headers: 16, payload: 16 };
+        let limits = Limits { id: 16, text: 16, headers: 16, payload: 16, ..Limits::default() };
         let config = Config { limits, unrouted: Unrouted::Refuse, ..Config::default() };
         inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
     })
@@ -86,7 +86,7 @@ async fn a_bad_message_is_refused_on_every_way_in() {
 
 /// The same rules, asked for without an inbox.
 fn bad_validation(bad: &Message) -> Error {
-    let limits = Limits { id: 16, text: 16, headers: 16, payload: 16 };
+    let limits = Limits { id: 16, text: 16, headers: 16, payload: 16, ..Limits::default() };
     let inbox = InboxName::new("test").expect("a good name");
     let key = bad.validate(&limits).and_then(|()| KeyStrategy::MessageId.key(&inbox, bad));
     key.expect_err("a bad message")

@@ -29,6 +29,8 @@ pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
 #[doc(hidden)]
+pub mod inline;
+#[doc(hidden)]
 pub mod mark;
 #[doc(hidden)]
 pub mod model;
@@ -40,6 +42,8 @@ pub mod orphans;
 pub mod renew;
 #[doc(hidden)]
 pub mod rescue;
+#[doc(hidden)]
+pub mod result;
 #[doc(hidden)]
 pub mod settle;
 #[doc(hidden)]

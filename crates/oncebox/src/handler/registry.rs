@@ -4,14 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::Registration;
+use super::check::check;
+use super::gate::Gate;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
-
-/// The most runs in one transaction. PostgreSQL keeps this many subtransactions in memory; every reader pays for more.
-const MAX_SHARE: usize = 64;
 
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
@@ -19,6 +20,24 @@ pub(crate) struct Registered<S: Store> {
     /// The message types it handles.
     pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
+    /// What keeps it from being given more than it should get.
+    pub(crate) gate: Gate,
+    /// Room for runs that nobody waits for.
+    pub(crate) slots: Semaphore,
+    /// Room for them and for those that wait for it.
+    pub(crate) places: Arc<Semaphore>,
+}
+
+/// The most runs of a fire-and-forget handler that wait: a flood must not fill the memory.
+const MAX_WAITING: usize = 1_024;
+
+impl<S: Store> Registered<S> {
+    fn new(route: Route, types: Vec<Box<str>>, registration: Registration<S>) -> Self {
+        let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
+        let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
+        let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
+        Self { route, types, registration, gate, slots: Semaphore::new(slots), places }
+    }
 }
 
 /// All handlers of an inbox.
@@ -31,9 +50,18 @@ pub(crate) struct Registry<S: Store> {
     none: Arc<[Route]>,
 }
 
+/// The handlers of a type while they are collected.
+#[derive(Default)]
+struct Takers {
+    durable: Vec<Route>,
+    inline: Vec<usize>,
+    forget: Vec<usize>,
+}
+
 struct TypeRoutes {
     durable: Arc<[Route]>,
     inline: Vec<usize>,
+    forget: Vec<usize>,
 }
 
 impl<S: Store> Registry<S> {
@@ -41,7 +69,7 @@ impl<S: Store> Registry<S> {
     pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>) -> Result<Self> {
         let mut by_key = HashMap::new();
         let mut handlers = Vec::new();
-        let mut types: HashMap<Box<str>, (Vec<Route>, Vec<usize>)> = HashMap::new();
+        let mut types: HashMap<Box<str>, Takers> = HashMap::new();
         for (kinds, registration) in registrations {
             let index = handlers.len();
             let route = Route {
@@ -58,18 +86,22 @@ impl<S: Store> Registry<S> {
             // A type that is named twice is still one type: a message must not get two entries for one handler.
             let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
             for kind in &kinds {
-                let (durable, inline) = types.entry(kind.clone()).or_default();
+                let takers = types.entry(kind.clone()).or_default();
                 if registration.inline {
-                    inline.push(index);
+                    takers.inline.push(index);
+                } else if registration.forget {
+                    takers.forget.push(index);
                 } else {
-                    durable.push(route.clone());
+                    takers.durable.push(route.clone());
                 }
             }
-            handlers.push(Arc::new(Registered { route, types: kinds, registration }));
+            handlers.push(Arc::new(Registered::new(route, kinds, registration)));
         }
         let by_type = types
             .into_iter()
-            .map(|(kind, (durable, inline))| (kind, TypeRoutes { durable: durable.into(), inline }))
+            .map(|(kind, Takers { durable, inline, forget })| {
+                (kind, TypeRoutes { durable: durable.into(), inline, forget })
+            })
             .collect();
         Ok(Self { handlers, by_key, by_type, none: Arc::new([]) })
     }
@@ -86,7 +118,7 @@ impl<S: Store> Registry<S> {
 
     /// The handlers that work from the store.
     pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
-        self.handlers.iter().filter(|handler| !handler.registration.inline)
+        self.handlers.iter().filter(|handler| handler.registration.is_durable())
     }
 
     /// Every key there is, current and former ones.
@@ -130,6 +162,15 @@ impl<S: Store> Registry<S> {
             .map(|index| &self.handlers[*index])
     }
 
+    /// The handlers for a type that run once, without being stored.
+    pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        self.by_type
+            .get(kind)
+            .into_iter()
+            .flat_map(|routes| &routes.forget)
+            .map(|index| &self.handlers[*index])
+    }
+
     /// Whether an inline handler takes the type.
     pub(crate) fn has_inline(&self, kind: &str) -> bool {
         self.inline(kind).next().is_some()
@@ -139,37 +180,4 @@ impl<S: Store> Registry<S> {
     pub(crate) fn knows(&self, kind: &str) -> bool {
         self.by_type.contains_key(kind)
     }
-}
-
-fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &Route) -> Result<()> {
-    let refuse = |what: String| Err(Error::new(ErrorKind::InvalidHandler, what));
-    let key = &route.key;
-    if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
-        return refuse(format!("the handler {key:?} is registered for no type, or for an empty one"));
-    }
-    if registration.concurrency == 0 {
-        return refuse(format!("the handler {key:?} has a concurrency of 0 and could never run"));
-    }
-    if registration.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return refuse(format!("the handler {key:?} has a timeout of 0 and could never finish"));
-    }
-    if let Some(share) = &registration.share {
-        if !(1..=MAX_SHARE).contains(&share.most) {
-            let most = share.most;
-            return refuse(format!(
-                "the handler {key:?} shares commits among {most} runs; 1 to {MAX_SHARE} can"
-            ));
-        }
-        if registration.inline {
-            return refuse(format!(
-                "the handler {key:?} is inline and cannot share commits: its delivery waits"
-            ));
-        }
-    }
-    registration.policy.validate().map_err(|error| {
-        Error::new(
-            ErrorKind::InvalidHandler,
-            format!("the policy of the handler {key:?} cannot work: {}", error.what()),
-        )
-    })
 }

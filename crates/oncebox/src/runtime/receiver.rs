@@ -13,7 +13,7 @@ use crate::inbox::{Receipt, Shared};
 use crate::source::{Ack, Delivery, Source};
 use crate::store::{Accepted, Store};
 
-/// How long a delivery is held back that somebody else is working on right now.
+/// How much later a delivery is to come again that somebody else worked on for too long to wait for.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
@@ -74,14 +74,22 @@ fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool 
     one.is_some()
 }
 
-/// Stores one delivery and settles it. A store that is away is waited for: giving the delivery back would only make
-/// the broker count another failed delivery.
+/// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
+/// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
+/// put it aside after so many.
 async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     let (message, settle) = delivery.into_parts();
     let message = Arc::new(message);
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     let ack = loop {
         match core.inbox.receive(&message).await {
+            Ok(Receipt::Busy) if busy.may_go_on(&core.inbox) => {
+                tokio::select! {
+                    () = core.inbox.clock.sleep(busy.pauses.next()) => {}
+                    // Dropped unsettled: the broker keeps it.
+                    () = core.stop.wait() => return,
+                }
+            }
             Ok(receipt) => break ack(&receipt),
             Err(error) if waits(&error) => {
                 if pauses.is_first() {
@@ -99,6 +107,20 @@ async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     if let Err(error) = settle.settle(ack).await {
         // The broker brings it again, and it will be a duplicate.
         tracing::debug!(error = %error, "could not settle a delivery");
+    }
+}
+
+/// How long somebody else has been working on a delivery.
+#[derive(Default)]
+struct Busy {
+    since: Option<Duration>,
+    pauses: Pauses,
+}
+
+impl Busy {
+    fn may_go_on<S: Store>(&mut self, inbox: &Shared<S>) -> bool {
+        let now = inbox.clock.monotonic();
+        now.saturating_sub(*self.since.get_or_insert(now)) < inbox.config.busy_wait
     }
 }
 
@@ -126,7 +148,9 @@ impl<S: Store> Shared<S> {
         let prepared = self.prepare(message, Duration::ZERO)?;
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there. A message for inline handlers alone leaves nothing but their marks.
-        if !prepared.routes.is_empty() || !self.registry.has_inline(message.kind()) {
+        let kind = message.kind();
+        let inline_alone = self.registry.has_inline(kind) && self.registry.forget(kind).next().is_none();
+        if !prepared.routes.is_empty() || !inline_alone {
             let accepted = self.accept(&prepared).await?;
             if matches!(accepted, Accepted::Conflict(_) | Accepted::Stale) {
                 // It is kept aside for a person, so nothing of it may run.
@@ -135,7 +159,8 @@ impl<S: Store> Shared<S> {
         }
         let mut receipt = Receipt::Done;
         for handler in self.registry.inline(message.kind()) {
-            let processed = super::run_inline(self, handler, prepared.key, message).await?;
+            let inline = super::Inline { inbox: self, handler, key: prepared.key, message, recall: false };
+            let (processed, _) = inline.run().await?;
             receipt = receipt.and(Receipt::of(processed, &handler.registration.policy));
         }
         Ok(receipt)

@@ -20,7 +20,7 @@ pub struct Counts {
     pub entries: Vec<HandlerCount>,
     /// Messages remembered.
     pub messages: u64,
-    /// Those of them that have no entry: no handler was registered for their type.
+    /// Those of them that have no entry: no handler that is stored for was registered for their type.
     pub unrouted: u64,
     /// Messages kept aside, for whatever reason.
     pub kept_aside: u64,
