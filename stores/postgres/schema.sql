@@ -30,7 +30,10 @@ CREATE TABLE "public"."oncebox_inbox" (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL UNIQUE,
     -- The greatest receive time ever swept: a message that says it is older may have run before.
-    watermark bigint NOT NULL
+    watermark bigint NOT NULL,
+    -- Who sweeps it, from page to page; nobody else does until this time.
+    sweeper uuid,
+    sweeper_until bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE "public"."oncebox_handler" (
@@ -206,7 +209,8 @@ CREATE TABLE "public"."oncebox_mark" (
     result bytea,
     PRIMARY KEY (lane, digest, handler)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
-CREATE INDEX "oncebox_mark_age" ON "public"."oncebox_mark" (inbox, at);
+-- Each handler has its own window.
+CREATE INDEX "oncebox_mark_age" ON "public"."oncebox_mark" (inbox, handler, at);
 
 -- The partitions there are, beside the two that keep what outlives them.
 CREATE TABLE "public"."oncebox_segment" (

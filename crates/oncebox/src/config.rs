@@ -85,10 +85,14 @@ pub struct Config {
     pub poll: Duration,
     /// How often leases that ran out are looked for. Default 30 seconds.
     pub rescue: Duration,
-    /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days.
+    /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days. A
+    /// handler can have [a window of its own](crate::Registration::retention).
     pub retention: Option<Duration>,
     /// How often what is past its retention is removed. Default 1 hour.
     pub sweep: Duration,
+    /// How long entries of a handler key that this process does not know may wait before they are reported. Looked at
+    /// as often as is swept. Default 1 hour.
+    pub orphan_grace: Duration,
     /// How long running handlers may go on once shutdown was asked for. Default 30 seconds.
     pub grace: Duration,
     /// How long a part of the runtime that failed waits before it starts again. Default 5 seconds.
@@ -115,6 +119,7 @@ impl Default for Config {
             rescue: Duration::from_secs(30),
             retention: Some(Duration::from_hours(168)),
             sweep: Duration::from_hours(1),
+            orphan_grace: Duration::from_hours(1),
             grace: Duration::from_secs(30),
             restart: Duration::from_secs(5),
             prefetch: 256,
@@ -149,15 +154,29 @@ impl Config {
                 return refuse(&format!("`{name}` is 0: it would spin"));
             }
         }
-        if self.retention.is_some_and(|window| window < self.lease) {
-            return refuse(
-                "`retention` is shorter than `lease`: a key could be forgotten while its message still runs",
-            );
+        if let Some(window) = self.retention {
+            self.check_window(window).map_err(|why| {
+                Error::new(ErrorKind::InvalidConfig, format!("`retention` is shorter than `lease`: {why}"))
+            })?;
         }
         if self.limits.id == 0 || self.limits.text == 0 || self.limits.payload == 0 {
             return refuse("a limit is 0: nothing could be accepted");
         }
         Ok(())
+    }
+}
+
+impl Config {
+    /// Whether a window can work; what is wrong with it otherwise.
+    pub(crate) fn check_window(&self, window: Duration) -> std::result::Result<(), String> {
+        if window >= self.lease {
+            return Ok(());
+        }
+        let lease = self.lease;
+        Err(format!(
+            "{window:?} is less than {lease:?}, and a key could be forgotten while its message still runs; make it {lease:?} or \
+             more, or `lease` shorter"
+        ))
     }
 }
 

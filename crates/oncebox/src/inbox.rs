@@ -12,9 +12,10 @@ use crate::handler::{Data, Redactor, Registration, Registry};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, names};
+use crate::retention::Lateness;
 use crate::runtime::{self, Forget, Inline, Nudge, Running};
 use crate::state::{BreakerState, Outcome, Policy};
-use crate::store::{Accepted, NewMessage, Store};
+use crate::store::{Accepted, NewMessage, Store, SweepId};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 
 /// What everything that belongs to one inbox shares.
@@ -26,6 +27,9 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
+    pub(crate) lateness: Lateness,
+    /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
+    pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
     pub(crate) forget: Forget,
 }
@@ -75,8 +79,10 @@ impl<S: Store> Shared<S> {
         Ok(accepted)
     }
 
-    /// Tells the dispatcher of this process what it can soon claim, and starts what is not stored for.
+    /// Notes how late a duplicate came, tells the dispatcher of this process what it can soon claim, and starts what is
+    /// not stored for.
     fn announce(self: &Arc<Self>, accepted: &Accepted, message: &NewMessage) {
+        self.lateness.note(&self.name, accepted);
         if let Accepted::First(seq) = accepted {
             let kind = message.message.kind();
             if message.routes.is_empty() && self.registry.forget(kind).next().is_none() {
@@ -250,12 +256,10 @@ impl<S: Store> Inbox<S> {
         runtime::drain(&self.shared).await
     }
 
-    /// Removes what is finished and past the retention, here and now; returns how many messages left.
+    /// Removes what is finished and past the retention, here and now; returns how many messages left. That is none while
+    /// another process sweeps the same inbox.
     pub async fn sweep(&self) -> Result<usize> {
-        match self.shared.config.retention {
-            Some(retention) => runtime::sweep(&self.shared, retention).await,
-            None => Ok(0),
-        }
+        runtime::sweep(&self.shared).await
     }
 }
 
@@ -426,15 +430,19 @@ impl<S: Store> Builder<S> {
             let what = format!("the {} store cannot promise {:?}", capabilities.name, self.config.guarantee);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
+        let registry = Registry::new(self.registrations)?;
+        registry.check_windows(&self.config)?;
         Ok(Inbox {
             shared: Arc::new(Shared {
                 name: InboxName::new(&self.name)?,
                 config: self.config,
                 store: Arc::new(Observed::new(self.store)),
                 data: Arc::new(self.data),
-                registry: Registry::new(self.registrations)?,
+                registry,
                 clock: self.clock.unwrap_or_else(SystemClock::shared),
                 nudge: Nudge::default(),
+                lateness: Lateness::default(),
+                sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),
             }),

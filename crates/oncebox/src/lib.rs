@@ -12,6 +12,7 @@ mod name;
 pub mod observe;
 mod once;
 mod recent;
+mod retention;
 mod runtime;
 pub mod source;
 pub mod state;
@@ -33,6 +34,7 @@ pub use once::{Opened, Work};
 #[cfg(feature = "macros")]
 pub use oncebox_macros::handler;
 pub use recent::{Admission, Permit, Recent, RecentBuilder};
+pub use retention::Advice;
 pub use runtime::Running;
 pub use state::{Breaker, BreakerState, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};
@@ -52,4 +54,8 @@ mod guides {
     mod attribute {}
     #[doc = include_str!("../../../docs/guides/several-inboxes.md")]
     mod several_inboxes {}
+    #[doc = include_str!("../../../docs/guides/retention.md")]
+    mod retention {}
+    #[doc = include_str!("../../../docs/guides/handlers-over-time.md")]
+    mod handlers_over_time {}
 }

@@ -24,7 +24,10 @@ CREATE TABLE @inbox (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL UNIQUE,
     -- The greatest receive time ever swept: a message that says it is older may have run before.
-    watermark bigint NOT NULL
+    watermark bigint NOT NULL,
+    -- Who sweeps it, from page to page; nobody else does until this time.
+    sweeper uuid,
+    sweeper_until bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE @handler (
@@ -200,7 +203,8 @@ CREATE TABLE @mark (
     result bytea,
     PRIMARY KEY (lane, digest, handler)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
-CREATE INDEX #mark_age ON @mark (inbox, at);
+-- Each handler has its own window.
+CREATE INDEX #mark_age ON @mark (inbox, handler, at);
 
 -- The partitions there are, beside the two that keep what outlives them.
 CREATE TABLE @segment (

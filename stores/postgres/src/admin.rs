@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use oncebox::state::{ErrorText, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideReason, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, Counts, EntryView, Filter, HandlerCount,
+    KeptAside, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -28,8 +29,10 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName) -> Result<Counts> {
         counts.entries.push(HandlerCount { handler, status, count: get::<i64>(&row, 2)?.unsigned_abs() });
     }
     if let Some(row) = unit.rows(ask(&db.sql.admin_totals).bind(inbox)).await?.first() {
-        counts.messages = get::<i64>(row, 0)?.unsigned_abs();
-        counts.kept_aside = get::<i64>(row, 1)?.unsigned_abs();
+        let total = |column| -> Result<u64> { Ok(get::<i64>(row, column)?.unsigned_abs()) };
+        (counts.messages, counts.unrouted) = (total(0)?, total(1)?);
+        (counts.kept_aside, counts.stale) = (total(2)?, total(3)?);
+        counts.conflicts = counts.kept_aside - counts.stale;
     }
     for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
         counts.paused.push(handler_key(&row, 0)?);
@@ -90,9 +93,8 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     }
     let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox);
     for row in unit.rows(asides).await? {
-        let stale = get::<&str>(&row, 0)? == AsideReason::Stale.as_str();
         view.kept_aside.push(KeptAside {
-            reason: if stale { AsideReason::Stale } else { AsideReason::Conflict },
+            reason: reason_of(get(&row, 0)?)?,
             received_at: Timestamp::from_millis(get(&row, 1)?),
             message: row::message(&row, 2)?,
         });
@@ -100,6 +102,34 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     unit.end().await?;
     let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
     Ok(known.then_some(view))
+}
+
+fn reason_of(word: &str) -> Result<AsideReason> {
+    let known = AsideReason::ALL.into_iter().find(|reason| reason.as_str() == word);
+    known.ok_or_else(|| corrupt("a message is aside for an unknown reason"))
+}
+
+pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
+    let mut page = AsidePage::default();
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(page) };
+    let question = ask(&db.sql.admin_list_aside)
+        .bind(inbox)
+        .bind(filter.reason.map(AsideReason::as_str))
+        .bind(filter.after.map_or(0, |id| id.0))
+        // One more than asked tells whether there is another page.
+        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1));
+    let mut unit = db.reads().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    for row in rows.iter().take(filter.limit) {
+        let (id, reason) = (AsideId(get(row, 0)?), reason_of(get(row, 1)?)?);
+        let received_at = Timestamp::from_millis(get(row, 2)?);
+        page.asides.push(AsideView::new(id, reason, row::key(row, 3)?, received_at, row::message(row, 4)?));
+    }
+    if rows.len() > filter.limit {
+        page.next = page.asides.last().map(|last| last.id);
+    }
+    Ok(page)
 }
 
 async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<(Seq, Timestamp)>> {

@@ -15,6 +15,7 @@
 
 mod accept;
 mod admin;
+mod backfill;
 mod claim;
 mod connect;
 mod db;
@@ -23,6 +24,7 @@ mod mark;
 mod migrate;
 mod names;
 mod options;
+mod orphans;
 mod row;
 mod segment;
 mod settle;
@@ -55,9 +57,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
-    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Capabilities, Claim, ClaimParams,
+    Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage, Orphan, OrphanParams, Page,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
+    Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -277,6 +280,10 @@ impl Store for Postgres {
         sweep::sweep(&self.inner.db, &self.inner.segments, params).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        orphans::orphans(&self.inner.db, params).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
     }
@@ -440,6 +447,18 @@ impl Admin for Postgres {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         admin::show(&self.inner.db, inbox, key).await
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        admin::aside(&self.inner.db, filter).await
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        let page = backfill::backfill(&self.inner.db, params).await?;
+        if page.added > 0 {
+            self.inner.waker.work();
+        }
+        Ok(page)
     }
 
     async fn operate(

@@ -16,7 +16,7 @@ use oncebox_testkit::TestClock;
 use support::Schema;
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 22] = [
+const HOT: [(&str, &str, &[&str]); 27] = [
     ("accept/accept", "ingest", &[]),
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
@@ -39,6 +39,11 @@ const HOT: [(&str, &str, &[&str]); 22] = [
     ("rescue/rescue", "control", &["claim"]),
     ("rescue/forget", "control", &["claim"]),
     ("sweep/proofs", "control", &[]),
+    ("sweep/marks", "control", &[]),
+    ("orphans/orphans", "control", &["claim"]),
+    ("backfill/page", "control", &[]),
+    ("backfill/hold", "control", &[]),
+    ("backfill/add", "control", &[]),
     ("segment/unfinished", "control", &[]),
 ];
 

@@ -20,7 +20,10 @@ CREATE TABLE oncebox_inbox (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     -- The greatest receive time ever swept: a message that says it is older may have run before.
-    watermark INTEGER NOT NULL
+    watermark INTEGER NOT NULL,
+    -- Who sweeps it, from page to page; nobody else does until this time.
+    sweeper BLOB CHECK (length(sweeper) = 16),
+    sweeper_until INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE oncebox_handler (
@@ -154,5 +157,6 @@ CREATE TABLE oncebox_mark (
     result BLOB,
     UNIQUE (digest, handler)
 ) STRICT;
--- For the sweep, which would else read every mark to find the few old ones. Grows at its end, so it is cheap.
-CREATE INDEX oncebox_mark_age ON oncebox_mark (inbox, at);
+-- For the sweep, which would else read every mark to find the few old ones: each handler has its own window. Grows at
+-- one end for each handler, so it is cheap.
+CREATE INDEX oncebox_mark_age ON oncebox_mark (inbox, handler, at);

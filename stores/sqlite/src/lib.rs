@@ -14,6 +14,7 @@
 
 mod accept;
 mod admin;
+mod backfill;
 mod claim;
 mod connect;
 mod entry;
@@ -22,6 +23,7 @@ mod mark;
 mod migrate;
 mod names;
 mod order;
+mod orphans;
 mod proof;
 mod row;
 mod settle;
@@ -42,9 +44,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView,
-    Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Capabilities, Claim, ClaimParams,
+    Claimed, Counts, EntryView, Filter, MessageView, Migrate, Migration, NewMessage, Orphan, OrphanParams,
+    Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional,
+    Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -311,6 +314,11 @@ impl Store for Sqlite {
         self.call(move |work| sweep::sweep(work, &params)).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        let (params, now) = (params.clone(), self.inner.clock.now());
+        self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
     }
@@ -365,6 +373,16 @@ impl Admin for Sqlite {
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         let (inbox, key) = (inbox.clone(), *key);
         self.call(move |work| admin::show(work, &inbox, &key)).await
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        let filter = filter.clone();
+        self.read(move |connection, names| admin::aside(connection, names, &filter)).await
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        let params = params.clone();
+        self.call(move |work| backfill::backfill(work, &params)).await
     }
 
     async fn operate(

@@ -21,6 +21,8 @@ pub mod accept;
 #[doc(hidden)]
 pub mod admin;
 #[doc(hidden)]
+pub mod backfill;
+#[doc(hidden)]
 pub mod claim;
 #[doc(hidden)]
 pub mod concurrency;
@@ -35,6 +37,8 @@ pub mod model;
 #[doc(hidden)]
 pub mod order;
 #[doc(hidden)]
+pub mod orphans;
+#[doc(hidden)]
 pub mod renew;
 #[doc(hidden)]
 pub mod rescue;
@@ -48,6 +52,8 @@ pub mod share;
 pub mod sweep;
 #[doc(hidden)]
 pub mod unknown;
+#[doc(hidden)]
+pub mod windows;
 
 mod cases;
 

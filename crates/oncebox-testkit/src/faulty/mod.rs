@@ -11,9 +11,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn,
-    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Capabilities, Claim, ClaimParams,
+    Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView, NewMessage, Orphan, OrphanParams, Page,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
+    Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -135,6 +136,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Sweep, self.store.sweep(params)).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        self.run(Verb::Orphans, self.store.orphans(params)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.mute { None } else { self.store.wakeups() }
     }
@@ -245,6 +250,14 @@ impl<S: Admin> Admin for FaultyStore<S> {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         self.run(Verb::Show, self.store.show(inbox, key)).await
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        self.run(Verb::Aside, self.store.aside(filter)).await
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        self.run(Verb::Backfill, self.store.backfill(params)).await
     }
 
     async fn operate(

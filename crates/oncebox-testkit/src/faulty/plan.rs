@@ -18,6 +18,7 @@ pub enum Verb {
     Renew,
     Rescue,
     Sweep,
+    Orphans,
     Begin,
     Commit,
     Mark,
@@ -35,6 +36,8 @@ pub enum Verb {
     Pause,
     Resume,
     Purge,
+    Aside,
+    Backfill,
 }
 
 /// How a call fails.

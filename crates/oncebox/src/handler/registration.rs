@@ -36,6 +36,8 @@ pub struct Registration<S: Store> {
     pub(crate) rate: Option<Rate>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
+    /// Instead of the inbox's.
+    pub(crate) retention: Option<Duration>,
     pub(crate) inline: bool,
     pub(crate) forget: bool,
     /// How many messages a batch handler gets at the most; set by whoever is one.
@@ -60,6 +62,7 @@ impl<S: Store> Registration<S> {
             rate: None,
             timeout: None,
             concurrency: 64,
+            retention: None,
             inline: false,
             forget: false,
             most: None,
@@ -147,6 +150,15 @@ impl<S: Store> Registration<S> {
     /// by default: several calls at once need a multiple of [`most`](Self::most).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
+        self
+    }
+
+    /// How long what this handler finished is remembered, from completion, and its marks if it is inline. Default: as
+    /// long as [`Config::retention`](crate::Config::retention) says. [`Duration::MAX`] for ever.
+    ///
+    /// A message that goes to several handlers leaves when the window of each is over.
+    pub fn retention(mut self, window: Duration) -> Self {
+        self.retention = Some(window);
         self
     }
 

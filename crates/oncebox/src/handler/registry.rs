@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
 use super::Registration;
 use super::check::check;
 use super::gate::Gate;
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
@@ -15,6 +17,8 @@ use crate::store::{Route, Store};
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
     pub(crate) route: Route,
+    /// The message types it handles.
+    pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
     /// What keeps it from being given more than it should get.
     pub(crate) gate: Gate,
@@ -28,11 +32,11 @@ pub(crate) struct Registered<S: Store> {
 const MAX_WAITING: usize = 1_024;
 
 impl<S: Store> Registered<S> {
-    fn new(route: Route, registration: Registration<S>) -> Self {
+    fn new(route: Route, types: Vec<Box<str>>, registration: Registration<S>) -> Self {
         let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
         let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
         let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
-        Self { route, registration, gate, slots: Semaphore::new(slots), places }
+        Self { route, types, registration, gate, slots: Semaphore::new(slots), places }
     }
 }
 
@@ -80,8 +84,9 @@ impl<S: Store> Registry<S> {
                 }
             }
             // A type that is named twice is still one type: a message must not get two entries for one handler.
-            for kind in kinds.into_iter().collect::<BTreeSet<_>>() {
-                let takers = types.entry(kind).or_default();
+            let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            for kind in &kinds {
+                let takers = types.entry(kind.clone()).or_default();
                 if registration.inline {
                     takers.inline.push(index);
                 } else if registration.forget {
@@ -90,7 +95,7 @@ impl<S: Store> Registry<S> {
                     takers.durable.push(route.clone());
                 }
             }
-            handlers.push(Arc::new(Registered::new(route, registration)));
+            handlers.push(Arc::new(Registered::new(route, kinds, registration)));
         }
         let by_type = types
             .into_iter()
@@ -106,9 +111,41 @@ impl<S: Store> Registry<S> {
         self.by_key.get(key).map(|index| &self.handlers[*index])
     }
 
+    /// All handlers.
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        self.handlers.iter()
+    }
+
     /// The handlers that work from the store.
     pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
         self.handlers.iter().filter(|handler| handler.registration.is_durable())
+    }
+
+    /// Every key there is, current and former ones.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
+        self.by_key.keys()
+    }
+
+    /// Every key of a handler with a window of its own, and the window.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = (&HandlerKey, Duration)> {
+        self.handlers.iter().flat_map(|handler| {
+            let keys = std::iter::once(&handler.route.key).chain(handler.route.legacy.iter());
+            handler.registration.retention.into_iter().flat_map(move |window| {
+                let keys = keys.clone();
+                keys.map(move |key| (key, window))
+            })
+        })
+    }
+
+    /// Refuses windows that cannot work with the settings.
+    pub(crate) fn check_windows(&self, config: &Config) -> Result<()> {
+        for (key, window) in self.windows() {
+            config.check_window(window).map_err(|why| {
+                let what = format!("the `retention` of the handler {key:?} is shorter than `lease`: {why}");
+                Error::new(ErrorKind::InvalidHandler, what)
+            })?;
+        }
+        Ok(())
     }
 
     /// The durable handlers for a type.

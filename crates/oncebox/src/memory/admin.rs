@@ -12,7 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Operation, Status, operate};
-use crate::store::{Admin, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq};
+use crate::store::{
+    Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, Counts, EntryView,
+    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+};
 use crate::time::Timestamp;
 
 #[async_trait]
@@ -27,6 +30,14 @@ impl Admin for Memory {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).aside(filter)))
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        Ok(self.shared.change(|tables, now| tables.scope(&params.inbox).backfill(params, now)))
     }
 
     async fn operate(
@@ -66,10 +77,16 @@ impl Scope {
             status,
             count: entries.len() as u64,
         });
+        let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
+        let stale = self.asides.values().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
+        let kept_aside = self.asides.len() as u64;
         Counts {
             entries: entries.collect(),
             messages: self.messages.len() as u64,
-            kept_aside: self.asides.len() as u64,
+            unrouted: unrouted as u64,
+            kept_aside,
+            conflicts: kept_aside - stale,
+            stale,
             paused: self.paused.iter().cloned().collect(),
         }
     }
@@ -117,6 +134,38 @@ impl Scope {
         (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
     }
 
+    fn aside(&self, filter: &AsideFilter) -> AsidePage {
+        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut asides: Vec<AsideView> = self
+            .aside_ids
+            .range((from, Bound::Unbounded))
+            .filter_map(|(id, under)| Some((id, under, self.asides.get(under)?)))
+            .filter(|(.., aside)| filter.reason.is_none_or(|reason| reason == aside.reason))
+            .map(|(id, (key, _), aside)| {
+                AsideView::new(*id, aside.reason, *key, aside.received_at, Arc::clone(&aside.message))
+            })
+            .take(filter.limit.saturating_add(1))
+            .collect();
+        let more = asides.len() > filter.limit;
+        asides.truncate(filter.limit);
+        let next = asides.last().map(|last| last.id).filter(|_| more);
+        AsidePage { asides, next }
+    }
+
+    fn backfill(&mut self, params: &BackfillParams, now: Timestamp) -> Backfilled {
+        let from = params.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page: Vec<(Seq, bool)> = self
+            .messages
+            .range((from, Bound::Unbounded))
+            .take(params.limit)
+            .map(|(seq, stored)| (*seq, params.takes(stored.message.kind())))
+            .collect();
+        let wanted = page.iter().filter(|(_, wanted)| *wanted);
+        let added = wanted.filter(|(seq, _)| self.add_entry(*seq, &params.route, now)).count();
+        let full = params.limit > 0 && page.len() == params.limit;
+        Backfilled::new(added, page.last().map(|(seq, _)| *seq).filter(|_| full))
+    }
+
     fn operate(
         &mut self,
         key: &Key,
@@ -136,8 +185,10 @@ impl Scope {
     fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
         let old = self.asides.iter().filter(|(_, aside)| aside.received_at <= horizon);
         let old: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
-        for id in &old {
-            self.asides.remove(id);
+        for under in &old {
+            if let Some(aside) = self.asides.remove(under) {
+                self.aside_ids.remove(&aside.id);
+            }
         }
         old.len()
     }

@@ -84,7 +84,7 @@ impl MemoryTx {
         }
         for (place, (inbox, (key, handler))) in std::mem::take(&mut self.marks).into_iter().enumerate() {
             let scope = tables.scope(&inbox);
-            scope.mark_ages.insert((now, key, handler.clone()));
+            scope.mark_ages.entry(handler.clone()).or_default().insert((now, key));
             scope.marks.insert((key, handler), MarkRow::Done(self.result(place).cloned()));
         }
         Ok(())

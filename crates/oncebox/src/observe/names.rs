@@ -24,6 +24,12 @@ pub const SETTLED: &str = "oncebox_settled_total";
 pub const LEASE_LOST: &str = "oncebox_lease_lost_total";
 /// Messages removed by the sweep.
 pub const SWEPT: &str = "oncebox_swept_total";
+/// How long after the first one a duplicate came, by `inbox`.
+pub const DUPLICATE_SECONDS: &str = "oncebox_duplicate_seconds";
+/// Entries that wait for a handler key that this process does not know, by `inbox` and `handler`; counted up to 10,000.
+pub const ORPHANED: &str = "oncebox_orphaned_entries";
+/// Entries added for messages that were stored before their handler, by `handler`.
+pub const BACKFILLED: &str = "oncebox_backfilled_total";
 /// How long a handler ran, by `handler`.
 pub const HANDLER_SECONDS: &str = "oncebox_handler_seconds";
 /// How many messages a batch handler got in one call, by `handler`.
@@ -50,6 +56,17 @@ pub fn describe() {
     describe_counter!(SETTLED, "Settlements written, by event");
     describe_counter!(LEASE_LOST, "Writes refused because the claim no longer held, by verb");
     describe_counter!(SWEPT, "Messages removed by the sweep");
+    describe_histogram!(
+        DUPLICATE_SECONDS,
+        Unit::Seconds,
+        "How long after the first one a duplicate came, by inbox"
+    );
+    describe_gauge!(
+        ORPHANED,
+        Unit::Count,
+        "Entries that wait for a handler key that this process does not know, by inbox and handler"
+    );
+    describe_counter!(BACKFILLED, "Entries added for messages stored before their handler, by handler");
     describe_histogram!(HANDLER_SECONDS, Unit::Seconds, "Time a handler ran, by handler");
     describe_histogram!(HANDLER_BATCH, Unit::Count, "Messages in one call of a batch handler, by handler");
     describe_gauge!(BREAKER_OPEN, "1 while a handler's breaker is open, by handler");

@@ -13,8 +13,9 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed,
-    RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, Orphan, OrphanParams,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
+    Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -147,6 +148,10 @@ impl<S: Store> Store for Observed<S> {
         let swept = observe("sweep", params.limit, self.0.sweep(params)).await?;
         metrics::counter!(names::SWEPT).increment(swept.messages as u64);
         Ok(swept)
+    }
+
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        observe("orphans", params.limit, self.0.orphans(params)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

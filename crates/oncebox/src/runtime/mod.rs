@@ -3,7 +3,7 @@
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store
 //!                         └─▶ forget
-//!                                           renewer · rescuer · sweeper
+//!                                           renewer · rescuer · sweeper · orphans
 //! ```
 
 mod batch;
@@ -16,6 +16,7 @@ mod group;
 mod inline;
 mod launch;
 mod nudge;
+mod orphans;
 mod plan;
 mod quiet;
 mod receiver;
@@ -95,9 +96,10 @@ impl<S: Store> Running<S> {
             supervise(&core, "settler", false, move |core| settler::run(core, Arc::clone(&queue))),
             supervise(&core, "renewer", false, renewer::run),
             supervise(&core, "rescuer", true, rescuer::run),
+            supervise(&core, "orphans", true, orphans::run),
         ];
-        if let Some(retention) = core.inbox.config.retention {
-            serving.push(supervise(&core, "sweeper", true, move |core| sweeper::run(core, retention)));
+        if sweeper::params(&core.inbox).is_some() {
+            serving.push(supervise(&core, "sweeper", true, sweeper::run));
         }
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }

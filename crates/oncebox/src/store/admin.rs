@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{HandlerCount, Seq, Store};
+use super::{BackfillParams, Backfilled, HandlerCount, Seq, Store};
 use crate::error::Result;
 use crate::key::Key;
 use crate::message::Message;
@@ -20,8 +20,14 @@ pub struct Counts {
     pub entries: Vec<HandlerCount>,
     /// Messages remembered.
     pub messages: u64,
-    /// Messages kept aside as conflict or stale.
+    /// Those of them that have no entry: no handler that is stored for was registered for their type.
+    pub unrouted: u64,
+    /// Messages kept aside, for whatever reason.
     pub kept_aside: u64,
+    /// Those of them whose key was known with another payload.
+    pub conflicts: u64,
+    /// Those of them that were older than what is remembered.
+    pub stale: u64,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
 }
@@ -121,6 +127,9 @@ pub enum AsideReason {
 }
 
 impl AsideReason {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Conflict, Self::Stale];
+
     /// The word for it in the database.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -139,6 +148,69 @@ pub struct KeptAside {
     pub received_at: Timestamp,
     /// The message.
     pub message: Arc<Message>,
+}
+
+/// The number of a message that was kept aside; later ones have greater ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AsideId(pub i64);
+
+/// Which messages that were kept aside to list.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AsideFilter {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// Only those that are aside for this reason.
+    pub reason: Option<AsideReason>,
+    /// Only those after this one; where the previous page ended.
+    pub after: Option<AsideId>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+impl AsideFilter {
+    /// The first hundred, for whatever reason.
+    pub fn new(inbox: InboxName) -> Self {
+        Self { inbox, reason: None, after: None, limit: 100 }
+    }
+}
+
+/// A message that was kept aside, as an operator sees it in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AsideView {
+    /// Its number among those kept aside.
+    pub id: AsideId,
+    /// Why.
+    pub reason: AsideReason,
+    /// The key it came under; what else is known of that is shown by [`Admin::show`].
+    pub key: Key,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+impl AsideView {
+    /// A message that was kept aside.
+    pub const fn new(
+        id: AsideId,
+        reason: AsideReason,
+        key: Key,
+        received_at: Timestamp,
+        message: Arc<Message>,
+    ) -> Self {
+        Self { id, reason, key, received_at, message }
+    }
+}
+
+/// A page of messages that were kept aside.
+#[derive(Clone, Debug, Default)]
+pub struct AsidePage {
+    /// The messages, the first kept first.
+    pub asides: Vec<AsideView>,
+    /// Where the next page starts, if there is one.
+    pub next: Option<AsideId>,
 }
 
 /// Everything a store knows of one key.
@@ -173,6 +245,15 @@ pub trait Admin: Store {
 
     /// Everything known of a key.
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>>;
+
+    /// Messages that were kept aside, the first kept first, a page at a time.
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage>;
+
+    /// Gives a handler entries for messages that are still stored and have none for it, a page at a time and in the
+    /// order of acceptance: for one that was added after they came. Calling it again changes nothing, so what was
+    /// interrupted is done again from where it is known to have been, or from the start. Accepting, claiming and
+    /// sweeping go on meanwhile.
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled>;
 
     /// Retries, discards or replays one entry, as [`operate`](crate::state::operate) allows.
     async fn operate(

@@ -10,15 +10,20 @@
 mod admin;
 mod entry;
 mod migrate;
+mod sweep;
 mod transaction;
 mod wakeups;
 
-pub use admin::{Admin, AsideReason, Counts, EntryView, Filter, KeptAside, MessageView, Page};
+pub use admin::{
+    Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, Counts, EntryView, Filter, KeptAside,
+    MessageView, Page,
+};
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, NewMessage, RenewParams,
-    Renewed, RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
+    Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
 pub use migrate::{Migrate, Migration};
+pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
 
@@ -80,9 +85,16 @@ pub trait Store: Send + Sync + 'static {
     /// previous owner still writes is refused from here on.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>>;
 
-    /// Removes finished messages past their retention, a bounded number at a time, oldest first. Never removes
-    /// anything pending, running, poisoned or kept aside.
+    /// Removes finished messages past their retention, a bounded number at a time, oldest first. A message leaves when
+    /// each of its entries is finished and past the window of its handler. Never removes anything pending, running,
+    /// poisoned or kept aside.
+    ///
+    /// One sweeps an inbox at a time, over all processes. While somebody else does, the answer is [`Swept::NOTHING`].
     async fn sweep(&self, params: &SweepParams) -> Result<Swept>;
+
+    /// Handler keys that the caller does not know, whose entries have waited for longer than a grace, and of which none
+    /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
     /// The store's source of wake-ups, if it has one.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
@@ -126,6 +138,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         (**self).sweep(params).await
+    }
+
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        (**self).orphans(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

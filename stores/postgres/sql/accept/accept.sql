@@ -1,6 +1,6 @@
 -- Stores what is new, and says of the rest what is known of it. One row for each message offered:
 -- its place in the batch, its number (nothing if it raced with another, or is stale), whether it is new, whether it is
--- stale, and the fingerprint and handlers that its key is known with.
+-- stale, the fingerprint and handlers that its key is known with, and for how long it is known.
 -- $1 now or nothing, $2 inbox; then by message: $3 place, $4 lane of the digest, $5 lane of the message, $6 digest,
 -- $7 fingerprint, $8 handlers, $9 time, $10 source, $11 id, $12 type, $13 ordering key, $14 headers, $15 payload,
 -- $16 order key, $17 delay; and by entry: $18 place of its message, $19 handler.
@@ -40,11 +40,11 @@ WITH moment AS MATERIALIZED (
            order_key
     FROM entry WHERE order_key IS NOT NULL OR delay > 0
 )
-SELECT place, seq, true, false, NULL::bytea, NULL::bytea FROM first
+SELECT place, seq, true, false, NULL::bytea, NULL::bytea, NULL::bigint FROM first
 UNION ALL
-SELECT o.place, known.seq, false, o.stale, known.fingerprint, known.handlers
+SELECT o.place, known.seq, false, o.stale, known.fingerprint, known.handlers, o.now - known.received_at
 FROM offered o LEFT JOIN LATERAL (
     -- The limit keeps the planner from reading the whole table instead.
-    SELECT p.seq, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
+    SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
 ) known ON true
 WHERE NOT EXISTS (SELECT 1 FROM fresh f WHERE f.seq = o.seq)

@@ -18,10 +18,10 @@ WITH moment AS MATERIALIZED (
     INSERT INTO @entry (seq, due, lane, handler)
     SELECT f.seq, f.received_at, $6, e.handler FROM fresh f CROSS JOIN unnest($4::int2[]) AS e (handler)
 )
-SELECT $5::int4, seq, true, false, NULL::bytea, NULL::bytea FROM fresh
+SELECT $5::int4, seq, true, false, NULL::bytea, NULL::bytea, NULL::bigint FROM fresh
 UNION ALL
-SELECT $5::int4, known.seq, false, m.stale, known.fingerprint, known.handlers
+SELECT $5::int4, known.seq, false, m.stale, known.fingerprint, known.handlers, m.now - known.received_at
 FROM moment m LEFT JOIN LATERAL (
-    SELECT p.seq, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1
+    SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1
 ) known ON true
 WHERE NOT EXISTS (SELECT 1 FROM fresh)

@@ -10,6 +10,7 @@ WITH moment AS MATERIALIZED (
 ), offered AS MATERIALIZED (
     SELECT o.*, m.now, coalesce(o.time <= m.watermark, false) AS stale,
            known.seq AS known, known.fingerprint AS known_fingerprint, known.handlers AS known_handlers,
+           m.now - known.received_at AS known_for,
            CASE WHEN known.seq IS NULL
                 THEN (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.lane END AS seq
     FROM moment m CROSS JOIN unnest($5::int4[], $6::int2[], $7::bytea[], $8::bytea[], $9::int8[], $10::text[], $11::bytea[],
@@ -17,7 +18,7 @@ WITH moment AS MATERIALIZED (
          AS o (place, lane, digest, fingerprint, time, source, id, type, headers, payload)
     LEFT JOIN LATERAL (
         -- The limit keeps the planner from reading the whole table instead.
-        SELECT p.seq, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
+        SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
     ) known ON true
 ), proved AS (
     INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers)
@@ -34,5 +35,5 @@ WITH moment AS MATERIALIZED (
     WHERE o.known IS NULL AND NOT o.stale
 )
 SELECT place, CASE WHEN known IS NULL AND stale THEN NULL ELSE coalesce(known, seq) END, known IS NULL AND NOT stale, stale,
-       known_fingerprint, known_handlers
+       known_fingerprint, known_handlers, known_for
 FROM offered

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use oncebox::state::{Next, Operation, Settlement, Status};
-use oncebox::store::{Accepted, Claim, ClaimMode, Seq, Token};
+use oncebox::store::{Accepted, Claim, ClaimMode, Known, Seq, Token};
 use oncebox::time::Timestamp;
 
 use super::step::{HANDLERS, MESSAGES, Offer};
@@ -92,15 +92,15 @@ impl Books {
         repeated: bool,
         now: Timestamp,
     ) -> Result<Accepted, String> {
-        if let Some(Stored { seq, payload, .. }) = self.messages.get(&offer.id) {
-            let seq = *seq;
+        if let Some(Stored { seq, payload, received_at }) = self.messages.get(&offer.id) {
+            let (seq, age) = (*seq, now.since(*received_at));
             if *payload != offer.payload && !offer.first_wins {
                 self.asides.insert((offer.id, offer.payload));
                 return Ok(Accepted::Conflict(seq));
             }
             return Ok(match self.add(seq, offer, now) {
                 added if added > 0 && !repeated => Accepted::HandlersAdded(seq, added),
-                _ => Accepted::Duplicate(seq),
+                _ => Accepted::Duplicate(Known::new(seq, age)),
             });
         }
         let time = offer.age.map(|age| now.before(age));
@@ -110,7 +110,7 @@ impl Books {
         }
         let seq = match answer {
             Accepted::First(seq) if !repeated => seq,
-            Accepted::Duplicate(seq) if repeated => seq,
+            Accepted::Duplicate(known) if repeated => known.seq,
             other => return Err(format!("{other:?} for message {}, which is new", offer.id)),
         };
         if self.last_seq >= Some(seq) {
