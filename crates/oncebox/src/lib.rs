@@ -2,6 +2,8 @@
 #![doc = include_str!("docs/manual.md")]
 
 pub mod config;
+mod consumers;
+mod direct;
 pub mod error;
 mod handler;
 mod inbox;
@@ -17,10 +19,12 @@ pub mod store;
 pub mod time;
 
 pub use config::Config;
+pub use consumers::{Consumers, Requirement};
+pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{Context, Discard, Failure, HandlerFn, Registration, Reject, RetryAfter, Snooze, handler};
 pub use inbox::{Builder, Inbox, Processed, Receipt};
-pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
+pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};

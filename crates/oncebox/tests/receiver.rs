@@ -34,7 +34,7 @@ async fn a_delivery_is_acknowledged_only_when_it_is_stored() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().next(Verb::Accept, Fault::Hang);
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -57,7 +57,7 @@ async fn a_delivery_whose_commit_is_unknown_is_asked_for_again_before_it_is_ackn
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter), Some(AWAY)]);
     let delivery = deliver(&sender, message("1", "ok"));
     quiet().await;
@@ -79,7 +79,7 @@ async fn while_the_store_is_away_deliveries_are_held_and_no_more_are_taken() {
         });
         let running = world.inbox.start();
         let (broker, source) = Broker::new();
-        running.receive(source);
+        running.receive(source).unwrap();
         world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
         for number in 0..10 {
             broker.send(message(&number.to_string(), "ok"));
@@ -104,7 +104,7 @@ async fn a_message_that_can_never_be_taken_is_rejected_with_a_reason() {
     });
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let bad = [
         (message("", "ok"), "has no id"),
         (message("123456789", "ok"), "the message id has 9 bytes, the limit is 8"),
@@ -131,7 +131,7 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
     });
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let answers = [
         ("ok", Ack::Done),
         ("discard old", Ack::Done),
@@ -161,7 +161,7 @@ async fn a_source_that_is_over_ends_its_receiver_and_nothing_else() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(delivery).await.unwrap().unwrap();
     drop(sender);
@@ -177,7 +177,7 @@ async fn shutdown_settles_what_it_can_and_drops_the_rest_unsettled() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().script(Verb::Accept, [Some(Fault::Hang), Some(AWAY)]);
     let stored = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -284,7 +284,7 @@ async fn an_acknowledgement_that_fails_is_no_error() {
     let world = one_handler();
     let running = world.inbox.start();
     let (broker, source) = Broker::new();
-    running.receive(source);
+    running.receive(source).unwrap();
     broker.seen.lock().deaf = true;
     broker.send(message("1", "ok"));
     quiet().await;
@@ -303,7 +303,7 @@ async fn a_source_that_panics_is_received_from_again_after_a_pause() {
     let running = world.inbox.start();
     let (broker, source) = Broker::new();
     broker.seen.lock().panics_in = Some(1);
-    running.receive(source);
+    running.receive(source).unwrap();
     for id in ["1", "2", "3"] {
         broker.send(message(id, "ok"));
     }
@@ -323,7 +323,7 @@ async fn several_sources_are_received_from_side_by_side() {
     let brokers: Vec<Broker> = (0..3)
         .map(|_| {
             let (broker, source) = Broker::new();
-            running.receive(source);
+            running.receive(source).unwrap();
             broker
         })
         .collect();

@@ -43,6 +43,8 @@ pub mod share;
 #[doc(hidden)]
 pub mod sweep;
 #[doc(hidden)]
+pub mod tenant;
+#[doc(hidden)]
 pub mod unknown;
 
 mod cases;

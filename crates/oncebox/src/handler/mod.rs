@@ -9,7 +9,7 @@ mod transaction;
 pub use context::Context;
 pub(crate) use data::Data;
 pub use failure::{Discard, Failure, Reject, RetryAfter, Snooze};
-pub(crate) use registry::{Registered, Registry};
+pub(crate) use registry::{Keys, Registered, Registry};
 pub(crate) use transaction::{FinishTx, ShareTx};
 
 use std::future::Future;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::key::Dedupe;
 use crate::message::{DecodeError, FromMessage, Message};
 use crate::name::HandlerKey;
 use crate::state::{Policy, Retry};
@@ -99,6 +100,7 @@ where
         timeout: None,
         concurrency: 64,
         inline: false,
+        dedupe: None,
         open: None,
         share: None,
         function: Arc::new(Typed(function, std::marker::PhantomData)),
@@ -113,6 +115,8 @@ pub struct Registration<S: Store> {
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
     pub(crate) inline: bool,
+    /// By which key it goes, if it says so itself.
+    pub(crate) dedupe: Option<Dedupe>,
     /// Opens the transaction of an inline handler; set together with `inline`.
     pub(crate) open: Option<OpenMarked<S>>,
     /// How runs share their commits, if they do.
@@ -148,6 +152,13 @@ impl<S: Store> Registration<S> {
     /// How many runs at once in this process. Default 64.
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
+        self
+    }
+
+    /// Whether this handler recognises repeats, and by which key; it counts more than what is said of types and of the
+    /// inbox. Of several calls the last one counts, so what is said in code replaces what came with the function.
+    pub fn dedupe(mut self, dedupe: Dedupe) -> Self {
+        self.dedupe = Some(dedupe);
         self
     }
 

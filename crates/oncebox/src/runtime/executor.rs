@@ -11,7 +11,7 @@ use super::repeat::is_trouble;
 use super::supervisor::Stop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Context, Failure, FinishTx, Registered};
-use crate::inbox::{Processed, Shared};
+use crate::inbox::{Processed, Receipt, Shared};
 use crate::key::Key;
 use crate::message::Message;
 use crate::observe::names;
@@ -201,4 +201,23 @@ pub(crate) async fn run_inline<S: Store>(
     committed
         .map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))??;
     Ok(Processed::Done)
+}
+
+/// Runs all handlers of a message at once, with no store behind them. One that fails keeps no other from its work.
+pub(crate) async fn run_directly<S: Store>(
+    inbox: &Arc<Shared<S>>,
+    message: &Arc<Message>,
+) -> Result<Receipt> {
+    let mut receipt = Receipt::Done;
+    for handler in inbox.registry.durable_for(message.kind()) {
+        let handler_key = handler.route.key.clone();
+        let key = inbox.mark_key(message, &handler_key)?;
+        let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
+        let processed = match run(handler, message, &mut context, inbox).await {
+            Ok(()) => Processed::Done,
+            Err(outcome) => Processed::Failed(outcome),
+        };
+        receipt = receipt.and(Receipt::of(processed, &handler.registration.policy));
+    }
+    Ok(receipt)
 }

@@ -23,7 +23,7 @@ mod supervisor;
 mod sweeper;
 
 pub(crate) use drive::{drain, process_pending};
-pub(crate) use executor::run_inline;
+pub(crate) use executor::{run_directly, run_inline};
 pub(crate) use nudge::Nudge;
 pub(crate) use sweeper::sweep;
 
@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
+use crate::error::Result;
 use crate::inbox::Shared;
 use crate::source::Source;
 use crate::store::Store;
@@ -95,12 +96,15 @@ impl<S: Store> Running<S> {
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
 
-    /// Receives from a source until shutdown, or until the source is over.
-    pub fn receive(&self, source: impl Source) {
+    /// Receives from a source until shutdown, or until the source is over. Refused if the source may bring a message again
+    /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
+    pub fn receive(&self, source: impl Source) -> Result<()> {
+        receiver::check_window(&self.core.inbox, &source)?;
         let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source)));
         let task =
             supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&intake)));
         self.receivers.lock().push(task);
+        Ok(())
     }
 
     /// Stops receiving and claiming, lets running handlers finish within the grace, gives back what did not finish

@@ -78,22 +78,31 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Checks that the rules can work.
+    /// Checks that the rules can work. An error names the option, its value and what to do.
     pub fn validate(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
+        let Retry { attempts, first, max } = self.retry;
         if self.crashes == 0 {
             return refuse(
-                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1",
+                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1"
+                    .into(),
             );
         }
-        if self.retry.first > self.retry.max {
-            return refuse("`retry.first` is longer than `retry.max`");
+        if first > max {
+            return refuse(format!(
+                "`retry.first` is {first:?}: it is longer than `retry.max`, which is {max:?}; make it shorter, or `retry.max` longer"
+            ));
         }
-        if self.retry.attempts > 1 && self.retry.first.is_zero() {
-            return refuse("`retry.first` is 0: failing entries would spin");
+        if attempts > 1 && first.is_zero() {
+            return refuse(format!(
+                "`retry.first` is {first:?}: failing entries would spin; use some milliseconds at least, or one attempt"
+            ));
         }
         if self.decode_retry.is_zero() {
-            return refuse("`decode_retry` is 0: undecodable entries would spin");
+            return refuse(format!(
+                "`decode_retry` is {:?}: undecodable entries would spin; use some milliseconds at least",
+                self.decode_retry
+            ));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ mod migrate;
 mod transaction;
 mod wakeups;
 
-pub use admin::{Admin, AsideReason, Counts, EntryView, Filter, KeptAside, MessageView, Page};
+pub use admin::{Admin, AsideReason, Counts, EntryView, Filter, KeptAside, MessageView, OfTenant, Page};
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, NewMessage, RenewParams,
     Renewed, RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
@@ -39,12 +39,14 @@ pub struct Capabilities {
     pub transactions: bool,
     /// Several processes can work on the same data.
     pub shared: bool,
+    /// Nothing is stored at all, and handlers run while the delivery is held: [`Direct`](crate::Direct).
+    pub direct: bool,
 }
 
 impl Capabilities {
     /// A store that can do nothing beyond the verbs.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, durable: false, transactions: false, shared: false }
+        Self { name, durable: false, transactions: false, shared: false, direct: false }
     }
 }
 

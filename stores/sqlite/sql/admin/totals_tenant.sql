@@ -1,0 +1,2 @@
+SELECT (SELECT count(*) FROM oncebox_message WHERE tenant = ?2 AND inbox = ?1),
+       (SELECT count(*) FROM oncebox_aside WHERE tenant = ?2 AND inbox = ?1)
