@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 pub(crate) mod books;
+pub(crate) mod ear;
 pub(crate) mod panicky;
 
 use std::collections::HashMap;

@@ -1,0 +1,96 @@
+//! Hears what the library tells the outside: counters and lines of the log, on the thread of one test.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+
+/// Counters by name and labels, and lines by level. Clones hear the same.
+#[derive(Clone, Default)]
+pub(crate) struct Ear {
+    counters: Arc<Mutex<BTreeMap<String, u64>>>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Ear {
+    /// Listens to this thread until what it returns is dropped. The ear itself has to live as long.
+    pub(crate) fn listen(&self) -> (metrics::LocalRecorderGuard<'_>, tracing::subscriber::DefaultGuard) {
+        (metrics::set_default_local_recorder(self), tracing::subscriber::set_default(self.clone()))
+    }
+
+    /// What a counter has come to, as `name{label=value}`.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        self.counters.lock().get(name).copied().unwrap_or(0)
+    }
+
+    /// The lines that say this.
+    pub(crate) fn heard(&self, part: &str) -> Vec<String> {
+        self.lines.lock().iter().filter(|line| line.contains(part)).cloned().collect()
+    }
+}
+
+struct Count(Ear, String);
+
+impl CounterFn for Count {
+    fn increment(&self, value: u64) {
+        *self.0.counters.lock().entry(self.1.clone()).or_default() += value;
+    }
+
+    fn absolute(&self, value: u64) {
+        self.0.counters.lock().insert(self.1.clone(), value);
+    }
+}
+
+impl Recorder for Ear {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let name = format!("{}{{{}}}", key.name(), labels.join(","));
+        Counter::from_arc(Arc::new(Count(self.clone(), name)))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, " {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for Ear {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.lines.lock().push(line.0);
+    }
+}
