@@ -31,3 +31,12 @@ pub use name::{HandlerKey, InboxName, MAX_NAME};
 pub use runtime::Running;
 pub use state::{Policy, Retry, Status};
 pub use store::{Accepted, Mark, Store};
+
+/// The programs of the guides are compiled and run with the tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/identity.md")]
+    mod identity {}
+    #[doc = include_str!("../../../docs/guides/tenants.md")]
+    mod tenants {}
+}

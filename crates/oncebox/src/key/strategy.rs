@@ -275,14 +275,13 @@ fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
         let found = CLOUD_EVENTS.iter().find_map(|prefix| message.headers().get(&format!("{prefix}{name}")));
         found.map(|value| value.to_vec())
     };
-    let (source, id) = match (header("source"), header("id")) {
-        (Some(source), Some(id)) => (source, id),
-        _ => {
-            let json: serde_json::Value = serde_json::from_slice(message.payload()).ok()?;
-            // Any JSON may have a source and an id; an event says of which version it is.
-            json.get("specversion")?;
-            (scalar(json.get("source")?)?, scalar(json.get("id")?)?)
-        }
+    let (source, id) = if let (Some(source), Some(id)) = (header("source"), header("id")) {
+        (source, id)
+    } else {
+        let json: serde_json::Value = serde_json::from_slice(message.payload()).ok()?;
+        // Any JSON may have a source and an id; an event says of which version it is.
+        json.get("specversion")?;
+        (scalar(json.get("source")?)?, scalar(json.get("id")?)?)
     };
     (!source.is_empty() && !id.is_empty()).then_some((source, id))
 }

@@ -30,6 +30,7 @@ use crate::state::Settlement;
 /// What a store can do. Wrappers report what is true of the whole, not of themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Capabilities {
     /// The name of the store, for messages and labels.
     pub name: &'static str,
