@@ -155,11 +155,15 @@ async fn handlers_with_different_keys_are_offered_together_and_each_runs_once_fo
 // Where the key of one falls back to the id, both have the same: the message is stored once.
 #[tokio::test]
 async fn equal_keys_of_two_handlers_are_one_message() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
     let world = World::new(|inbox, stage| {
         inbox.on("t", stage.handler("by-id")).on("t", stage.handler("by-order").dedupe(by("order")))
     });
     world.accept("1", "ok").await;
     assert_eq!(counts(&world.inbox).await.messages, 1);
+    assert_eq!(ear.counted("oncebox_accepted_total{outcome=first}"), 1);
+    assert_eq!(ear.counted("oncebox_accepted_total{outcome=handlers_added}"), 0, "it is offered once");
     assert_eq!(world.inbox.drain().await.unwrap(), 2);
     assert_eq!(world.status("1", "by-id").await, Status::Completed);
     assert_eq!(world.status("1", "by-order").await, Status::Completed);
@@ -230,26 +234,33 @@ async fn an_inline_handler_needs_no_more_than_its_own_key() {
 
 #[tokio::test]
 async fn a_key_of_handler_and_correlation_is_one_for_each_handler() {
-    let world = World::new(|inbox, stage| {
-        let key = KeyStrategy::handler_and_correlation_id();
-        inbox
-            .config(Config { key, ..Config::default() })
-            .on("t", stage.handler("a"))
-            .on("t", stage.handler("b"))
-            .on("u", stage.handler("c"))
-    });
-    let of = |id: &str, kind: &str, correlation: &str| {
-        Message::new(id.to_owned(), kind, "ok").with_header("correlation-id", correlation.to_owned())
-    };
-    let accept = async |message| world.inbox.accept(message).await.unwrap().as_str();
-    assert_eq!(accept(of("1", "t", "x")).await, "first");
-    assert_eq!(accept(of("2", "t", "x")).await, "duplicate");
-    assert_eq!(accept(of("3", "u", "x")).await, "first", "another handler");
-    assert_eq!(accept(of("4", "t", "y")).await, "first");
-    world.inbox.drain().await.unwrap();
-    let mut log = world.stage.log();
-    log.sort();
-    assert_eq!(log, ["a 1 1", "a 4 1", "b 1 1", "b 4 1", "c 3 1"]);
+    for by_type in [false, true] {
+        let world = World::new(|inbox, stage| {
+            let key = KeyStrategy::handler_and_correlation_id();
+            let inbox = if by_type {
+                inbox.key_for("*", Dedupe::By(key))
+            } else {
+                inbox.config(Config { key, ..Config::default() })
+            };
+            let (a, b, c) = (stage.handler("a"), stage.handler("b"), stage.handler("c"));
+            inbox.on("t", a).on("t", b).on("u", c).on("t", stage.handler("now").inline())
+        });
+        let of = |id: &str, kind: &str, correlation: &str| {
+            Message::new(id.to_owned(), kind, "ok").with_header("correlation-id", correlation.to_owned())
+        };
+        let accept = async |message| world.inbox.accept(message).await.unwrap().as_str();
+        assert_eq!(accept(of("1", "t", "x")).await, "first");
+        assert_eq!(accept(of("2", "t", "x")).await, "duplicate");
+        assert_eq!(accept(of("3", "u", "x")).await, "first", "another handler");
+        assert_eq!(accept(of("4", "t", "y")).await, "first");
+        assert_eq!(counts(&world.inbox).await.messages, 5, "one for each handler and correlation");
+        assert_eq!(world.inbox.process(of("5", "t", "x")).await.unwrap(), Processed::Done);
+        assert_eq!(world.inbox.process(of("6", "t", "x")).await.unwrap(), Processed::Duplicate);
+        world.inbox.drain().await.unwrap();
+        let mut log = world.stage.log();
+        log.sort();
+        assert_eq!(log, ["a 1 1", "a 4 1", "b 1 1", "b 4 1", "c 3 1", "now 5 1"]);
+    }
 }
 
 // FAULTS A10: kept aside under one key, run under the other.
@@ -262,7 +273,8 @@ async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
             .on("t", stage.handler("now").inline())
             .on("t", stage.handler("now-by-order").inline().dedupe(by("order")))
     });
-    world.inbox.receive(order("1", "7")).await.unwrap();
+    // Without its inline handlers: no mark keeps them from running.
+    world.inbox.accept(order("1", "7")).await.unwrap();
     let other = || Message::new("2", "t", "ok;ok").with_header("order", "7");
     assert_eq!(world.inbox.receive(other()).await.unwrap(), Receipt::Done);
     assert!(matches!(world.inbox.accept(other()).await.unwrap(), Accepted::Conflict(_)));

@@ -1,14 +1,36 @@
 //! Hears what the library tells the outside: counters and lines of the log, on the thread of one test.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
 use tracing::{Event, Subscriber};
+
+thread_local! {
+    static EAR: RefCell<Option<Ear>> = const { RefCell::new(None) };
+}
+
+/// Makes the log of every thread heard by its ear, if it has one. To be done before anything is logged: where a line is
+/// first logged while somebody begins to listen, it may be taken for one that nobody wants.
+pub(crate) fn install() {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| tracing::subscriber::set_global_default(Log).unwrap());
+}
+
+/// Ends when it is dropped.
+pub(crate) struct Listening;
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        EAR.set(None);
+    }
+}
 
 /// Counters by name and labels, and lines by level. Clones hear the same.
 #[derive(Clone, Default)]
@@ -19,8 +41,10 @@ pub(crate) struct Ear {
 
 impl Ear {
     /// Listens to this thread until what it returns is dropped. The ear itself has to live as long.
-    pub(crate) fn listen(&self) -> (metrics::LocalRecorderGuard<'_>, tracing::subscriber::DefaultGuard) {
-        (metrics::set_default_local_recorder(self), tracing::subscriber::set_default(self.clone()))
+    pub(crate) fn listen(&self) -> (metrics::LocalRecorderGuard<'_>, Listening) {
+        install();
+        EAR.set(Some(self.clone()));
+        (metrics::set_default_local_recorder(self), Listening)
     }
 
     /// What a counter has come to, as `name{label=value}`.
@@ -74,9 +98,15 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Ear {
+struct Log;
+
+impl Subscriber for Log {
+    fn register_callsite(&self, _: &'static tracing::Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
+        EAR.with_borrow(Option::is_some)
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -91,6 +121,6 @@ impl Subscriber for Ear {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
-        self.lines.lock().push(line.0);
+        EAR.with_borrow(|ear| ear.iter().for_each(|ear| ear.lines.lock().push(line.0.clone())));
     }
 }

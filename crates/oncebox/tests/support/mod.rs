@@ -151,6 +151,7 @@ struct Shared {
 
 impl Default for Stage {
     fn default() -> Self {
+        ear::install();
         let shared = Shared {
             log: Mutex::default(),
             plays: Mutex::default(),
