@@ -21,11 +21,13 @@ pub struct Limits {
     pub headers: usize,
     /// A payload. Default 4 MiB.
     pub payload: usize,
+    /// A result that a handler leaves for duplicates. Default 64 KiB.
+    pub result: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { id: 1 << 20, text: 1_024, headers: 64 << 10, payload: 4 << 20 }
+        Self { id: 1 << 20, text: 1_024, headers: 64 << 10, payload: 4 << 20, result: 64 << 10 }
     }
 }
 
@@ -110,6 +112,9 @@ pub struct Config {
     pub restart: Duration,
     /// Deliveries of one source in hand at once. Default 256.
     pub prefetch: usize,
+    /// How long a received delivery is held that somebody else is working on, before the broker is told to bring it
+    /// again. Brokers count that, so it is worth waiting: most are a duplicate soon. Default 30 seconds; zero for at once.
+    pub busy_wait: Duration,
 }
 
 impl Default for Config {
@@ -134,6 +139,7 @@ impl Default for Config {
             grace: Duration::from_secs(30),
             restart: Duration::from_secs(5),
             prefetch: 256,
+            busy_wait: Duration::from_secs(30),
         }
     }
 }
@@ -174,7 +180,7 @@ impl Config {
                 return refuse(name, &value, why, &format!("use at most {most}"));
             }
         }
-        let Limits { id, text, headers: _, payload } = self.limits;
+        let Limits { id, text, payload, .. } = self.limits;
         for (name, value) in [("limits.id", id), ("limits.text", text), ("limits.payload", payload)] {
             if value == 0 {
                 return refuse(name, &value, "nothing could be accepted", "use at least 1");

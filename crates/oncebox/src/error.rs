@@ -21,7 +21,7 @@ pub enum ErrorKind {
     Tenant,
     /// The message cannot be taken as it is: a field is too long, or holds what it may not.
     InvalidMessage,
-    /// The payload is larger than the inbox takes.
+    /// The payload or a result is larger than the inbox takes.
     TooLarge,
     /// No handler is registered for the message's type and the inbox is told to refuse such messages.
     Unrouted,
@@ -110,7 +110,7 @@ impl ErrorKind {
             Self::Duplicate => "acknowledge the delivery: its work was done before, or will be",
             Self::Tenant => "name the tenant at the source, or change `tenants`",
             Self::InvalidMessage => "correct the message at its producer",
-            Self::TooLarge => "raise `limits.payload`, or send a reference to the data",
+            Self::TooLarge => "raise the limit, or pass on a reference to the data",
             Self::Unrouted => "register a handler for the type, or set `unrouted` to `Keep`",
             Self::InvalidConfig | Self::InvalidHandler => "correct the set-up and start again",
             Self::Unsupported => "use a store with this capability, or ask for less",

@@ -4,21 +4,24 @@ mod prepared;
 
 pub(crate) use prepared::Prepared;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::config::{Config, Guarantee};
 use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, Keys, Registration, Registry};
+use crate::handler::{Data, Function, Keys, Redactor, Registration, Registry};
 use crate::key::{Dedupe, Key, Rules};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::Observed;
-use crate::runtime::{self, Nudge, Running};
-use crate::state::{Outcome, Policy};
-use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store};
-use crate::time::{SharedClock, SystemClock};
+use crate::runtime::{self, Forget, Inline, Nudge, Running};
+use crate::state::{BreakerState, Outcome, Policy};
+use crate::store::{Accepted, NewMessage, Store};
+use crate::time::{SharedClock, SystemClock, Timestamp};
 use prepared::{Offers, short_answer};
 
 /// What everything that belongs to one inbox shares.
@@ -30,6 +33,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
+    pub(crate) redactor: Redactor,
+    pub(crate) forget: Forget,
 }
 
 impl<S: Store> Shared<S> {
@@ -37,11 +42,20 @@ impl<S: Store> Shared<S> {
     pub(crate) fn surroundings(&self) -> (Arc<Observed<S>>, Arc<Data>) {
         (Arc::clone(&self.store), Arc::clone(&self.data))
     }
+
+    /// Where breakers stand.
+    pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        let now = self.clock.monotonic();
+        let state = |handler: &Arc<crate::handler::Registered<S>>| {
+            Some((handler.route.key.clone(), handler.gate.breaker(now)?))
+        };
+        self.registry.durable().filter_map(state).collect()
+    }
 }
 
 /// A durable inbox over a store. Cheap to clone; clones are the same inbox.
 pub struct Inbox<S: Store> {
-    shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
 }
 
 impl<S: Store> Clone for Inbox<S> {
@@ -59,6 +73,7 @@ impl<S: Store> Inbox<S> {
             config: Config::default(),
             clock: None,
             data: Data::default(),
+            redactor: Redactor::default(),
             registrations: Vec::new(),
             keys: Vec::new(),
         }
@@ -88,6 +103,13 @@ impl<S: Store> Inbox<S> {
         let offers = self.shared.prepare(&message, delay)?;
         let answer = self.shared.offer(&offers).await?;
         self.shared.told(&message, answer.whole)
+    }
+
+    /// Stores a message whose handlers start no sooner than `time`, by the clock of this process; at once if that is past.
+    /// A message that is stored already keeps the time it was first given.
+    pub async fn accept_at(&self, message: Message, time: Timestamp) -> Result<Accepted> {
+        let delay = time.since(self.shared.clock.now());
+        self.accept_after(message, delay).await
     }
 
     /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
@@ -122,7 +144,20 @@ impl<S: Store> Inbox<S> {
     /// Runs the inline handlers of a message now: each once, in one transaction with its mark. One that fails keeps no
     /// other from its work; the answer tells of the worst. Retrying is the caller's business: those that did their
     /// work are not run again. Nothing but the marks is stored.
+    ///
+    /// A transaction that the database ended to resolve a deadlock, or could not serialize, is made again up to three
+    /// times, the handler included; never one whose commit may have happened.
     pub async fn process(&self, message: Message) -> Result<Processed> {
+        Ok(self.run_inline(message, false).await?.0)
+    }
+
+    /// The same, with the results that the handlers left by [`Context::set_result`](crate::Context::set_result), now or
+    /// when the message came first: whoever waits for an answer gets the same one each time.
+    pub async fn process_with_results(&self, message: Message) -> Result<(Processed, Results)> {
+        self.run_inline(message, true).await
+    }
+
+    async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
         let message = Arc::new(message);
         let keys = self.shared.prepare_inline(&message)?;
         if keys.is_empty() {
@@ -132,14 +167,18 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
-        let mut all = Processed::Duplicate;
+        let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
-            all = all.and(runtime::run_inline(&self.shared, handler, key, &message).await?);
+            let inline = Inline { inbox: &self.shared, handler, key, message: &message, recall };
+            let (processed, result): runtime::Answer = inline.run().await?;
+            all = all.and(processed);
+            results.0.extend(result.map(|result| (handler.route.key.clone(), result)));
         }
-        if all == Processed::Duplicate {
+        // Whoever asks for the results of duplicates is not refused them.
+        if all == Processed::Duplicate && !recall {
             self.shared.refuse_duplicate(&message, "was handled before")?;
         }
-        Ok(all)
+        Ok((all, results))
     }
 
     /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
@@ -155,17 +194,6 @@ impl<S: Store> Inbox<S> {
         self.shared.key_of(message, &HandlerKey::new(handler)?)
     }
 
-    /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
-    /// same transaction, then commit.
-    pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
-    where
-        S: MarkIn<Tx>,
-    {
-        let handler = HandlerKey::new(handler)?;
-        let key = self.shared.mark_key(message, &handler)?;
-        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
-    }
-
     /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping. To be called within a
     /// Tokio runtime, whose tasks these are.
     pub fn start(&self) -> Running<S> {
@@ -173,11 +201,20 @@ impl<S: Store> Inbox<S> {
     }
 
     /// Runs at most `limit` due entries here and now, without background work; returns how many ran.
+    ///
+    /// Of a handler with a [rate](crate::Registration::rate) no more are run than it allows right now, and of one whose
+    /// [breaker](crate::Registration::breaker) is open none: nothing is waited for, and the rest stays due for a later
+    /// call. Fire-and-forget handlers run by themselves when a message is accepted.
     pub async fn process_pending(&self, limit: usize) -> Result<usize> {
         runtime::process_pending(&self.shared, limit).await
     }
 
-    /// Runs everything that is due, here and now; returns how many entries ran.
+    /// Where the breakers of handlers stand that have one.
+    pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        self.shared.breakers()
+    }
+
+    /// Runs everything that is due and that [may run](Self::process_pending), here and now; returns how many entries ran.
     pub async fn drain(&self) -> Result<usize> {
         runtime::drain(&self.shared).await
     }
@@ -235,6 +272,27 @@ impl Processed {
     }
 }
 
+/// What the inline handlers of a message left for its duplicates, by handler key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results(BTreeMap<HandlerKey, Bytes>);
+
+impl Results {
+    /// The result of a handler, if it left one.
+    pub fn get(&self, handler: &str) -> Option<&Bytes> {
+        self.0.get(handler)
+    }
+
+    /// Every result, in the order of the handlers' keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&HandlerKey, &Bytes)> {
+        self.0.iter()
+    }
+
+    /// Whether no handler left one.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// What to tell the broker about a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -289,6 +347,7 @@ pub struct Builder<S: Store> {
     config: Config,
     clock: Option<SharedClock>,
     data: Data,
+    redactor: Redactor,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
     keys: Vec<(Box<str>, Dedupe)>,
 }
@@ -320,6 +379,13 @@ impl<S: Store> Builder<S> {
         self
     }
 
+    /// Lets `rule` rewrite the text of handlers' errors before anything of it is stored or logged: for what must not leave
+    /// the process. Credentials are masked anyway, after it ([`ErrorText`](crate::state::ErrorText)).
+    pub fn redact(mut self, rule: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.redactor = Redactor::new(rule);
+        self
+    }
+
     /// Takes time from another clock than the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
@@ -334,6 +400,7 @@ impl<S: Store> Builder<S> {
         check_promise(&self.config, &self.store)?;
         check_keys(&self.config, &rules, &self.registrations)?;
         if self.store.capabilities().direct {
+            check_direct(&self.registrations)?;
             tracing::warn!(inbox = %name, "this inbox has no store: handlers run directly, and every delivery runs");
         }
         let keys = Keys::new(self.config.key.clone(), rules);
@@ -346,9 +413,24 @@ impl<S: Store> Builder<S> {
                 registry: Registry::new(self.registrations, keys)?,
                 clock: self.clock.unwrap_or_else(SystemClock::shared),
                 nudge: Nudge::default(),
+                redactor: self.redactor,
+                forget: Forget::default(),
             }),
         })
     }
+}
+
+/// Refuses handlers that need a store to wait in.
+fn check_direct<S: Store>(registrations: &[(Vec<Box<str>>, Registration<S>)]) -> Result<()> {
+    let is_batch = |registration: &Registration<S>| matches!(registration.function, Function::Batch(_));
+    let Some((_, batch)) = registrations.iter().find(|(_, registration)| is_batch(registration)) else {
+        return Ok(());
+    };
+    let what = format!(
+        "the handler {:?} takes batches: a direct inbox has nowhere to collect them; give the inbox a store, or take one message at a time",
+        batch.key
+    );
+    Err(Error::new(ErrorKind::Unsupported, what))
 }
 
 /// Refuses a promise that the store cannot keep.

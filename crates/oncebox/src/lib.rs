@@ -12,6 +12,8 @@ mod memory;
 mod message;
 mod name;
 pub mod observe;
+mod once;
+mod recent;
 mod runtime;
 pub mod source;
 pub mod state;
@@ -22,19 +24,32 @@ pub use config::Config;
 pub use consumers::{Consumers, Requirement};
 pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
-pub use handler::{Context, Discard, Failure, HandlerFn, Registration, Reject, RetryAfter, Snooze, handler};
-pub use inbox::{Builder, Inbox, Processed, Receipt};
+pub use handler::{
+    Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
+    Reject, RetryAfter, Snooze, batch_handler, handler,
+};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+pub use once::{Opened, Work};
+pub use recent::{Admission, Permit, Recent, RecentBuilder};
 pub use runtime::Running;
-pub use state::{Policy, Retry, Status};
+pub use state::{Breaker, BreakerState, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};
 
-/// The programs of the guides are compiled and run with the tests.
+/// The programs of the guides, so that they compile and run.
 #[cfg(doctest)]
 mod guides {
+    #[doc = include_str!("../../../docs/guides/retries.md")]
+    mod retries {}
+    #[doc = include_str!("../../../docs/guides/batches.md")]
+    mod batches {}
+    #[doc = include_str!("../../../docs/guides/limits.md")]
+    mod limits {}
+    #[doc = include_str!("../../../docs/guides/inline.md")]
+    mod inline {}
     #[doc = include_str!("../../../docs/guides/identity.md")]
     mod identity {}
     #[doc = include_str!("../../../docs/guides/tenants.md")]

@@ -27,7 +27,7 @@ fn check(error: &Error, kind: ErrorKind, what: &str) {
 
 fn limited() -> World {
     World::new(|inbox, stage| {
-        let limits = Limits { id: 16, text: 16, headers: 16, payload: 16 };
+        let limits = Limits { id: 16, text: 16, headers: 16, payload: 16, ..Limits::default() };
         let config = Config { limits, unrouted: Unrouted::Refuse, ..Config::default() };
         inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
     })
@@ -95,7 +95,7 @@ async fn a_bad_message_is_refused_on_every_way_in() {
 
 /// The same rules, asked for without an inbox.
 fn bad_validation(bad: &Message) -> Error {
-    let limits = Limits { id: 16, text: 16, headers: 16, payload: 16 };
+    let limits = Limits { id: 16, text: 16, headers: 16, payload: 16, ..Limits::default() };
     let inbox = InboxName::new("test").expect("a good name");
     let key = bad.validate(&limits).and_then(|()| KeyStrategy::MessageId.key(&inbox, bad));
     key.expect_err("a bad message")
@@ -225,12 +225,15 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         (Box::new(|handler| handler.share_commit(65)), ["`share_commit`", " of 65:", "use 1 to 64"]),
         (
             Box::new(|handler| handler.share_commit(8).inline()),
-            ["`share_commit`", "8 and is `inline`", "leave one of the two out"],
+            ["`share_commit`", "is inline", "leave one of the two out"],
         ),
-        (retry(Retry::new(3, Duration::ZERO, SECOND)), ["`retry.first`", "0ns", "use some milliseconds"]),
-        (retry(Retry::new(3, 2 * SECOND, SECOND)), ["`retry.first`", "2s", "make it shorter"]),
+        (retry(Retry::new(3, Duration::ZERO, SECOND)), ["`retry`", "0ns", "or use `Retry::never()`"]),
+        (retry(Retry::new(3, 2 * SECOND, SECOND)), ["`retry`", "2s", "raise `max`"]),
         (policy(|policy| policy.crashes = 0), ["`crashes`", "is 0", "use at least 1"]),
-        (policy(|policy| policy.decode_retry = Duration::ZERO), ["`decode_retry`", "0ns", "use some"]),
+        (
+            policy(|policy| policy.decode_retry = Duration::ZERO),
+            ["`decode_retry`", "0ns", "use a second or more"],
+        ),
     ];
     for (handler, words) in bad {
         let error = build(|inbox, stage| inbox.on("t", handler(stage.handler("h"))));

@@ -77,6 +77,21 @@ async fn it_keeps_the_rules_for_messages_and_promises_nothing() {
     assert_eq!(inbox.receive(message("1", "ok").with_tenant("a")).await.unwrap(), Receipt::Done);
 }
 
+#[tokio::test]
+async fn fire_and_forget_runs_too_and_batches_are_refused() {
+    let stage = Stage::default();
+    let forget = stage.handler("f").fire_and_forget();
+    let inbox = Inbox::direct("test").on("t", forget).build().unwrap();
+    assert_eq!(inbox.receive(message("1", "fail no")).await.unwrap(), Receipt::Done);
+    assert_eq!(stage.runs("f", "1"), 1);
+    async fn many(_: Vec<Message>, _: &mut oncebox::BatchContext<Direct>) -> Result<(), oncebox::BoxError> {
+        Ok(())
+    }
+    let error = Inbox::direct("test").on("t", oncebox::batch_handler("b", many)).build().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.what().contains("\"b\" takes batches"), "{error}");
+}
+
 fn consumers(requirement: Requirement) -> Consumers {
     Consumers::new(requirement)
         .consumer("orders", Some("orders"))

@@ -223,6 +223,26 @@ async fn inline_handlers_mark_their_own_key() {
 }
 
 #[tokio::test]
+async fn a_fire_and_forget_handler_runs_once_for_its_own_key() {
+    let world = World::new(|inbox, stage| {
+        inbox
+            .on("t", stage.handler("by-id"))
+            .on("t", stage.handler("by-order").fire_and_forget().dedupe(by("order")))
+            .on("t", stage.handler("always").fire_and_forget().dedupe(Dedupe::Off))
+            .on("alone", stage.handler("alone").fire_and_forget())
+    });
+    for (id, number) in [("1", "7"), ("2", "7"), ("1", "7"), ("3", "8")] {
+        world.inbox.accept(order(id, number)).await.unwrap();
+        world.inbox.accept(Message::new(id, "alone", "ok").with_source("alone")).await.unwrap();
+        quiet().await;
+    }
+    world.inbox.drain().await.unwrap();
+    let runs = |handler| ["1", "2", "3"].map(|id| world.stage.runs(handler, id));
+    assert_eq!((runs("by-id"), runs("by-order")), ([1, 1, 1], [1, 0, 1]));
+    assert_eq!((runs("always"), runs("alone")), ([2, 1, 1], [1, 1, 1]));
+}
+
+#[tokio::test]
 async fn an_inline_handler_needs_no_more_than_its_own_key() {
     let world = World::new(|inbox, stage| {
         inbox.on("t", stage.handler("h").inline().dedupe(Dedupe::By(KeyStrategy::Content)))

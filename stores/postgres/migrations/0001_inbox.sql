@@ -201,6 +201,8 @@ CREATE TABLE @mark (
     digest bytea NOT NULL CHECK (octet_length(digest) = 32),
     inbox text NOT NULL,
     handler text NOT NULL,
+    -- What a duplicate is answered with.
+    result bytea,
     PRIMARY KEY (lane, digest, handler)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX #mark_age ON @mark (inbox, at);

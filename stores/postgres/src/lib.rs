@@ -52,6 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
@@ -62,7 +63,7 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, M
 use sqlx::PgConnection;
 
 use db::{Db, SharedDb};
-use mark::Question;
+use mark::{Place, Question};
 use segment::Segments;
 use sql::Statements;
 use unit::{Units, ask};
@@ -137,6 +138,35 @@ impl Postgres {
     ) -> Result<Mark> {
         let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?);
         not_busy(mark::mark(question, !self.inner.options.pooled, tx).await?)
+    }
+
+    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be
+    /// answered with. Once for each mark.
+    pub async fn once_record(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+        result: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (_, key) = once_key(inbox, id.as_ref())?;
+        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        mark::record(place, result.as_ref(), !self.inner.options.pooled, tx).await
+    }
+
+    /// The result that was left with a mark: ask for it when [`once`](Self::once) said [`Mark::Duplicate`], in the same
+    /// transaction.
+    pub async fn once_recall(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+    ) -> Result<Option<Bytes>> {
+        let (_, key) = once_key(inbox, id.as_ref())?;
+        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        mark::recall(place, !self.inner.options.pooled, tx).await
     }
 }
 
@@ -250,6 +280,10 @@ impl Store for Postgres {
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
     }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error::is_transient(error)
+    }
 }
 
 impl Postgres {
@@ -295,6 +329,10 @@ impl Transactional for Postgres {
     async fn commit(&self, tx: PostgresTx) -> Result<()> {
         tx.commit().await
     }
+
+    async fn rollback(&self, tx: PostgresTx) {
+        tx.rollback().await;
+    }
 }
 
 impl MarkIn<PostgresTx> for Postgres {
@@ -306,6 +344,27 @@ impl MarkIn<PostgresTx> for Postgres {
         handler: &HandlerKey,
     ) -> Result<Mark> {
         tx.mark(&self.inner.db, inbox, key, handler).await
+    }
+
+    async fn record(
+        &self,
+        tx: &mut PostgresTx,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        tx.record(&self.inner.db, key, handler, result).await
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut PostgresTx,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        tx.recall(&self.inner.db, key, handler).await
     }
 }
 
@@ -319,6 +378,28 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
     ) -> Result<Mark> {
         mark::mark(Question::new(&self.inner.db, inbox, key, handler), !self.inner.options.pooled, tx).await
+    }
+
+    async fn record(
+        &self,
+        tx: &mut PgConnection,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        let place = Place::new(&self.inner.db, key, handler);
+        mark::record(place, result, !self.inner.options.pooled, tx).await
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut PgConnection,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        mark::recall(Place::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
     }
 }
 

@@ -118,6 +118,8 @@ statements! {
     order_step_back: "../sql/order/step_back.sql",
     order_release: "../sql/order/release.sql",
     mark: "../sql/mark/mark.sql",
+    mark_record: "../sql/mark/record.sql",
+    mark_recall: "../sql/mark/recall.sql",
     names_inboxes: "../sql/names/inboxes.sql",
     names_handlers: "../sql/names/handlers.sql",
     names_add_inbox: "../sql/names/add_inbox.sql",

@@ -154,6 +154,8 @@ CREATE TABLE oncebox_mark (
     digest BLOB NOT NULL,
     handler TEXT NOT NULL,
     at INTEGER NOT NULL,
+    -- What a duplicate is answered with. Last, so that nobody reads it on the way to something else.
+    result BLOB,
     UNIQUE (digest, handler)
 ) STRICT;
 -- For the sweep, which would else read every mark to find the few old ones. Grows at its end, so it is cheap.

@@ -42,12 +42,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
-    MessageView, Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled,
-    Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView,
+    Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store,
+    SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
-use oncebox::{ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
 use connect::Opener;
@@ -224,9 +224,7 @@ impl Sqlite {
         id: impl AsRef<[u8]>,
         handler: &str,
     ) -> Result<Mark> {
-        let inbox = InboxName::new(inbox)?;
-        let message = Message::new(id.as_ref().to_vec(), "once", "");
-        let key = KeyStrategy::MessageId.key(&inbox, &message)?;
+        let (inbox, key) = mark::once_key(inbox, id.as_ref())?;
         self.once_key(tx, &inbox, &key, handler)
     }
 
@@ -316,6 +314,10 @@ impl Store for Sqlite {
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
     }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error::is_transient(error)
+    }
 }
 
 impl Wakeups for Sqlite {
@@ -341,37 +343,10 @@ impl Transactional for Sqlite {
     }
 }
 
-impl MarkIn<SqliteTx> for Sqlite {
-    fn mark(
-        &self,
-        tx: &mut SqliteTx,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-    ) -> impl Future<Output = Result<Mark>> + Send {
-        let now = self.inner.clock.now();
-        std::future::ready(tx.check().and_then(|()| mark::mark(tx, inbox, key, handler, now)))
-    }
-}
-
 impl SettleIn<SqliteTx> for Sqlite {
     fn complete(&self, tx: &mut SqliteTx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
         let now = self.inner.clock.now();
         std::future::ready(tx.check().and_then(|()| settle::complete(tx, claim, now)))
-    }
-}
-
-// The caller's own connection or transaction: a `rusqlite::Transaction` derefs to it. It is not `Send` across an
-// await, so what is returned is already done.
-impl MarkIn<rusqlite::Connection> for Sqlite {
-    fn mark(
-        &self,
-        tx: &mut rusqlite::Connection,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-    ) -> impl Future<Output = Result<Mark>> + Send {
-        std::future::ready(mark::mark(tx, inbox, key, handler, self.inner.clock.now()))
     }
 }
 

@@ -142,6 +142,26 @@ macro_rules! store_conformance {
                     a_rescue_and_a_commit_have_one_winner,
                     completing_and_committing_can_be_one_call,
                 }
+                result {
+                    a_result_comes_back_with_its_mark,
+                    a_mark_without_a_result_has_none,
+                    results_are_any_bytes,
+                    a_rollback_leaves_no_result,
+                    a_result_is_seen_by_its_own_transaction,
+                    a_result_is_left_once,
+                    a_result_needs_a_mark,
+                    handlers_and_inboxes_do_not_share_results,
+                    a_result_is_undone_with_its_part,
+                    a_result_leaves_with_its_mark,
+                }
+                inline {
+                    a_duplicate_gets_the_result_of_the_first,
+                    of_duplicates_at_once_one_body_runs,
+                    a_deadlock_runs_the_unit_again,
+                    a_handler_that_always_deadlocks_is_given_up,
+                    an_unknown_commit_is_never_made_again,
+                    what_fails_leaves_neither_mark_nor_result,
+                }
                 share {
                     claims_that_hold_are_held,
                     a_stale_claim_is_not_held,
@@ -275,6 +295,8 @@ mod tests {
             ("rescue", include_str!("rescue.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("mark", include_str!("mark.rs")),
+            ("result", include_str!("result.rs")),
+            ("inline", include_str!("inline.rs")),
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
             ("order", include_str!("order.rs")),

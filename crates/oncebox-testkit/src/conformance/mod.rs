@@ -27,6 +27,8 @@ pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
 #[doc(hidden)]
+pub mod inline;
+#[doc(hidden)]
 pub mod mark;
 #[doc(hidden)]
 pub mod model;
@@ -36,6 +38,8 @@ pub mod order;
 pub mod renew;
 #[doc(hidden)]
 pub mod rescue;
+#[doc(hidden)]
+pub mod result;
 #[doc(hidden)]
 pub mod settle;
 #[doc(hidden)]

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn,
@@ -64,6 +65,10 @@ impl<S> FaultyStore<S> {
             Some(Fault::ErrBefore(kind)) => {
                 Err(Error::new(kind, format!("injected fault: {verb:?} was not done")))
             }
+            Some(Fault::Deadlock) => {
+                let what = format!("injected fault: {verb:?} was not done");
+                Err(Error::new(ErrorKind::Unavailable, what).caused_by(Deadlock))
+            }
             Some(Fault::ErrAfter) => {
                 call.await?;
                 let what = format!("injected fault: {verb:?} was done, and its answer lost");
@@ -77,6 +82,19 @@ impl<S> FaultyStore<S> {
         }
     }
 }
+
+/// The error of a database that ended a transaction for the sake of another. A [`FaultyStore`] takes it for one that may not
+/// come again, as its store does with the errors of its own database. A handler can return it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlock;
+
+impl std::fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("injected fault: a deadlock")
+    }
+}
+
+impl std::error::Error for Deadlock {}
 
 #[async_trait]
 impl<S: Store> Store for FaultyStore<S> {
@@ -111,6 +129,10 @@ impl<S: Store> Store for FaultyStore<S> {
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.mute { None } else { self.store.wakeups() }
     }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error.is::<Deadlock>() || self.store.is_transient(error)
+    }
 }
 
 impl<S: Transactional> Transactional for FaultyStore<S> {
@@ -122,6 +144,10 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
         self.run(Verb::Commit, self.store.commit(tx)).await
+    }
+
+    async fn rollback(&self, tx: S::Tx) {
+        self.store.rollback(tx).await;
     }
 
     /// Fails as its two steps do.
@@ -139,6 +165,27 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Mark>> + Send {
         self.run(Verb::Mark, self.store.mark(tx, inbox, key, handler))
+    }
+
+    fn record(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send {
+        self.run(Verb::Record, self.store.record(tx, inbox, key, handler, result))
+    }
+
+    fn recall(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+        self.run(Verb::Recall, self.store.recall(tx, inbox, key, handler))
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Verb {
     Begin,
     Commit,
     Mark,
+    Record,
+    Recall,
     Complete,
     Hold,
     Savepoint,
@@ -41,6 +43,8 @@ pub enum Verb {
 pub enum Fault {
     /// It is not done, and the caller is told an error of this kind.
     ErrBefore(ErrorKind),
+    /// It is not done: the database has ended the transaction because of a [`Deadlock`](super::Deadlock).
+    Deadlock,
     /// It is done, and the caller is told [`ErrorKind::CommitUnknown`].
     ErrAfter,
     /// It waits for [`Faults::release`], then is done.

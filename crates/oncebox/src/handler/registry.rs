@@ -2,21 +2,39 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use super::Registration;
+use super::check::check;
+use super::gate::Gate;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Dedupe, KeyStrategy, Rules};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
 
-/// The most runs in one transaction. PostgreSQL keeps this many subtransactions in memory; every reader pays for more.
-const MAX_SHARE: usize = 64;
-
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
     pub(crate) route: Route,
     pub(crate) registration: Registration<S>,
+    /// What keeps it from being given more than it should get.
+    pub(crate) gate: Gate,
+    /// Room for runs that nobody waits for.
+    pub(crate) slots: Semaphore,
+    /// Room for them and for those that wait for it.
+    pub(crate) places: Arc<Semaphore>,
+}
+
+/// The most runs of a fire-and-forget handler that wait: a flood must not fill the memory.
+const MAX_WAITING: usize = 1_024;
+
+impl<S: Store> Registered<S> {
+    fn new(route: Route, registration: Registration<S>) -> Self {
+        let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
+        let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
+        let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
+        Self { route, registration, gate, slots: Semaphore::new(slots), places }
+    }
 }
 
 /// All handlers of an inbox.
@@ -31,10 +49,19 @@ pub(crate) struct Registry<S: Store> {
     none: Arc<[Route]>,
 }
 
+/// The handlers of a type while they are collected.
+#[derive(Default)]
+struct Takers {
+    durable: Vec<(Dedupe, Vec<Route>)>,
+    inline: Vec<(usize, Dedupe)>,
+    forget: Vec<(usize, Dedupe)>,
+}
+
 struct TypeRoutes {
     /// By the key they go by; mostly one.
     durable: Vec<Group>,
     inline: Vec<(usize, Dedupe)>,
+    forget: Vec<(usize, Dedupe)>,
 }
 
 /// Durable handlers of a type that always have the same key.
@@ -93,10 +120,9 @@ impl Keys {
 impl<S: Store> Registry<S> {
     /// Checks all registrations together.
     pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>, keys: Keys) -> Result<Self> {
-        type Routes = (Vec<(Dedupe, Vec<Route>)>, Vec<(usize, Dedupe)>);
         let mut by_key = HashMap::new();
         let mut handlers = Vec::new();
-        let mut types: HashMap<Box<str>, Routes> = HashMap::new();
+        let mut types: HashMap<Box<str>, Takers> = HashMap::new();
         for (kinds, registration) in registrations {
             let index = handlers.len();
             let route = Route {
@@ -115,21 +141,23 @@ impl<S: Store> Registry<S> {
             // A type that is named twice is still one type: a message must not get two entries for one handler.
             for kind in kinds.into_iter().collect::<BTreeSet<_>>() {
                 let dedupe = keys.effective(&kind, registration.dedupe.as_ref());
-                let (durable, inline) = types.entry(kind).or_default();
+                let takers = types.entry(kind).or_default();
                 if registration.inline {
-                    inline.push((index, dedupe));
+                    takers.inline.push((index, dedupe));
+                } else if registration.forget {
+                    takers.forget.push((index, dedupe));
                 } else {
-                    keys.add(durable, dedupe, route.clone());
+                    keys.add(&mut takers.durable, dedupe, route.clone());
                 }
             }
-            handlers.push(Arc::new(Registered { route, registration }));
+            handlers.push(Arc::new(Registered::new(route, registration)));
         }
         let by_type = types
             .into_iter()
-            .map(|(kind, (durable, inline))| {
+            .map(|(kind, Takers { durable, inline, forget })| {
                 let durable =
                     durable.into_iter().map(|(dedupe, routes)| keys.group(dedupe, routes)).collect();
-                (kind, TypeRoutes { durable, inline })
+                (kind, TypeRoutes { durable, inline, forget })
             })
             .collect();
         Ok(Self { handlers, by_key, by_type, keys, none: Arc::new([]) })
@@ -142,7 +170,7 @@ impl<S: Store> Registry<S> {
 
     /// The handlers that work from the store.
     pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
-        self.handlers.iter().filter(|handler| !handler.registration.inline)
+        self.handlers.iter().filter(|handler| handler.registration.is_durable())
     }
 
     /// The durable handlers for a type, by the key they go by.
@@ -170,6 +198,15 @@ impl<S: Store> Registry<S> {
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
+    /// The handlers for a type that run once, without being stored, and by which key they go.
+    pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
+        self.by_type
+            .get(kind)
+            .into_iter()
+            .flat_map(|routes| &routes.forget)
+            .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
+    }
+
     /// By which key a handler goes; `None` for a message that goes to no handler.
     pub(crate) fn dedupe(&self, kind: &str, handler: Option<&HandlerKey>) -> Dedupe {
         let registered = handler.and_then(|handler| self.by_key(handler));
@@ -180,42 +217,4 @@ impl<S: Store> Registry<S> {
     pub(crate) fn knows(&self, kind: &str) -> bool {
         self.by_type.contains_key(kind)
     }
-}
-
-fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &Route) -> Result<()> {
-    let key = &route.key;
-    let refuse =
-        |what: String| Err(Error::new(ErrorKind::InvalidHandler, format!("the handler {key:?} {what}")));
-    if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
-        return refuse(format!(
-            "is registered for no type, or for an empty one (`on` got {kinds:?}): it could never run; name its types"
-        ));
-    }
-    if registration.concurrency == 0 {
-        return refuse("has a `concurrency` of 0: it could never run; use at least 1".into());
-    }
-    if let Some(timeout) = registration.timeout.filter(Duration::is_zero) {
-        return refuse(format!(
-            "has a `timeout` of {timeout:?}: it could never finish; make it longer, or leave it out"
-        ));
-    }
-    if let Some(share) = &registration.share {
-        let most = share.most;
-        if !(1..=MAX_SHARE).contains(&most) {
-            return refuse(format!(
-                "has a `share_commit` of {most}: too few or too many runs; use 1 to {MAX_SHARE}"
-            ));
-        }
-        if registration.inline {
-            return refuse(format!(
-                "has a `share_commit` of {most} and is `inline`: its delivery waits and cannot share; leave one of the two out"
-            ));
-        }
-    }
-    registration.policy.validate().map_err(|error| {
-        Error::new(
-            ErrorKind::InvalidHandler,
-            format!("the policy of the handler {key:?} cannot work: {}", error.what()),
-        )
-    })
 }

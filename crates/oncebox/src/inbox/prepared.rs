@@ -10,12 +10,15 @@ use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::names;
+use crate::runtime;
 use crate::store::{Accepted, NewMessage, Route, Store};
 
 /// What the store is offered for one message: one for each key that its durable handlers go by, mostly one.
 pub(crate) struct Offers {
     first: NewMessage,
     others: Vec<NewMessage>,
+    /// The keys of its fire-and-forget handlers, in the order of the registry.
+    forget: Vec<Key>,
 }
 
 impl Offers {
@@ -31,7 +34,9 @@ impl Offers {
     fn add(&mut self, key: Key, routes: &Arc<[Route]>) {
         let mut all = std::iter::once(&mut self.first).chain(&mut self.others);
         if let Some(offer) = all.find(|offer| offer.key == key) {
-            offer.routes = offer.routes.iter().chain(&**routes).cloned().collect();
+            if !routes.is_empty() {
+                offer.routes = offer.routes.iter().chain(&**routes).cloned().collect();
+            }
             return;
         }
         let (mut offer, routes) = (self.first.clone(), Arc::clone(routes));
@@ -81,7 +86,9 @@ impl<S: Store> Shared<S> {
             let mut keys = Keys::new(self, &message);
             let inline = self.inline_keys(&mut keys)?;
             // A message for inline handlers alone leaves nothing but their marks.
-            let stored = inline.is_empty() || !self.registry.groups(message.kind()).is_empty();
+            let kind = message.kind();
+            let forget = self.registry.forget(kind).next().is_some();
+            let stored = inline.is_empty() || forget || !self.registry.groups(kind).is_empty();
             let stored = stored && !self.is_direct();
             let offers = if stored { Some(self.offers(&message, &mut keys, Duration::ZERO)?) } else { None };
             Ok((offers, inline))
@@ -143,12 +150,17 @@ impl<S: Store> Shared<S> {
 
     fn offers(&self, message: &Arc<Message>, keys: &mut Keys<'_, S>, delay: Duration) -> Result<Offers> {
         let kind = message.kind();
-        let (first, others) = match self.registry.groups(kind) {
-            [] => {
+        let forget = self.registry.forget(kind);
+        let forget: Vec<Key> = forget
+            .map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key)))
+            .collect::<Result<_>>()?;
+        let (first, others) = match (self.registry.groups(kind), forget.first()) {
+            ([], Some(key)) => ((*key, self.registry.no_routes()), &[][..]),
+            ([], None) => {
                 let key = keys.of(&self.registry.dedupe(kind, None), None)?;
                 ((key, self.registry.no_routes()), &[][..])
             }
-            [first, others @ ..] => {
+            ([first, others @ ..], _) => {
                 let key = keys.of(&first.dedupe, first.handler.as_ref())?;
                 ((key, Arc::clone(&first.routes)), others)
             }
@@ -159,10 +171,14 @@ impl<S: Store> Shared<S> {
             new.on_conflict = OnConflict::FirstWins;
         }
         new.delay = delay;
-        let mut offers = Offers { first: new, others: Vec::new() };
+        let mut offers = Offers { first: new, others: Vec::new(), forget: Vec::new() };
         for group in others {
             offers.add(keys.of(&group.dedupe, group.handler.as_ref())?, &group.routes);
         }
+        for key in &forget {
+            offers.add(*key, &self.registry.no_routes());
+        }
+        offers.forget = forget;
         Ok(offers)
     }
 
@@ -172,7 +188,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Offers a message to the store under all of its keys, in one call.
-    pub(crate) async fn offer(&self, offers: &Offers) -> Result<Answer> {
+    pub(crate) async fn offer(self: &Arc<Self>, offers: &Offers) -> Result<Answer> {
         let accepted = if offers.others.is_empty() {
             self.store.accept(std::slice::from_ref(&offers.first)).await?
         } else {
@@ -187,7 +203,7 @@ impl<S: Store> Shared<S> {
 
     /// Puts the answers for one message together, and tells the dispatcher what it can soon claim.
     pub(crate) fn answer(
-        &self,
+        self: &Arc<Self>,
         offers: &Offers,
         accepted: &mut impl Iterator<Item = Accepted>,
     ) -> Result<Answer> {
@@ -202,14 +218,27 @@ impl<S: Store> Shared<S> {
             match one {
                 Accepted::Conflict(_) => all.conflicts.push(offer.key),
                 Accepted::Stale => all.stale = true,
-                _ => self.announce(&one, offer),
+                _ => self.announce(one, offer, &offers.forget),
             }
         }
         Ok(all)
     }
 
-    /// Tells the dispatcher of this process what it can soon claim.
-    fn announce(&self, accepted: &Accepted, message: &NewMessage) {
+    /// Tells the dispatcher of this process what it can soon claim, and starts what is not stored for.
+    fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
+        if let Accepted::First(seq) = accepted {
+            let kind = message.message.kind();
+            if message.routes.is_empty() && forget.is_empty() {
+                metrics::counter!(names::UNROUTED).increment(1);
+                let (inbox, key) = (&message.inbox, &message.key);
+                tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
+            }
+            for ((handler, _), key) in self.registry.forget(kind).zip(forget) {
+                if *key == message.key {
+                    runtime::forget(self, handler, message);
+                }
+            }
+        }
         if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
         {
             if message.delay.is_zero() {

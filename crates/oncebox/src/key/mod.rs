@@ -149,10 +149,10 @@ impl OrderKey {
 }
 
 /// A digest of parts of which each is preceded by its length, so that no two lists of parts collide.
-struct Digest(blake3::Hasher);
+pub(crate) struct Digest(blake3::Hasher);
 
 impl Digest {
-    fn new(domain: &[u8]) -> Self {
+    pub(crate) fn new(domain: &[u8]) -> Self {
         let mut digest = Self(blake3::Hasher::new());
         digest.part(domain);
         digest
@@ -169,12 +169,12 @@ impl Digest {
         digest
     }
 
-    fn part(&mut self, bytes: &[u8]) {
+    pub(crate) fn part(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
     }
 
-    fn finish(self) -> [u8; 32] {
+    pub(crate) fn finish(self) -> [u8; 32] {
         *self.0.finalize().as_bytes()
     }
 }

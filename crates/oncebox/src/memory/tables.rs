@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::index::Indexes;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
@@ -20,12 +22,12 @@ pub(super) struct Tables {
 }
 
 /// The mark of a key for a handler.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum MarkRow {
     /// Held by a transaction that has not ended.
     Open,
-    /// Committed.
-    Done,
+    /// Committed, with the result that was left, if one was.
+    Done(Option<Bytes>),
 }
 
 /// Everything of one inbox.

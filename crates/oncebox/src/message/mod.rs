@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_own_error() {
-        let limits = Limits { id: 4, text: 4, payload: 4, headers: 4 };
+        let limits = Limits { id: 4, text: 4, payload: 4, headers: 4, ..Limits::default() };
         let kind = |m: Message| m.validate(&limits).unwrap_err().kind();
         assert!(Message::new("1234", "abcd", "1234").validate(&limits).is_ok());
         assert_eq!(kind(Message::new("12345", "a", "")), ErrorKind::InvalidMessage);

@@ -2,14 +2,19 @@
 //!
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store
+//!                         └─▶ forget
 //!                                           renewer · rescuer · sweeper
 //! ```
 
+mod batch;
+mod direct;
 mod dispatcher;
 mod drive;
 mod executor;
 mod flights;
+mod forget;
 mod group;
+mod inline;
 mod launch;
 mod nudge;
 mod plan;
@@ -22,8 +27,10 @@ mod settler;
 mod supervisor;
 mod sweeper;
 
+pub(crate) use direct::run_directly;
 pub(crate) use drive::{drain, process_pending};
-pub(crate) use executor::{run_directly, run_inline};
+pub(crate) use forget::{Forget, launch as forget};
+pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
 pub(crate) use sweeper::sweep;
 
@@ -34,7 +41,9 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::error::Result;
 use crate::inbox::Shared;
+use crate::name::HandlerKey;
 use crate::source::Source;
+use crate::state::BreakerState;
 use crate::store::Store;
 use flights::Flights;
 use quiet::Quiet;
@@ -121,10 +130,14 @@ impl<S: Store> Running<S> {
                 let _ = task.join().await;
             }
             core.flights.empty().await;
+            core.inbox.forget.empty().await;
         });
         tokio::select! {
             () = &mut ended => return,
-            () = clock.sleep(config.grace) => core.cut.request(),
+            () = clock.sleep(config.grace) => {
+                core.cut.request();
+                core.inbox.forget.cut();
+            }
         }
         // Handlers that were cut are given back through the settler; only one that blocks its thread stays.
         tokio::select! {
@@ -137,9 +150,15 @@ impl<S: Store> Running<S> {
     }
 
     /// Waits until nothing is due and nothing runs: for programs that end when their work is done, and for tests.
-    /// What is due later, as retries are, is not waited for.
+    /// What is due later, as retries are, is not waited for; nor are the entries of a handler whose breaker is open.
     pub async fn idle(&self) {
+        self.core.inbox.forget.empty().await;
         self.core.quiet.wait().await;
+    }
+
+    /// Where the breakers of handlers stand that have one.
+    pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        self.core.inbox.breakers()
     }
 
     /// How many entries are in hand.
@@ -151,6 +170,7 @@ impl<S: Store> Running<S> {
 impl<S: Store> Drop for Running<S> {
     fn drop(&mut self) {
         self.core.stop.request();
+        self.core.inbox.forget.cut();
         // The components end with the handles that are dropped now.
         self.core.flights.close();
     }

@@ -14,7 +14,7 @@ use crate::inbox::{Prepared, Processed, Receipt, Shared};
 use crate::source::{Ack, Delivery, Redelivery, Settle, Source};
 use crate::store::{Accepted, Store};
 
-/// How long a delivery is held back that somebody else is working on right now.
+/// How much later a delivery is to come again that somebody else worked on for too long to wait for.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
@@ -101,17 +101,25 @@ fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool 
     one.is_some()
 }
 
-/// Stores one delivery and settles it. A store that is away is waited for: giving the delivery back would only make
-/// the broker count another failed delivery.
+/// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
+/// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
+/// put it aside after so many.
 async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     let (message, settle) = delivery.into_parts();
     let prepared = match core.inbox.prepare_delivery(Arc::new(message)) {
         Ok(prepared) => prepared,
         Err(error) => return tell(settle, Ack::Reject { reason: error.to_string() }).await,
     };
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     let ack = loop {
         match core.inbox.receive(&prepared).await {
+            Ok(Receipt::Busy) if busy.may_go_on(&core.inbox) => {
+                tokio::select! {
+                    () = core.inbox.clock.sleep(busy.pauses.next()) => {}
+                    // Dropped unsettled: the broker keeps it.
+                    () = core.stop.wait() => return,
+                }
+            }
             Ok(receipt) => break ack(&receipt),
             Err(error) if waits(&error) => {
                 if pauses.is_first() {
@@ -133,6 +141,20 @@ async fn tell(settle: Box<dyn Settle>, ack: Ack) {
     if let Err(error) = settle.settle(ack).await {
         // The broker brings it again, and it will be a duplicate.
         tracing::debug!(error = %error, "could not settle a delivery");
+    }
+}
+
+/// How long somebody else has been working on a delivery.
+#[derive(Default)]
+struct Busy {
+    since: Option<Duration>,
+    pauses: Pauses,
+}
+
+impl Busy {
+    fn may_go_on<S: Store>(&mut self, inbox: &Shared<S>) -> bool {
+        let now = inbox.clock.monotonic();
+        now.saturating_sub(*self.since.get_or_insert(now)) < inbox.config.busy_wait
     }
 }
 
@@ -175,7 +197,8 @@ impl<S: Store> Shared<S> {
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
             // What is kept aside for a person does not run under the same key.
             if !conflicts.contains(key) {
-                let processed = super::run_inline(self, handler, *key, message).await?;
+                let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
+                let (processed, _) = inline.run().await?;
                 duplicate &= processed == Processed::Duplicate;
                 receipt = receipt.and(Receipt::of(processed, &handler.registration.policy));
             }

@@ -91,6 +91,14 @@ pub trait Store: Send + Sync + 'static {
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         None
     }
+
+    /// Whether an error of the database says that the same transaction may well succeed if it is made again: it was
+    /// chosen to end a deadlock, could not be serialized, or found a lock taken. Handlers get such errors from the
+    /// driver, which only the store knows. The library asks for each cause of an error in turn.
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        let _ = error;
+        false
+    }
 }
 
 #[async_trait]
@@ -125,5 +133,9 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         (**self).wakeups()
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        (**self).is_transient(error)
     }
 }
