@@ -12,7 +12,7 @@ use support::{SECOND, Stage, in_time, message};
 
 fn direct(stage: &Stage) -> Inbox<Direct> {
     let h = stage.handler("h").retry(Retry::new(3, 2 * SECOND, 2 * SECOND));
-    Inbox::direct("test").on("t", h).on("t", stage.handler("i")).build().unwrap()
+    Inbox::direct("test").on("t", h).on("t", stage.handler("i")).build().expect("it builds")
 }
 
 #[tokio::test]
@@ -77,6 +77,10 @@ async fn it_keeps_the_rules_for_messages_and_promises_nothing() {
     assert_eq!(inbox.receive(message("1", "ok").with_tenant("a")).await.unwrap(), Receipt::Done);
 }
 
+async fn many(_: Vec<Message>, _: &mut oncebox::BatchContext<Direct>) -> Result<(), oncebox::BoxError> {
+    Ok(())
+}
+
 #[tokio::test]
 async fn fire_and_forget_runs_too_and_batches_are_refused() {
     let stage = Stage::default();
@@ -84,9 +88,6 @@ async fn fire_and_forget_runs_too_and_batches_are_refused() {
     let inbox = Inbox::direct("test").on("t", forget).build().unwrap();
     assert_eq!(inbox.receive(message("1", "fail no")).await.unwrap(), Receipt::Done);
     assert_eq!(stage.runs("f", "1"), 1);
-    async fn many(_: Vec<Message>, _: &mut oncebox::BatchContext<Direct>) -> Result<(), oncebox::BoxError> {
-        Ok(())
-    }
     let error = Inbox::direct("test").on("t", oncebox::batch_handler("b", many)).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.what().contains("\"b\" takes batches"), "{error}");

@@ -22,13 +22,13 @@ impl Side {
             .on("t", stage.handler("h"))
             .on("now", stage.handler("now").inline())
             .clock(clock.shared());
-        Self { inbox: inbox.build().unwrap(), stage }
+        Self { inbox: inbox.build().expect("it works"), stage }
     }
 
     async fn take(&self, id: &str, play: &str) {
-        assert!(matches!(self.inbox.accept(message(id, play)).await.unwrap(), Accepted::First(_)));
+        assert!(matches!(self.inbox.accept(message(id, play)).await.expect("it works"), Accepted::First(_)));
         let now = oncebox::Message::new(id.to_owned(), "now", "ok");
-        assert_eq!(self.inbox.process(now).await.unwrap(), oncebox::Processed::Done);
+        assert_eq!(self.inbox.process(now).await.expect("it works"), oncebox::Processed::Done);
     }
 
     async fn status(&self, id: &str) -> Status {

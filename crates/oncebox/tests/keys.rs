@@ -90,7 +90,7 @@ fn meet(world: &World, kind: &str, handler: &str, header: &str) -> bool {
         }
         message
     };
-    let key = |message| world.inbox.key_of(&message, handler).unwrap().unwrap();
+    let key = |message| world.inbox.key_of(&message, handler).expect("a good message").expect("a key");
     key(message("1", "a")) == key(message("2", "b"))
 }
 

@@ -29,8 +29,8 @@ fn now(tenant: &str, id: &str) -> Message {
 }
 
 async fn refusals(world: &World, bad: &Message) -> Vec<Error> {
-    let batch = world.inbox.accept_batch([bad.clone()]).await.unwrap();
-    let mut tx = world.store().begin().await.unwrap();
+    let batch = world.inbox.accept_batch([bad.clone()]).await.expect("the store answers");
+    let mut tx = world.store().begin().await.expect("the store answers");
     let mut refusals: Vec<Error> = batch.into_iter().filter_map(Result::err).collect();
     refusals.extend(world.inbox.accept(bad.clone()).await.err());
     refusals.extend(world.inbox.receive(bad.clone()).await.err());

@@ -20,7 +20,7 @@ thread_local! {
 /// first logged while somebody begins to listen, it may be taken for one that nobody wants.
 pub(crate) fn install() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
-    INSTALLED.get_or_init(|| tracing::subscriber::set_global_default(Log).unwrap());
+    INSTALLED.get_or_init(|| tracing::subscriber::set_global_default(Log).expect("nobody else listens"));
 }
 
 /// Ends when it is dropped.
