@@ -55,9 +55,12 @@ CREATE TABLE "public"."oncebox_proof" (
     fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 16),
     -- The handlers it has entries for: their ids, two bytes each.
     handlers bytea NOT NULL CHECK (octet_length(handlers) % 2 = 0),
+    tenant text,
     PRIMARY KEY (lane, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
 CREATE INDEX "oncebox_proof_seq" ON "public"."oncebox_proof" (seq);
+-- For an operator of one tenant. Messages without one are not in it, and cost nothing.
+CREATE INDEX "oncebox_proof_tenant" ON "public"."oncebox_proof" (tenant, inbox, seq) WHERE tenant IS NOT NULL;
 
 -- What was accepted; never updated. A partition leaves whole.
 CREATE TABLE "public"."oncebox_message" (
@@ -73,6 +76,7 @@ CREATE TABLE "public"."oncebox_message" (
     ordering_key bytea,
     headers bytea NOT NULL,
     payload bytea NOT NULL,
+    tenant text,
     PRIMARY KEY (lane, seq),
     CHECK (lane = seq & 63)
 ) PARTITION BY RANGE (seq);
@@ -195,6 +199,7 @@ CREATE TABLE "public"."oncebox_aside" (
     ordering_key bytea,
     headers bytea NOT NULL,
     payload bytea NOT NULL,
+    tenant text,
     UNIQUE (digest, fingerprint)
 );
 

@@ -1,5 +1,10 @@
 //! The settings of an inbox: documented fields, defaults, and one `validate` with the rules between them.
 
+mod identity;
+
+pub use identity::{MissingKey, OnDuplicate, ShortWindow, Tenants};
+
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -10,7 +15,7 @@ use crate::key::KeyStrategy;
 pub struct Limits {
     /// A message id or ordering key. Default 1 MiB: ids are kept as digests, so long ones cost nothing to index.
     pub id: usize,
-    /// A source or type. Default 1,024.
+    /// A source, type or tenant. Default 1,024.
     pub text: usize,
     /// All headers together. Default 64 KiB.
     pub headers: usize,
@@ -47,6 +52,10 @@ pub enum OnConflict {
     KeepAside,
     /// The second message counts as a duplicate of the first.
     FirstWins,
+    /// Each payload under a key is a message of its own: its fingerprint becomes a part of its key. What is delivered
+    /// again with the same payload is a duplicate. A conflict is not noticed then, so none is counted. Keys made under
+    /// another setting are not recognised: change it when nothing old can come again.
+    AcceptAsNew,
 }
 
 /// What an inbox promises. A promise its store cannot keep is refused at start.
@@ -67,8 +76,14 @@ pub enum Guarantee {
 pub struct Config {
     /// What is taken at most.
     pub limits: Limits,
-    /// Where the dedupe key comes from. Default: source and id.
+    /// Where the dedupe key comes from, unless a type or handler says otherwise. Default: source and id.
     pub key: KeyStrategy,
+    /// What happens to a message without a key. Default: refused.
+    pub missing_key: MissingKey,
+    /// What happens to a message that was there before. Default: the answer says so.
+    pub on_duplicate: OnDuplicate,
+    /// Whether messages belong to tenants. Default: they do not, and one that does is refused.
+    pub tenants: Tenants,
     /// What happens to types without a handler. Default: kept.
     pub unrouted: Unrouted,
     /// What happens to a key that comes back with another payload. Default: kept aside.
@@ -88,6 +103,8 @@ pub struct Config {
     /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days. A
     /// handler can have [a window of its own](crate::Registration::retention).
     pub retention: Option<Duration>,
+    /// What happens to a source that may bring a message again later than that. Default: refused.
+    pub short_window: ShortWindow,
     /// How often what is past its retention is removed. Default 1 hour.
     pub sweep: Duration,
     /// How long entries of a handler key that this process does not know may wait before they are reported. Looked at
@@ -109,6 +126,9 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             key: KeyStrategy::default(),
+            missing_key: MissingKey::default(),
+            on_duplicate: OnDuplicate::default(),
+            tenants: Tenants::default(),
             unrouted: Unrouted::default(),
             on_conflict: OnConflict::default(),
             guarantee: Guarantee::default(),
@@ -118,6 +138,7 @@ impl Default for Config {
             poll: Duration::from_secs(30),
             rescue: Duration::from_secs(30),
             retention: Some(Duration::from_hours(168)),
+            short_window: ShortWindow::default(),
             sweep: Duration::from_hours(1),
             orphan_grace: Duration::from_hours(1),
             grace: Duration::from_secs(30),
@@ -132,38 +153,72 @@ impl Config {
     /// The shortest lease: shorter ones would run out during an ordinary pause of the process.
     pub const MIN_LEASE: Duration = Duration::from_millis(300);
 
-    /// Checks every setting and the rules between them.
+    /// Checks every setting and the rules between them. An error names the option, its value and what to do.
     pub fn validate(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
-        if self.batch == 0 || self.in_flight == 0 || self.prefetch == 0 {
-            return refuse("`batch`, `in_flight` and `prefetch` must be at least 1");
+        self.validate_sizes()?;
+        self.validate_times()?;
+        if let Some(flaw) = self.key.flaw() {
+            return Err(Error::new(ErrorKind::InvalidConfig, format!("`key` is {:?}: {flaw}", self.key)));
         }
-        if self.batch > 10_000 {
-            return refuse("`batch` is over 10,000: one claim would hold the store for too long");
+        if self.guarantee == Guarantee::ExactlyOnceEffects && self.missing_key == MissingKey::Undeduplicated {
+            return refuse(
+                "missing_key",
+                &self.missing_key,
+                "a message without a key could have its effects twice, and `guarantee` is ExactlyOnceEffects",
+                "set `missing_key` to Refuse, or promise less",
+            );
         }
-        if self.prefetch > 100_000 {
-            return refuse("`prefetch` is over 100,000: the messages of one source could fill the memory");
+        Ok(())
+    }
+
+    fn validate_sizes(&self) -> Result<()> {
+        let sizes = [
+            ("batch", self.batch, 10_000, "one claim would hold the store for too long"),
+            ("in_flight", self.in_flight, usize::MAX, ""),
+            ("prefetch", self.prefetch, 100_000, "the messages of one source could fill the memory"),
+        ];
+        for (name, value, most, why) in sizes {
+            if value == 0 {
+                return refuse(name, &value, "nothing could ever be taken", "use at least 1");
+            }
+            if value > most {
+                return refuse(name, &value, why, &format!("use at most {most}"));
+            }
         }
+        let Limits { id, text, payload, .. } = self.limits;
+        for (name, value) in [("limits.id", id), ("limits.text", text), ("limits.payload", payload)] {
+            if value == 0 {
+                return refuse(name, &value, "nothing could be accepted", "use at least 1");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_times(&self) -> Result<()> {
         if self.lease < Self::MIN_LEASE {
-            return refuse("`lease` is under 300 ms: it would run out during an ordinary pause");
+            let fix = format!("use at least {:?}", Self::MIN_LEASE);
+            return refuse("lease", &self.lease, "it would run out during an ordinary pause", &fix);
         }
-        for (name, value) in
-            [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)]
-        {
+        let times =
+            [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)];
+        for (name, value) in times {
             if value.is_zero() {
-                return refuse(&format!("`{name}` is 0: it would spin"));
+                return refuse(name, &value, "it would spin", "use some milliseconds at least");
             }
         }
         if let Some(window) = self.retention {
             self.check_window(window).map_err(|why| {
-                Error::new(ErrorKind::InvalidConfig, format!("`retention` is shorter than `lease`: {why}"))
+                let what = format!("`retention` is shorter than `lease`: {why}");
+                Error::new(ErrorKind::InvalidConfig, what)
             })?;
-        }
-        if self.limits.id == 0 || self.limits.text == 0 || self.limits.payload == 0 {
-            return refuse("a limit is 0: nothing could be accepted");
         }
         Ok(())
     }
+}
+
+/// An error about a setting: which one it is, what it is set to, why that cannot work, and what to do.
+fn refuse(option: &str, value: &dyn fmt::Debug, why: &str, fix: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::InvalidConfig, format!("`{option}` is {value:?}: {why}; {fix}")))
 }
 
 impl Config {

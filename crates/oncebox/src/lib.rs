@@ -2,6 +2,8 @@
 #![doc = include_str!("docs/manual.md")]
 
 pub mod config;
+mod consumers;
+mod direct;
 pub mod error;
 mod handler;
 mod inbox;
@@ -20,13 +22,15 @@ pub mod store;
 pub mod time;
 
 pub use config::Config;
+pub use consumers::{Consumers, Requirement};
+pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{
     Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
-pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
+pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
@@ -58,4 +62,8 @@ mod guides {
     mod retention {}
     #[doc = include_str!("../../../docs/guides/handlers-over-time.md")]
     mod handlers_over_time {}
+    #[doc = include_str!("../../../docs/guides/identity.md")]
+    mod identity {}
+    #[doc = include_str!("../../../docs/guides/tenants.md")]
+    mod tenants {}
 }

@@ -20,8 +20,9 @@ impl<S: Store> Inbox<S> {
     where
         S: MarkIn<Tx>,
     {
-        let Marked { inbox, key, handler } = self.marked(message, handler)?;
-        self.shared.store.mark(tx, &inbox, &key, &handler).await
+        let handler = HandlerKey::new(handler)?;
+        let key = self.shared.mark_key(message, &handler)?;
+        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
     }
 
     /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction. Once for each mark;
@@ -37,7 +38,8 @@ impl<S: Store> Inbox<S> {
         S: MarkIn<Tx>,
     {
         check_result(result, self.shared.config.limits.result)?;
-        let Marked { inbox, key, handler } = self.marked(message, handler)?;
+        // Where every delivery runs, nobody will ever ask for it.
+        let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(()) };
         self.shared.store.record(tx, &inbox, &key, &handler, result).await
     }
 
@@ -52,14 +54,15 @@ impl<S: Store> Inbox<S> {
     where
         S: MarkIn<Tx>,
     {
-        let Marked { inbox, key, handler } = self.marked(message, handler)?;
+        let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(None) };
         self.shared.store.recall(tx, &inbox, &key, &handler).await
     }
 
-    fn marked(&self, message: &Message, handler: &str) -> Result<Marked> {
-        message.validate(&self.shared.config.limits)?;
-        let key = self.shared.config.key.key(&self.shared.name, message)?;
-        Ok(Marked { inbox: self.shared.name.clone(), key, handler: HandlerKey::new(handler)? })
+    /// The mark of a message that is recognised when it comes again; nothing if every delivery runs.
+    fn known(&self, message: &Message, handler: &str) -> Result<Option<Marked>> {
+        let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
+        let key = self.shared.key_of(message, &handler)?;
+        Ok(key.map(|key| Marked { inbox, key, handler }))
     }
 
     /// Opens a transaction of the store and marks a key in it, for work that is not a handler of this inbox: a route of a

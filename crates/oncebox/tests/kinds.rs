@@ -168,7 +168,7 @@ fn what_cannot_work_is_refused_by_name() {
     }
     for (registration, part) in [
         (batch_handler("b", many).most(0), "takes 0 messages"),
-        (batch_handler("b", many).most(1_001), "takes 1001 messages in one call; 1 to 1000"),
+        (batch_handler("b", many).most(1_001), "takes 1001 messages in one call; use 1 to 1000"),
         (batch_handler("b", many).share_commit(2), "`share_commit(2)`"),
         (batch_handler("b", many).inline(), "inline"),
     ] {

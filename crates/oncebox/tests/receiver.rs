@@ -35,7 +35,7 @@ async fn a_delivery_is_acknowledged_only_when_it_is_stored() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().next(Verb::Accept, Fault::Hang);
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -58,7 +58,7 @@ async fn a_delivery_whose_commit_is_unknown_is_asked_for_again_before_it_is_ackn
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter), Some(AWAY)]);
     let delivery = deliver(&sender, message("1", "ok"));
     quiet().await;
@@ -80,7 +80,7 @@ async fn while_the_store_is_away_deliveries_are_held_and_no_more_are_taken() {
         });
         let running = world.inbox.start();
         let (broker, source) = Broker::new();
-        running.receive(source);
+        running.receive(source).unwrap();
         world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
         for number in 0..10 {
             broker.send(message(&number.to_string(), "ok"));
@@ -105,7 +105,7 @@ async fn a_message_that_can_never_be_taken_is_rejected_with_a_reason() {
     });
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let bad = [
         (message("", "ok"), "has no id"),
         (message("123456789", "ok"), "the message id has 9 bytes, the limit is 8"),
@@ -132,7 +132,7 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
     });
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let answers = [
         ("ok", Ack::Done),
         ("discard old", Ack::Done),
@@ -153,7 +153,7 @@ async fn a_delivery_that_is_busy_elsewhere_is_held_until_it_is_a_duplicate() {
     let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()));
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let first = deliver(&sender, message("twice", "wait"));
     in_time(world.stage.started(1)).await;
     let second = deliver(&sender, message("twice", "wait"));
@@ -177,7 +177,7 @@ async fn a_delivery_that_stays_busy_is_brought_again_later() {
         });
         let running = world.inbox.start();
         let (sender, source) = channel("source", 10);
-        running.receive(source);
+        running.receive(source).unwrap();
         let first = deliver(&sender, message("twice", "wait"));
         in_time(world.stage.started(1)).await;
         let second = deliver(&sender, message("twice", "wait"));
@@ -197,7 +197,7 @@ async fn a_delivery_that_is_busy_is_let_go_at_shutdown() {
     assert!(world.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap().is_first());
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let held = deliver(&sender, message("1", "ok"));
     world.clock.wait_for_sleepers(1).await;
     quiet().await;
@@ -211,7 +211,7 @@ async fn a_source_that_is_over_ends_its_receiver_and_nothing_else() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(delivery).await.unwrap().unwrap();
     drop(sender);
@@ -227,7 +227,7 @@ async fn shutdown_settles_what_it_can_and_drops_the_rest_unsettled() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().script(Verb::Accept, [Some(Fault::Hang), Some(AWAY)]);
     let stored = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -334,7 +334,7 @@ async fn an_acknowledgement_that_fails_is_no_error() {
     let world = one_handler();
     let running = world.inbox.start();
     let (broker, source) = Broker::new();
-    running.receive(source);
+    running.receive(source).unwrap();
     broker.seen.lock().deaf = true;
     broker.send(message("1", "ok"));
     quiet().await;
@@ -353,7 +353,7 @@ async fn a_source_that_panics_is_received_from_again_after_a_pause() {
     let running = world.inbox.start();
     let (broker, source) = Broker::new();
     broker.seen.lock().panics_in = Some(1);
-    running.receive(source);
+    running.receive(source).unwrap();
     for id in ["1", "2", "3"] {
         broker.send(message(id, "ok"));
     }
@@ -373,7 +373,7 @@ async fn several_sources_are_received_from_side_by_side() {
     let brokers: Vec<Broker> = (0..3)
         .map(|_| {
             let (broker, source) = Broker::new();
-            running.receive(source);
+            running.receive(source).unwrap();
             broker
         })
         .collect();

@@ -49,9 +49,12 @@ CREATE TABLE @proof (
     fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 16),
     -- The handlers it has entries for: their ids, two bytes each.
     handlers bytea NOT NULL CHECK (octet_length(handlers) % 2 = 0),
+    tenant text,
     PRIMARY KEY (lane, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
 CREATE INDEX #proof_seq ON @proof (seq);
+-- For an operator of one tenant. Messages without one are not in it, and cost nothing.
+CREATE INDEX #proof_tenant ON @proof (tenant, inbox, seq) WHERE tenant IS NOT NULL;
 
 -- What was accepted; never updated. A partition leaves whole.
 CREATE TABLE @message (
@@ -67,6 +70,7 @@ CREATE TABLE @message (
     ordering_key bytea,
     headers bytea NOT NULL,
     payload bytea NOT NULL,
+    tenant text,
     PRIMARY KEY (lane, seq),
     CHECK (lane = seq & 63)
 ) PARTITION BY RANGE (seq);
@@ -189,6 +193,7 @@ CREATE TABLE @aside (
     ordering_key bytea,
     headers bytea NOT NULL,
     payload bytea NOT NULL,
+    tenant text,
     UNIQUE (digest, fingerprint)
 );
 

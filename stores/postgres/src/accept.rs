@@ -71,7 +71,10 @@ impl Offer {
 
 /// Text columns take no NUL. Said before the message shares a statement with others.
 fn refuse_nul(new: &NewMessage) -> Result<()> {
-    for (what, text) in [("source", new.message.source()), ("type", new.message.kind())] {
+    let message = &new.message;
+    let texts =
+        [("source", message.source()), ("type", message.kind()), ("tenant", message.tenant().unwrap_or(""))];
+    for (what, text) in texts {
         if text.contains('\0') {
             return Err(Error::new(
                 ErrorKind::InvalidMessage,
@@ -260,7 +263,8 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(message.id())
             .bind(message.kind())
             .bind(message.headers().encode())
-            .bind(&message.payload()[..]);
+            .bind(&message.payload()[..])
+            .bind(message.tenant());
         return Some(one);
     }
     let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers));
@@ -280,6 +284,7 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(column(&chosen, |offer| offer.new.message.kind()))
             .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
             .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
+            .bind(tenants(&chosen))
     })
 }
 
@@ -314,6 +319,13 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
         .bind(column(&chosen, |offer| millis(offer.new.delay)))
         .bind(entries.0)
         .bind(entries.1)
+        .bind(tenants(&chosen))
+}
+
+/// The tenants of all messages; nothing is sent if none has one.
+fn tenants<'a>(chosen: &[(i32, &'a Offer)]) -> Option<Vec<Option<&'a str>>> {
+    let tenants = column(chosen, |offer| offer.new.message.tenant());
+    tenants.iter().any(Option::is_some).then_some(tenants)
 }
 
 fn places(chosen: &[(i32, &Offer)]) -> Vec<i32> {
@@ -455,7 +467,7 @@ async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<
     Ok(Some(Accepted::HandlersAdded(Seq(seq), count)))
 }
 
-/// Binds time, source, id, type, ordering key, headers and payload.
+/// Binds time, source, id, type, ordering key, headers, payload and tenant.
 fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
     let message = &offer.new.message;
     ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
@@ -465,6 +477,7 @@ fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
         .bind(message.ordering_key())
         .bind(message.headers().encode())
         .bind(&message.payload()[..])
+        .bind(message.tenant())
 }
 
 pub(crate) fn encode_handlers(handlers: &[i16]) -> Vec<u8> {

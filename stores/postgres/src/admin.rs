@@ -20,15 +20,24 @@ use crate::unit::{Unit, ask};
 /// How often an operation is tried on an entry that is claimed or settled at the same moment.
 const RACES: usize = 20;
 
-pub(crate) async fn count(db: &Db, inbox: &InboxName) -> Result<Counts> {
+pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
-    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(counts) };
+    let Some(inbox) = db.known_inbox(inbox).await?.filter(|_| can_be_stored(tenant)) else {
+        return Ok(counts);
+    };
+    let (entries, totals) = match tenant.map(str::to_owned) {
+        None => (ask(&db.sql.admin_count).bind(inbox), ask(&db.sql.admin_totals).bind(inbox)),
+        Some(tenant) => (
+            ask(&db.sql.admin_count_tenant).bind(inbox).bind(tenant.clone()),
+            ask(&db.sql.admin_totals_tenant).bind(inbox).bind(tenant),
+        ),
+    };
     let mut unit = db.reads().await?;
-    for row in unit.rows(ask(&db.sql.admin_count).bind(inbox)).await? {
+    for row in unit.rows(entries).await? {
         let (handler, status) = (handler_key(&row, 0)?, status_of(get(&row, 1)?)?);
         counts.entries.push(HandlerCount { handler, status, count: get::<i64>(&row, 2)?.unsigned_abs() });
     }
-    if let Some(row) = unit.rows(ask(&db.sql.admin_totals).bind(inbox)).await?.first() {
+    if let Some(row) = unit.rows(totals).await?.first() {
         let total = |column| -> Result<u64> { Ok(get::<i64>(row, column)?.unsigned_abs()) };
         (counts.messages, counts.unrouted) = (total(0)?, total(1)?);
         (counts.kept_aside, counts.stale) = (total(2)?, total(3)?);
@@ -42,6 +51,11 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName) -> Result<Counts> {
     Ok(counts)
 }
 
+/// Text columns take no NUL, so nobody has a tenant with one.
+fn can_be_stored(tenant: Option<&str>) -> bool {
+    tenant.is_none_or(|tenant| !tenant.contains('\0'))
+}
+
 fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
     HandlerKey::new(get::<String>(row, column)?)
 }
@@ -52,7 +66,10 @@ fn status_of(word: &str) -> Result<Status> {
 }
 
 pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+    let tenant = filter.tenant.as_deref();
+    let Some(inbox) = db.known_inbox(&filter.inbox).await?.filter(|_| can_be_stored(tenant)) else {
+        return Ok(Page::default());
+    };
     let sql = match filter.status {
         Status::Pending | Status::Running | Status::Poisoned => &db.sql.admin_list,
         Status::Completed | Status::Discarded => &db.sql.admin_list_finished,
@@ -65,7 +82,8 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
         .bind(after_key.to_owned())
         // One more than asked tells whether there is another page.
         .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
-        .bind(filter.status.as_str());
+        .bind(filter.status.as_str())
+        .bind(tenant.map(str::to_owned));
     let mut unit = db.reads().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
@@ -84,7 +102,8 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let handlers = db.handlers_of(inbox).await?;
     let mut view = MessageView::new(*key);
     let mut unit = db.control.transaction().await?;
-    if let Some((seq, received_at)) = find(db, &mut unit, inbox, key).await? {
+    if let Some(Found { seq, received_at, tenant }) = find(db, &mut unit, inbox, key).await? {
+        view.tenant = tenant;
         // The message itself may have left before its key.
         if let Some(message) = message(db, &mut unit, seq).await? {
             view.stored = Some((seq, received_at, message));
@@ -100,6 +119,9 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
         });
     }
     unit.end().await?;
+    if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
+        view.tenant = aside.message.tenant().map(Into::into);
+    }
     let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
     Ok(known.then_some(view))
 }
@@ -132,10 +154,21 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
     Ok(page)
 }
 
-async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<(Seq, Timestamp)>> {
+/// What the proof of a key says.
+struct Found {
+    seq: Seq,
+    received_at: Timestamp,
+    tenant: Option<Box<str>>,
+}
+
+async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
     let question = ask(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
     let rows = unit.rows(question).await?;
-    rows.first().map(|row| Ok((Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?)))).transpose()
+    let found = |row: &PgRow| {
+        let (seq, received_at) = (Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?));
+        Ok(Found { seq, received_at, tenant: get::<Option<&str>>(row, 2)?.map(Into::into) })
+    };
+    rows.first().map(found).transpose()
 }
 
 async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
@@ -190,7 +223,8 @@ impl Operating<'_> {
         // Before a connection is taken: whoever holds one must not wait for another.
         let handlers = db.handlers_of(inbox).await?;
         let mut unit = db.control.transaction().await?;
-        let (seq, _) = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+        let found = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+        let seq = found.seq;
         let message = message(db, &mut unit, seq).await?;
         let order = message.as_ref().and_then(|message| OrderKey::of(self.inbox, message));
         let mut lines = Lines::default();

@@ -57,7 +57,10 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
     let order = match get::<Option<Vec<u8>>>(row, 7)? {
         None => None,
         Some(key) => {
-            let message = Message::new("", "", "").with_source(get::<String>(row, 6)?);
+            let mut message = Message::new("", "", "").with_source(get::<String>(row, 6)?);
+            if let Some(tenant) = get::<Option<&str>>(row, 8)? {
+                message = message.with_tenant(tenant);
+            }
             OrderKey::of(&params.inbox, &message.with_ordering_key(key))
         }
     };

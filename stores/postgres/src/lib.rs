@@ -438,7 +438,11 @@ impl ShareIn<PostgresTx> for Postgres {
 #[async_trait]
 impl Admin for Postgres {
     async fn count(&self, inbox: &InboxName) -> Result<Counts> {
-        admin::count(&self.inner.db, inbox).await
+        admin::count(&self.inner.db, inbox, None).await
+    }
+
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        admin::count(&self.inner.db, inbox, Some(tenant)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Page> {

@@ -41,7 +41,7 @@ impl Place {
                     format!("a letter or `_`, then letters, digits and `_`, {MAX_PREFIX} characters at most");
                 return Err(Error::new(
                     ErrorKind::InvalidConfig,
-                    format!("the {what} {name:?} is not a plain name ({rule})"),
+                    format!("`{what}` is {name:?}: it is not a plain name; use {rule}"),
                 ));
             }
         }
@@ -155,7 +155,9 @@ statements! {
     segment_lock_messages: "../sql/segment/lock_messages.sql",
     segment_handlers: "../sql/segment/handlers.sql",
     admin_count: "../sql/admin/count.sql",
+    admin_count_tenant: "../sql/admin/count_tenant.sql",
     admin_totals: "../sql/admin/totals.sql",
+    admin_totals_tenant: "../sql/admin/totals_tenant.sql",
     admin_paused: "../sql/admin/paused.sql",
     admin_list: "../sql/admin/list.sql",
     admin_list_finished: "../sql/admin/list_finished.sql",

@@ -52,7 +52,7 @@ const TYPES: [(&str, &str); 2] = [
     ("accept/add_handlers", "(bigint, smallint, bytea, bigint, bytea, smallint[], bytea, bigint)"),
     (
         "accept/message_again",
-        "(bigint, smallint, bytea, bigint, text, bytea, text, bytea, bytea, bytea, smallint)",
+        "(bigint, smallint, bytea, bigint, text, bytea, text, bytea, bytea, bytea, text, smallint)",
     ),
 ];
 

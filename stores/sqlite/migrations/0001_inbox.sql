@@ -44,6 +44,7 @@ CREATE TABLE oncebox_message (
     handlers BLOB NOT NULL CHECK (length(handlers) % 4 = 0),
     received_at INTEGER NOT NULL,
     time INTEGER,
+    tenant TEXT,
     source TEXT NOT NULL,
     id BLOB NOT NULL,
     type TEXT NOT NULL,
@@ -51,6 +52,8 @@ CREATE TABLE oncebox_message (
     headers BLOB NOT NULL,
     payload BLOB NOT NULL
 ) STRICT;
+-- For an operator of one tenant. Messages without one are not in it, and cost nothing.
+CREATE INDEX oncebox_message_tenant ON oncebox_message (tenant, inbox) WHERE tenant IS NOT NULL;
 
 -- Digest to sequence, for what was merged. A row whose message is gone counts as absent.
 CREATE TABLE oncebox_proof (
@@ -137,6 +140,7 @@ CREATE TABLE oncebox_aside (
     reason TEXT NOT NULL CHECK (reason IN ('conflict', 'stale')),
     received_at INTEGER NOT NULL,
     time INTEGER,
+    tenant TEXT,
     source TEXT NOT NULL,
     message_id BLOB NOT NULL,
     type TEXT NOT NULL,

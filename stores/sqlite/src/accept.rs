@@ -84,7 +84,7 @@ fn known(work: &Work<'_>, seq: i64) -> Result<Option<Known>> {
 }
 
 fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &Known) -> Result<Accepted> {
-    if known.fingerprint != new.fingerprint && new.on_conflict == OnConflict::KeepAside {
+    if known.fingerprint != new.fingerprint && new.on_conflict != OnConflict::FirstWins {
         set_aside(work, inbox, new, AsideReason::Conflict)?;
         return Ok(Accepted::Conflict(Seq(seq)));
     }
@@ -118,11 +118,14 @@ pub(crate) fn set_handlers(work: &Work<'_>, seq: i64, handlers: &[i64]) -> Resul
 
 /// The order that the first delivery of a message asked for.
 pub(crate) fn stored_order(work: &Work<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
-    let (source, key): (String, Option<Vec<u8>>) = work
+    let (tenant, source, key): (Option<String>, String, Option<Vec<u8>>) = work
         .statement(include_str!("../sql/accept/order.sql"))?
-        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .map_err(store_error)?;
-    let message = Message::new("", "", "").with_source(source);
+    let mut message = Message::new("", "", "").with_source(source);
+    if let Some(tenant) = tenant {
+        message = message.with_tenant(tenant);
+    }
     Ok(key.and_then(|key| OrderKey::of(inbox, &message.with_ordering_key(key))))
 }
 
@@ -137,6 +140,7 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
             encode_handlers(handlers),
             work.now.as_millis(),
             message.time().map(Timestamp::as_millis),
+            message.tenant(),
             message.source(),
             message.id(),
             message.kind(),
@@ -177,6 +181,7 @@ fn set_aside(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: AsideReason)
             reason.as_str(),
             work.now.as_millis(),
             message.time().map(Timestamp::as_millis),
+            message.tenant(),
             message.source(),
             message.id(),
             message.kind(),

@@ -365,6 +365,11 @@ impl Admin for Sqlite {
         self.read(move |connection, names| admin::count(connection, names, &inbox)).await
     }
 
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        let (inbox, tenant) = (inbox.clone(), tenant.to_owned());
+        self.read(move |connection, names| admin::count_tenant(connection, names, &inbox, &tenant)).await
+    }
+
     async fn list(&self, filter: &Filter) -> Result<Page> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::list(connection, names, &filter)).await

@@ -262,6 +262,20 @@ macro_rules! store_conformance {
                     a_stale_settlement_releases_nobody,
                     many_workers_keep_the_order,
                 }
+                tenant {
+                    the_same_id_of_two_tenants_is_two_messages,
+                    a_batch_may_mix_tenants,
+                    a_tenant_comes_back_with_its_message,
+                    what_is_kept_aside_alone_has_its_tenant,
+                    tenants_do_not_wait_for_each_other,
+                    a_handler_added_later_keeps_the_order_of_its_tenant,
+                    counts_and_lists_are_by_tenant,
+                    a_replay_is_counted_once_for_its_tenant,
+                    another_tenant_is_neither_shown_nor_touched,
+                    inboxes_do_not_share_tenants,
+                    tenants_are_compared_letter_by_letter,
+                    a_legacy_key_covers_the_handler_of_a_tenant,
+                }
                 edges {
                     every_edge_is_walked,
                     only_what_is_pending_can_be_claimed,
@@ -333,6 +347,7 @@ mod tests {
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
             ("order", include_str!("order.rs")),
+            ("tenant", include_str!("tenant.rs")),
             ("edges", include_str!("edges.rs")),
             ("concurrency", include_str!("concurrency.rs")),
             ("unknown", include_str!("unknown.rs")),

@@ -51,6 +51,8 @@ pub mod share;
 #[doc(hidden)]
 pub mod sweep;
 #[doc(hidden)]
+pub mod tenant;
+#[doc(hidden)]
 pub mod unknown;
 #[doc(hidden)]
 pub mod windows;

@@ -244,6 +244,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::Count, self.store.count(inbox)).await
     }
 
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        self.run(Verb::Count, self.store.count_tenant(inbox, tenant)).await
+    }
+
     async fn list(&self, filter: &Filter) -> Result<Page> {
         self.run(Verb::List, self.store.list(filter)).await
     }

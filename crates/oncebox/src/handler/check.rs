@@ -1,5 +1,7 @@
 //! Which settings of a handler cannot work. Every refusal names the handler, the setting, its value and the way out.
 
+use std::time::Duration;
+
 use super::{Function, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Route, Store};
@@ -18,15 +20,17 @@ pub(super) fn check<S: Store>(
     let refuse =
         |what: String| Err(Error::new(ErrorKind::InvalidHandler, format!("the handler {key:?} {what}")));
     if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
-        return refuse(
-            "is registered for no type, or for an empty one: name its types with `Builder::on`, `Registration::types` or `types = [..]` in its attribute".into(),
-        );
+        return refuse(format!(
+            "is registered for no type, or for an empty one ({kinds:?}): it could never run; name its types with `Builder::on`, `Registration::types` or `types = [..]` in its attribute"
+        ));
     }
     if registration.concurrency == 0 {
-        return refuse("has a concurrency of 0 and could never run; use 1 or more".into());
+        return refuse("has a `concurrency` of 0: it could never run; use at least 1".into());
     }
-    if registration.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return refuse("has a timeout of 0 and could never finish; leave it out for no limit".into());
+    if let Some(timeout) = registration.timeout.filter(Duration::is_zero) {
+        return refuse(format!(
+            "has a `timeout` of {timeout:?}: it could never finish; make it longer, or leave it out"
+        ));
     }
     let is_batch = matches!(registration.function, Function::Batch(_));
     match registration.most {
@@ -36,14 +40,18 @@ pub(super) fn check<S: Store>(
             ));
         }
         Some(most) if !(1..=MAX_BATCH).contains(&most) => {
-            return refuse(format!("takes {most} messages in one call; 1 to {MAX_BATCH} can be"));
+            return refuse(format!(
+                "has `most({most})`: it takes {most} messages in one call; use 1 to {MAX_BATCH}"
+            ));
         }
         _ => {}
     }
     if let Some(share) = &registration.share {
         let most = share.most;
         if !(1..=MAX_SHARE).contains(&most) {
-            return refuse(format!("shares commits among {most} runs; 1 to {MAX_SHARE} can"));
+            return refuse(format!(
+                "has a `share_commit` of {most}: too few or too many runs; use 1 to {MAX_SHARE}"
+            ));
         }
         if is_batch {
             return refuse(format!(

@@ -22,7 +22,7 @@ pub(crate) use kinds::retry_of;
 pub(crate) use redact::Redactor;
 pub(crate) use registration::Function;
 pub use registration::Registration;
-pub(crate) use registry::{Registered, Registry};
+pub(crate) use registry::{Keys, Registered, Registry};
 pub(crate) use transaction::{FinishTx, Marked, ShareTx};
 
 use std::future::Future;

@@ -10,6 +10,7 @@ use super::transaction::{self, Open, Share};
 use super::{Erased, Failure};
 use crate::error::Result;
 use crate::inbox::IntoTypes;
+use crate::key::Dedupe;
 use crate::name::HandlerKey;
 use crate::state::{Breaker, Policy, Rate, Retry};
 use crate::store::{MarkIn, ShareIn, Store, Transactional};
@@ -40,6 +41,8 @@ pub struct Registration<S: Store> {
     pub(crate) retention: Option<Duration>,
     pub(crate) inline: bool,
     pub(crate) forget: bool,
+    /// By which key it goes, if it says so itself.
+    pub(crate) dedupe: Option<Dedupe>,
     /// How many messages a batch handler gets at the most; set by whoever is one.
     pub(crate) most: Option<usize>,
     /// Opens the transaction of an inline handler; set together with `inline`.
@@ -65,6 +68,7 @@ impl<S: Store> Registration<S> {
             retention: None,
             inline: false,
             forget: false,
+            dedupe: None,
             most: None,
             open: None,
             share: None,
@@ -165,6 +169,13 @@ impl<S: Store> Registration<S> {
     /// How many messages a [batch handler](crate::batch_handler) gets in one call at the most. Default 64.
     pub fn most(mut self, most: usize) -> Self {
         self.most = Some(most);
+        self
+    }
+
+    /// Whether this handler recognises repeats, and by which key; it counts more than what is said of types and of the
+    /// inbox. Of several calls the last one counts, so what is said in code replaces what came with the function.
+    pub fn dedupe(mut self, dedupe: Dedupe) -> Self {
+        self.dedupe = Some(dedupe);
         self
     }
 

@@ -11,6 +11,7 @@ use super::check::check;
 use super::gate::Gate;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
+use crate::key::{Dedupe, KeyStrategy, Rules};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
 
@@ -47,26 +48,82 @@ pub(crate) struct Registry<S: Store> {
     by_key: HashMap<HandlerKey, usize>,
     /// Durable routes and inline handlers by message type.
     by_type: HashMap<Box<str>, TypeRoutes>,
+    /// What counts for types without a handler.
+    keys: Keys,
     none: Arc<[Route]>,
 }
 
 /// The handlers of a type while they are collected.
 #[derive(Default)]
 struct Takers {
-    durable: Vec<Route>,
-    inline: Vec<usize>,
-    forget: Vec<usize>,
+    durable: Vec<(Dedupe, Vec<Route>)>,
+    inline: Vec<(usize, Dedupe)>,
+    forget: Vec<(usize, Dedupe)>,
 }
 
 struct TypeRoutes {
-    durable: Arc<[Route]>,
-    inline: Vec<usize>,
-    forget: Vec<usize>,
+    /// By the key they go by; mostly one.
+    durable: Vec<Group>,
+    inline: Vec<(usize, Dedupe)>,
+    forget: Vec<(usize, Dedupe)>,
+}
+
+/// Durable handlers of a type that always have the same key.
+pub(crate) struct Group {
+    pub(crate) dedupe: Dedupe,
+    /// The handler, if the key depends on it.
+    pub(crate) handler: Option<HandlerKey>,
+    pub(crate) routes: Arc<[Route]>,
+}
+
+/// By which key handlers go.
+pub(crate) struct Keys {
+    inbox: KeyStrategy,
+    rules: Rules,
+}
+
+impl Keys {
+    pub(crate) fn new(inbox: KeyStrategy, rules: Rules) -> Self {
+        Self { inbox, rules }
+    }
+
+    /// What counts for a type and what its handler says, if it says anything: the most exact one.
+    fn effective(&self, kind: &str, handler: Option<&Dedupe>) -> Dedupe {
+        match handler.or_else(|| self.rules.of(kind)) {
+            None => Dedupe::On,
+            // The inbox's own key in other words.
+            Some(Dedupe::By(strategy)) if strategy.is_same(&self.inbox) => Dedupe::On,
+            Some(dedupe) => dedupe.clone(),
+        }
+    }
+
+    fn asks_for_handler(&self, dedupe: &Dedupe) -> bool {
+        match dedupe {
+            Dedupe::On => self.inbox.asks_for_handler(),
+            Dedupe::By(strategy) => strategy.asks_for_handler(),
+            Dedupe::Off => false,
+        }
+    }
+
+    /// Adds a route to those that have the same key.
+    fn add(&self, groups: &mut Vec<(Dedupe, Vec<Route>)>, dedupe: Dedupe, route: Route) {
+        let same = groups.iter_mut().find(|(known, _)| known.is_same(&dedupe));
+        match same.filter(|_| !self.asks_for_handler(&dedupe)) {
+            Some((_, routes)) => routes.push(route),
+            None => groups.push((dedupe, vec![route])),
+        }
+    }
+
+    fn group(&self, dedupe: Dedupe, routes: Vec<Route>) -> Group {
+        let asks = self.asks_for_handler(&dedupe);
+        let handler = routes.first().filter(|_| asks).map(|route| route.key.clone());
+        Group { dedupe, handler, routes: routes.into() }
+    }
 }
 
 impl<S: Store> Registry<S> {
     /// Checks all registrations together.
-    pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>) -> Result<Self> {
+    pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>, keys: Keys) -> Result<Self> {
         let mut by_key = HashMap::new();
         let mut handlers = Vec::new();
         let mut types: HashMap<Box<str>, Takers> = HashMap::new();
@@ -79,20 +136,23 @@ impl<S: Store> Registry<S> {
             check(&registration, &kinds, &route)?;
             for key in std::iter::once(&route.key).chain(route.legacy.iter()) {
                 if by_key.insert(key.clone(), index).is_some() {
-                    let what = format!("the handler key {key:?} is used twice, as a key or a legacy key");
+                    let what = format!(
+                        "the handler key {key:?} is used twice, as a key or a legacy key; give each handler its own"
+                    );
                     return Err(Error::new(ErrorKind::InvalidHandler, what));
                 }
             }
             // A type that is named twice is still one type: a message must not get two entries for one handler.
             let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
             for kind in &kinds {
+                let dedupe = keys.effective(kind, registration.dedupe.as_ref());
                 let takers = types.entry(kind.clone()).or_default();
                 if registration.inline {
-                    takers.inline.push(index);
+                    takers.inline.push((index, dedupe));
                 } else if registration.forget {
-                    takers.forget.push(index);
+                    takers.forget.push((index, dedupe));
                 } else {
-                    takers.durable.push(route.clone());
+                    keys.add(&mut takers.durable, dedupe, route.clone());
                 }
             }
             handlers.push(Arc::new(Registered::new(route, kinds, registration)));
@@ -100,10 +160,12 @@ impl<S: Store> Registry<S> {
         let by_type = types
             .into_iter()
             .map(|(kind, Takers { durable, inline, forget })| {
-                (kind, TypeRoutes { durable: durable.into(), inline, forget })
+                let durable =
+                    durable.into_iter().map(|(dedupe, routes)| keys.group(dedupe, routes)).collect();
+                (kind, TypeRoutes { durable, inline, forget })
             })
             .collect();
-        Ok(Self { handlers, by_key, by_type, none: Arc::new([]) })
+        Ok(Self { handlers, by_key, by_type, keys, none: Arc::new([]) })
     }
 
     /// The handler an entry under `key` belongs to; `key` may be a legacy key.
@@ -148,32 +210,44 @@ impl<S: Store> Registry<S> {
         Ok(())
     }
 
-    /// The durable handlers for a type.
-    pub(crate) fn routes(&self, kind: &str) -> Arc<[Route]> {
-        self.by_type.get(kind).map_or_else(|| Arc::clone(&self.none), |routes| Arc::clone(&routes.durable))
+    /// The durable handlers for a type, by the key they go by.
+    pub(crate) fn groups(&self, kind: &str) -> &[Group] {
+        self.by_type.get(kind).map_or(&[], |routes| &routes.durable)
     }
 
-    /// The inline handlers for a type.
-    pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+    /// The durable handlers for a type.
+    pub(crate) fn durable_for(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        let routes = self.groups(kind).iter().flat_map(|group| group.routes.iter());
+        routes.filter_map(|route| self.by_key(&route.key))
+    }
+
+    /// The routes of a message that goes to no durable handler.
+    pub(crate) fn no_routes(&self) -> Arc<[Route]> {
+        Arc::clone(&self.none)
+    }
+
+    /// The inline handlers for a type, and by which key they go.
+    pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
         self.by_type
             .get(kind)
             .into_iter()
             .flat_map(|routes| &routes.inline)
-            .map(|index| &self.handlers[*index])
+            .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
-    /// The handlers for a type that run once, without being stored.
-    pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+    /// The handlers for a type that run once, without being stored, and by which key they go.
+    pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
         self.by_type
             .get(kind)
             .into_iter()
             .flat_map(|routes| &routes.forget)
-            .map(|index| &self.handlers[*index])
+            .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
-    /// Whether an inline handler takes the type.
-    pub(crate) fn has_inline(&self, kind: &str) -> bool {
-        self.inline(kind).next().is_some()
+    /// By which key a handler goes; `None` for a message that goes to no handler.
+    pub(crate) fn dedupe(&self, kind: &str, handler: Option<&HandlerKey>) -> Dedupe {
+        let registered = handler.and_then(|handler| self.by_key(handler));
+        self.keys.effective(kind, registered.and_then(|handler| handler.registration.dedupe.as_ref()))
     }
 
     /// Whether any handler takes the type.

@@ -24,6 +24,10 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).count()))
     }
 
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        Ok(self.shared.change(|tables, _| tables.scope(inbox).count_tenant(tenant)))
+    }
+
     async fn list(&self, filter: &Filter) -> Result<Page> {
         Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).list(filter)))
     }
@@ -91,6 +95,33 @@ impl Scope {
         }
     }
 
+    fn count_tenant(&self, tenant: &str) -> Counts {
+        let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
+        let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
+            handler: handler.clone(),
+            status,
+            count: entries.iter().filter(is_theirs).count() as u64,
+        });
+        let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
+        let asides = || self.asides.values().filter(|aside| aside.message.tenant() == Some(tenant));
+        let stale = asides().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
+        let kept_aside = asides().count() as u64;
+        Counts {
+            entries: counted.filter(|counted| counted.count > 0).collect(),
+            messages: messages().count() as u64,
+            unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
+            kept_aside,
+            conflicts: kept_aside - stale,
+            stale,
+            paused: self.paused.iter().cloned().collect(),
+        }
+    }
+
+    /// Whether a message is a tenant's.
+    fn is_of(&self, seq: Seq, tenant: &str) -> bool {
+        self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
+    }
+
     fn list(&self, filter: &Filter) -> Page {
         let from = filter.after.as_ref().map_or(Bound::Unbounded, |(seq, _)| Bound::Included(*seq));
         let wanted = |handler: &HandlerKey| filter.handler.as_ref().is_none_or(|only| only == handler);
@@ -101,7 +132,10 @@ impl Scope {
             .flat_map(|(handler, _, entries)| {
                 let after =
                     move |seq: &Seq| filter.after.as_ref().is_none_or(|(s, h)| (s, h) < (seq, handler));
-                let page = entries.range((from, Bound::Unbounded)).filter(move |seq| after(seq));
+                let theirs =
+                    move |seq: &Seq| filter.tenant.as_ref().is_none_or(|tenant| self.is_of(*seq, tenant));
+                let page = entries.range((from, Bound::Unbounded));
+                let page = page.filter(move |seq| after(seq) && theirs(seq));
                 page.take(filter.limit.saturating_add(1)).map(|seq| (*seq, handler.clone()))
             })
             .collect();
@@ -131,6 +165,9 @@ impl Scope {
                 message: Arc::clone(&aside.message),
             })
             .collect();
+        let stored = view.stored.as_ref().map(|(_, _, message)| message);
+        let message = stored.or_else(|| view.kept_aside.first().map(|aside| &aside.message));
+        view.tenant = message.and_then(|message| message.tenant()).map(Into::into);
         (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
     }
 

@@ -14,6 +14,8 @@ pub const ACCEPTED: &str = "oncebox_accepted_total";
 pub const UNROUTED: &str = "oncebox_unrouted_total";
 /// Messages refused before the store was asked, by `reason`.
 pub const REFUSED: &str = "oncebox_refused_total";
+/// Messages taken without being compared with others, by `reason`: `missing_key`, `off`.
+pub const UNDEDUPLICATED: &str = "oncebox_undeduplicated_total";
 /// Marks of `once` and inline handlers, by `outcome`: first, duplicate, busy.
 pub const MARKED: &str = "oncebox_marked_total";
 /// Inline runs made again because the database ended a deadlock or could not serialize them, by `handler`.
@@ -51,6 +53,7 @@ pub fn describe() {
     describe_counter!(ACCEPTED, "Messages offered, by outcome");
     describe_counter!(UNROUTED, "Messages stored although no handler is registered for their type");
     describe_counter!(REFUSED, "Messages refused before the store was asked, by reason");
+    describe_counter!(UNDEDUPLICATED, "Messages taken without being compared with others, by reason");
     describe_counter!(MARKED, "Marks of once and inline handlers, by outcome");
     describe_counter!(RERUNS, "Inline runs made again after a transient fault of the database, by handler");
     describe_counter!(SETTLED, "Settlements written, by event");

@@ -50,35 +50,31 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Starts the handlers of a message that was just stored. Whatever is in the way of that is told and counted; the message
+/// Starts a handler for a message that was just stored. Whatever is in the way of that is told and counted; the message
 /// is stored, and that is all its sender has to know.
-pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, message: &NewMessage) {
-    for handler in inbox.registry.forget(message.message.kind()) {
-        let Ok(place) = Arc::clone(&handler.places).try_acquire_owned() else {
-            dropped(handler, "too many of its runs wait already");
-            continue;
-        };
-        let Ok(runtime) = Handle::try_current() else {
-            dropped(handler, "there is no Tokio runtime to run it on");
-            continue;
-        };
-        let (inbox, handler, message) = (Arc::clone(inbox), Arc::clone(handler), message.clone());
-        let mut cuts = inbox.forget.cuts.subscribe();
-        // Counted from here on, unless it is due later: a shutdown that begins now waits for it.
-        let counted = message.delay.is_zero();
-        if counted {
-            inbox.forget.under_way.send_modify(|under_way| *under_way += 1);
-        }
-        runtime.spawn(async move {
-            let _place = place;
-            let counted = counted.then(|| UnderWay(&inbox.forget));
-            tokio::select! {
-                biased;
-                () = begin(&inbox, &handler, &message, counted.is_none()) => {}
-                _ = cuts.changed() => dropped(&handler, "the inbox stopped"),
-            }
-        });
+pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<S>>, message: &NewMessage) {
+    let Ok(place) = Arc::clone(&handler.places).try_acquire_owned() else {
+        return dropped(handler, "too many of its runs wait already");
+    };
+    let Ok(runtime) = Handle::try_current() else {
+        return dropped(handler, "there is no Tokio runtime to run it on");
+    };
+    let (inbox, handler, message) = (Arc::clone(inbox), Arc::clone(handler), message.clone());
+    let mut cuts = inbox.forget.cuts.subscribe();
+    // Counted from here on, unless it is due later: a shutdown that begins now waits for it.
+    let counted = message.delay.is_zero();
+    if counted {
+        inbox.forget.under_way.send_modify(|under_way| *under_way += 1);
     }
+    runtime.spawn(async move {
+        let _place = place;
+        let counted = counted.then(|| UnderWay(&inbox.forget));
+        tokio::select! {
+            biased;
+            () = begin(&inbox, &handler, &message, counted.is_none()) => {}
+            _ = cuts.changed() => dropped(&handler, "the inbox stopped"),
+        }
+    });
 }
 
 async fn begin<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, message: &NewMessage, later: bool) {

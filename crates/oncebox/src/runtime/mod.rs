@@ -7,6 +7,7 @@
 //! ```
 
 mod batch;
+mod direct;
 mod dispatcher;
 mod drive;
 mod executor;
@@ -27,6 +28,7 @@ mod settler;
 mod supervisor;
 mod sweeper;
 
+pub(crate) use direct::run_directly;
 pub(crate) use drive::{drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
@@ -38,6 +40,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
+use crate::error::Result;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::source::Source;
@@ -104,12 +107,15 @@ impl<S: Store> Running<S> {
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
 
-    /// Receives from a source until shutdown, or until the source is over.
-    pub fn receive(&self, source: impl Source) {
+    /// Receives from a source until shutdown, or until the source is over. Refused if the source may bring a message again
+    /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
+    pub fn receive(&self, source: impl Source) -> Result<()> {
+        receiver::check_window(&self.core.inbox, &source)?;
         let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source)));
         let task =
             supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&intake)));
         self.receivers.lock().push(task);
+        Ok(())
     }
 
     /// Stops receiving and claiming, lets running handlers finish within the grace, gives back what did not finish

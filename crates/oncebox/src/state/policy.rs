@@ -124,17 +124,21 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Checks that the rules can work.
+    /// Checks that the rules can work. An error names the option, its value and what to do.
     pub fn validate(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         if self.crashes == 0 {
             return refuse(
-                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1",
+                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1"
+                    .into(),
             );
         }
         self.retry.validate("retry")?;
         if self.decode_retry.is_zero() {
-            return refuse("`decode_retry` is 0: undecodable entries would spin; use a second or more");
+            return refuse(format!(
+                "`decode_retry` is {:?}: undecodable entries would spin; use a second or more",
+                self.decode_retry
+            ));
         }
         Ok(())
     }

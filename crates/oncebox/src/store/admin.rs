@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{BackfillParams, Backfilled, HandlerCount, Seq, Store};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -49,6 +49,8 @@ pub struct Filter {
     pub status: Status,
     /// Only this handler key.
     pub handler: Option<HandlerKey>,
+    /// Only messages of this tenant.
+    pub tenant: Option<Box<str>>,
     /// Only entries after this one; where the previous page ended.
     pub after: Option<(Seq, HandlerKey)>,
     /// At most this many.
@@ -58,7 +60,7 @@ pub struct Filter {
 impl Filter {
     /// The first hundred entries with a status.
     pub fn new(inbox: InboxName, status: Status) -> Self {
-        Self { inbox, status, handler: None, after: None, limit: 100 }
+        Self { inbox, status, handler: None, tenant: None, after: None, limit: 100 }
     }
 }
 
@@ -219,6 +221,8 @@ pub struct AsidePage {
 pub struct MessageView {
     /// The key.
     pub key: Key,
+    /// Whose it is. The tenant is part of the key, so all that is known of a key belongs to one.
+    pub tenant: Option<Box<str>>,
     /// The stored message, its number and when it came; `None` if only asides are known.
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
@@ -230,7 +234,65 @@ pub struct MessageView {
 impl MessageView {
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {
-        Self { key, stored: None, entries: Vec::new(), kept_aside: Vec::new() }
+        Self { key, tenant: None, stored: None, entries: Vec::new(), kept_aside: Vec::new() }
+    }
+}
+
+/// What an operator of one tenant can see and do: nothing of another tenant is shown, counted or touched.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> oncebox::Result<()> {
+/// use oncebox::{InboxName, Memory, store::OfTenant};
+///
+/// let store = Memory::new();
+/// let acme = OfTenant::new(&store, InboxName::new("orders")?, "acme");
+/// assert_eq!(acme.count().await?.messages, 0);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OfTenant<'a, S> {
+    store: &'a S,
+    inbox: InboxName,
+    tenant: Box<str>,
+}
+
+impl<'a, S: Admin> OfTenant<'a, S> {
+    /// What `tenant` has in an inbox.
+    pub fn new(store: &'a S, inbox: InboxName, tenant: impl Into<Box<str>>) -> Self {
+        Self { store, inbox, tenant: tenant.into() }
+    }
+
+    /// How much of everything there is.
+    pub async fn count(&self) -> Result<Counts> {
+        self.store.count_tenant(&self.inbox, &self.tenant).await
+    }
+
+    /// A filter for the first hundred entries with a status.
+    pub fn filter(&self, status: Status) -> Filter {
+        Filter { tenant: Some(self.tenant.clone()), ..Filter::new(self.inbox.clone(), status) }
+    }
+
+    /// Entries with a status. The inbox and tenant of the filter are not looked at.
+    pub async fn list(&self, filter: &Filter) -> Result<Page> {
+        let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
+        self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
+    }
+
+    /// Everything known of a key.
+    pub async fn show(&self, key: &Key) -> Result<Option<MessageView>> {
+        let view = self.store.show(&self.inbox, key).await?;
+        Ok(view.filter(|view| view.tenant.as_deref() == Some(&*self.tenant)))
+    }
+
+    /// Retries, discards or replays one entry. A key of another tenant is not found.
+    pub async fn operate(&self, key: &Key, handler: &HandlerKey, operation: Operation) -> Result<EntryView> {
+        // A key belongs to one tenant for good, so what was seen before the operation is true during it.
+        if self.show(key).await?.is_none() {
+            let what = format!("there is no entry of {key} for {handler:?}");
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        self.store.operate(&self.inbox, key, handler, operation).await
     }
 }
 
@@ -239,6 +301,9 @@ impl MessageView {
 pub trait Admin: Store {
     /// How much of everything there is.
     async fn count(&self, inbox: &InboxName) -> Result<Counts>;
+
+    /// How much there is of one tenant. Handlers are paused for all tenants, and are listed for each.
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts>;
 
     /// Entries with a status, oldest message first, a page at a time.
     async fn list(&self, filter: &Filter) -> Result<Page>;

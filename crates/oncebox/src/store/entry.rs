@@ -141,6 +141,24 @@ pub enum Accepted {
 }
 
 impl Accepted {
+    /// The answer for a message that was offered under two keys: what needs a person counts most, then what is new. So
+    /// the order is conflict, stale, first, handlers added (all of them together), and duplicate only if both are.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let rank = |accepted: &Self| match accepted {
+            Self::Duplicate(_) => 0,
+            Self::HandlersAdded(..) => 1,
+            Self::First(_) => 2,
+            Self::Stale => 3,
+            Self::Conflict(_) => 4,
+        };
+        match (self, other) {
+            (Self::HandlersAdded(seq, a), Self::HandlersAdded(_, b)) => Self::HandlersAdded(seq, a + b),
+            _ if rank(&other) > rank(&self) => other,
+            _ => self,
+        }
+    }
+
     /// The word for it in metrics and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -16,7 +16,7 @@ mod wakeups;
 
 pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, Counts, EntryView, Filter, KeptAside,
-    MessageView, Page,
+    MessageView, OfTenant, Page,
 };
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
@@ -35,6 +35,7 @@ use crate::state::Settlement;
 /// What a store can do. Wrappers report what is true of the whole, not of themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Capabilities {
     /// The name of the store, for messages and labels.
     pub name: &'static str,
@@ -44,12 +45,14 @@ pub struct Capabilities {
     pub transactions: bool,
     /// Several processes can work on the same data.
     pub shared: bool,
+    /// Nothing is stored at all, and handlers run while the delivery is held: [`Direct`](crate::Direct).
+    pub direct: bool,
 }
 
 impl Capabilities {
     /// A store that can do nothing beyond the verbs.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, durable: false, transactions: false, shared: false }
+        Self { name, durable: false, transactions: false, shared: false, direct: false }
     }
 }
 
