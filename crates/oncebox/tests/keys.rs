@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::time::Duration;
+
 use oncebox::config::{MissingKey, OnConflict};
 use oncebox::source::{Ack, channel};
 use oncebox::state::Status;
-use oncebox::store::{Mark, Seq, Transactional as _};
+use oncebox::store::{Known, Mark, Seq, Transactional as _};
 use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
 use oncebox_testkit::{Fault, Verb};
 use support::ear::Ear;
@@ -308,13 +310,14 @@ async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
 #[test]
 fn answers_for_several_keys_are_put_together() {
     use Accepted::{Conflict, Duplicate, First, HandlersAdded, Stale};
-    let ranked = [Duplicate(Seq(1)), HandlersAdded(Seq(2), 1), First(Seq(3)), Stale, Conflict(Seq(4))];
+    let duplicate = |seq| Duplicate(Known::new(Seq(seq), Duration::ZERO));
+    let ranked = [duplicate(1), HandlersAdded(Seq(2), 1), First(Seq(3)), Stale, Conflict(Seq(4))];
     for (place, low) in ranked.iter().enumerate() {
         for high in &ranked[place + 1..] {
             assert_eq!((low.and(*high), high.and(*low)), (*high, *high));
         }
     }
-    assert_eq!(Duplicate(Seq(1)).and(Duplicate(Seq(2))), Duplicate(Seq(1)));
+    assert_eq!(duplicate(1).and(duplicate(2)), duplicate(1));
     assert_eq!(HandlersAdded(Seq(1), 2).and(HandlersAdded(Seq(2), 3)), HandlersAdded(Seq(1), 5));
 }
 
