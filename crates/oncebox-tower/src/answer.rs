@@ -18,8 +18,6 @@ pub enum Instead {
 }
 
 /// Says what is answered instead, and which of the service's own responses mean that the work is done.
-///
-/// A `Fn(Instead) -> Res` is one: then the work is done whenever the service does not fail.
 pub trait Answer<Res>: Send + Sync + 'static {
     /// The answer.
     fn answer(&self, instead: Instead) -> Res;
@@ -28,16 +26,22 @@ pub trait Answer<Res>: Send + Sync + 'static {
     fn is_done(&self, response: &Res) -> bool;
 }
 
-impl<Res, F> Answer<Res> for F
+/// Two functions: one answers instead, one says which responses mean that the work is done. There is no default for the second,
+/// because services that answer failures with a response, as HTTP's do, would have them taken for work that is done.
+#[derive(Clone, Debug)]
+pub struct With<F, D>(pub(crate) F, pub(crate) D);
+
+impl<Res, F, D> Answer<Res> for With<F, D>
 where
     F: Fn(Instead) -> Res + Send + Sync + 'static,
+    D: Fn(&Res) -> bool + Send + Sync + 'static,
 {
     fn answer(&self, instead: Instead) -> Res {
-        self(instead)
+        self.0(instead)
     }
 
-    fn is_done(&self, _: &Res) -> bool {
-        true
+    fn is_done(&self, response: &Res) -> bool {
+        self.1(response)
     }
 }
 

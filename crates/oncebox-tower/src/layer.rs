@@ -12,7 +12,7 @@ use oncebox::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer::{Answer, DoneWhen, Http, Instead};
+use crate::answer::{Answer, DoneWhen, Http, Instead, With};
 use crate::key::KeyOf;
 use crate::tx::{CarryTx, Tx};
 
@@ -64,8 +64,18 @@ impl<S: Store, K> IdempotentLayer<Marks<S>, K, Http> {
 }
 
 impl<G, K, A> IdempotentLayer<G, K, A> {
-    /// Answers in another way than [`Http`]: a `Fn(Instead) -> Response`, or an [`Answer`] of your own.
-    pub fn answer_with<B>(self, answer: B) -> IdempotentLayer<G, K, B> {
+    /// Answers in another way than [`Http`]: `answer` is given the reason, and `done` says which of the service's own responses
+    /// mean that the work is done. After others the key is free, and the transaction rolled back.
+    pub fn answer_with<Res, F, D>(self, answer: F, done: D) -> IdempotentLayer<G, K, With<F, D>>
+    where
+        F: Fn(Instead) -> Res + Send + Sync + 'static,
+        D: Fn(&Res) -> bool + Send + Sync + 'static,
+    {
+        self.answer_by(With(answer, done))
+    }
+
+    /// Answers by an [`Answer`] of your own.
+    pub fn answer_by<B>(self, answer: B) -> IdempotentLayer<G, K, B> {
         IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(answer) }
     }
 

@@ -12,7 +12,7 @@ mod key;
 mod layer;
 mod tx;
 
-pub use answer::{Answer, DoneWhen, Http, Instead};
+pub use answer::{Answer, DoneWhen, Http, Instead, With};
 #[cfg(feature = "http")]
 pub use answer::{DUPLICATE, RETRY_AFTER};
 pub use key::KeyOf;

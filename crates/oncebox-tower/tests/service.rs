@@ -104,7 +104,7 @@ where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
 {
     let worker = Worker::new();
-    let layer = IdempotentLayer::transactional(inbox, "work", id::<S>).unwrap().answer_with(say);
+    let layer = IdempotentLayer::transactional(inbox, "work", id::<S>).unwrap().answer_with(say, |_| true);
     let service = layer.layer(worker.service::<S>());
     let run = |job: Job<S>| service.clone().oneshot(job);
 
@@ -155,7 +155,8 @@ async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
     let store = FaultyStore::new(Memory::new());
     let inbox = Inbox::builder("jobs", store.clone()).build().unwrap();
     let worker = Worker::new();
-    let layer = IdempotentLayer::transactional(inbox, "work", id::<Store>).unwrap().answer_with(say);
+    let layer =
+        IdempotentLayer::transactional(inbox, "work", id::<Store>).unwrap().answer_with(say, |_| true);
     let service = layer.layer(worker.service::<Store>());
     let away = Fault::ErrBefore(ErrorKind::Unavailable);
     for (number, verb, fault, told, then) in [
@@ -174,7 +175,7 @@ async fn trouble_of_the_store_is_told_and_the_next_try_resolves_it() {
 async fn a_service_with_a_short_memory_runs_once() {
     let worker = Worker::new();
     let recent = Recent::builder().capacity(2).build().unwrap();
-    let layer = IdempotentLayer::recent(recent, id::<Memory>).answer_with(say);
+    let layer = IdempotentLayer::recent(recent, id::<Memory>).answer_with(say, |_| true);
     let service = layer.layer(worker.service::<Memory>());
     let run = |job: Job<Memory>| service.clone().oneshot(job);
     assert_eq!(run(job("1", "fail")).await, Err("no"));

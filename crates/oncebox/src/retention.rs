@@ -269,6 +269,14 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::InvalidHandler, what));
         }
+        // A message under several keys is stored once for each, and would get an entry in each.
+        if let Some(kind) = found.types.iter().find(|kind| inbox.registry.has_several_keys(kind)) {
+            let what = format!(
+                "the handlers of type {kind:?} go by several keys, so its messages are stored more than once and {handler:?} would run \
+                 for each; nothing was added: have the messages delivered again"
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        }
         let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
         let mut all = 0;
         loop {

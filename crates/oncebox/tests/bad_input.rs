@@ -208,7 +208,7 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         build(|inbox, stage| inbox.on(none, stage.handler("h"))),
         build(|inbox, stage| inbox.on(["t", ""], stage.handler("h"))),
     ] {
-        check_setting(&error, kind, ["\"h\" is registered for no type", "`on` got [", "name its types"]);
+        check_setting(&error, kind, ["\"h\" is registered for no type", "never run", "name its types"]);
     }
     let policy = |change: fn(&mut Policy)| -> Handler {
         Box::new(move |handler| {
@@ -218,7 +218,8 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         })
     };
     let retry = |retry: Retry| -> Handler { Box::new(move |handler| handler.retry(retry.clone())) };
-    let bad: [(Handler, [&str; 3]); 9] = [
+    let by_name = || Dedupe::By(KeyStrategy::handler_and_correlation_id());
+    let bad: [(Handler, [&str; 3]); 11] = [
         (Box::new(|handler| handler.concurrency(0)), ["`concurrency`", " of 0:", "use at least 1"]),
         (Box::new(|handler| handler.timeout(Duration::ZERO)), ["`timeout`", "0ns", "make it longer"]),
         (Box::new(|handler| handler.share_commit(0)), ["`share_commit`", " of 0:", "use 1 to 64"]),
@@ -226,6 +227,14 @@ fn registrations_that_could_never_work_are_refused_at_start() {
         (
             Box::new(|handler| handler.share_commit(8).inline()),
             ["`share_commit`", "is inline", "leave one of the two out"],
+        ),
+        (
+            Box::new(|handler| handler.legacy("old").inline()),
+            ["`legacy`", "is inline", "keep the key it has"],
+        ),
+        (
+            Box::new(move |handler| handler.legacy("old").dedupe(by_name())),
+            ["`legacy`", "its name is part of", "choose a key without it"],
         ),
         (retry(Retry::new(3, Duration::ZERO, SECOND)), ["`retry`", "0ns", "or use `Retry::never()`"]),
         (retry(Retry::new(3, 2 * SECOND, SECOND)), ["`retry`", "2s", "raise `max`"]),
@@ -262,7 +271,7 @@ fn settings_that_could_never_work_are_refused_at_start() {
         (Config { rescue: zero, ..default() }, ["`rescue`", "0ns", "use some milliseconds"]),
         (Config { sweep: zero, ..default() }, ["`sweep`", "0ns", "use some milliseconds"]),
         (Config { restart: zero, ..default() }, ["`restart`", "0ns", "use some milliseconds"]),
-        (Config { retention: Some(SECOND), ..default() }, ["`retention`", "1s", "make it longer than"]),
+        (Config { retention: Some(SECOND), ..default() }, ["`retention`", "1s", "is shorter than `lease`"]),
         (Config { limits: Limits { id: 0, ..limits() }, ..default() }, ["`limits.id`", "is 0", "at least 1"]),
         (
             Config { limits: Limits { text: 0, ..limits() }, ..default() },

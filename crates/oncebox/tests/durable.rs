@@ -244,6 +244,23 @@ async fn idempotency_keys_are_the_same_at_every_attempt_and_for_nothing_else() {
     }
 }
 
+// FAULTS I1: the other side knows the first attempt by the key it was given then.
+#[tokio::test]
+async fn an_idempotency_key_survives_the_rename_of_its_handler() {
+    let keys = Keys::default();
+    let old = World::new(|inbox, _| inbox.data(Arc::clone(&keys)).on("t", handler("old", remember_keys)));
+    old.accept("1", "").await;
+    old.inbox.drain().await.unwrap();
+    let new = World::over(old.store().clone(), old.clock.clone(), |inbox, _| {
+        inbox.data(Arc::clone(&keys)).on("t", handler("new", remember_keys).legacy("old"))
+    });
+    new.clock.advance(30 * SECOND);
+    new.inbox.drain().await.unwrap();
+    let keys = keys.lock();
+    assert_eq!(keys.iter().map(|(attempt, _)| *attempt).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(keys[0].1, keys[1].1);
+}
+
 async fn asks_for_what_is_not_there(_: Message, cx: &mut Context<Faulty>) -> Result<(), oncebox::Error> {
     cx.data::<Stage>().map(drop)
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use oncebox::store::{Accepted, Mark, MarkIn as _, Transactional as _};
-use oncebox::{Config, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message};
+use oncebox::{Config, Dedupe, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 use support::{SECOND, Stage, World, counts, in_time, message, quiet};
 
@@ -187,6 +187,20 @@ async fn a_handler_that_was_added_later_gets_what_is_stored() {
         assert!(error.to_string().contains(what), "{error}");
     }
     in_time(running.shutdown()).await;
+}
+
+#[tokio::test]
+async fn what_is_stored_under_several_keys_is_not_backfilled() {
+    let world = World::new(|inbox, stage| {
+        let by_content = stage.handler("content").dedupe(Dedupe::By(KeyStrategy::Content));
+        inbox.on("t", stage.handler("h")).on("t", by_content)
+    });
+    world.accept("1", "ok").await;
+    world.inbox.drain().await.unwrap();
+    let error = world.inbox.backfill("h").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidHandler);
+    assert!(error.to_string().contains("go by several keys"), "{error}");
+    assert_eq!(world.inbox.drain().await.unwrap(), 0, "nothing runs a second time");
 }
 
 #[tokio::test]

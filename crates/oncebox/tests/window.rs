@@ -23,6 +23,19 @@ fn world(retention: Option<Duration>, short_window: ShortWindow) -> World {
 
 // FAULTS H1
 #[tokio::test]
+async fn a_handler_that_forgets_earlier_than_the_inbox_counts() {
+    let world = World::new(|inbox, stage| {
+        let config = Config { retention: Some(WEEK), ..Config::default() };
+        inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("brief").retention(DAY))
+    });
+    let running = world.inbox.start();
+    let (_sender, source) = channel("broker", 1);
+    let error = running.receive(source.redelivers(Redelivery::Within(2 * DAY))).unwrap_err();
+    assert!(error.what().contains("`retention` is 86400s"), "{error}");
+}
+
+// FAULTS H1
+#[tokio::test]
 async fn a_source_that_remembers_longer_than_the_inbox_is_refused() {
     let cases = [
         (Some(WEEK), Redelivery::Within(WEEK), true),

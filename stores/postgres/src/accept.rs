@@ -451,9 +451,10 @@ async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<
     let count = added.len();
     let again = ask(&db.sql.accept_message_again).bind(seq).bind(offer.inbox).bind(digest.clone());
     unit.run(bind_message(again, offer).bind(offer.lane)).await?;
-    let order = offer.new.order.map(|order| order.as_bytes().to_vec());
-    // A line lies in the lane of its messages, and the number of a known message says which that is.
-    debug_assert!(order.is_none() || lane(Seq(seq)) == offer.home);
+    // A line lies in the lane of its messages. One that was first stored in another lane asked for another order then, and the
+    // first delivery counts.
+    let order = offer.new.order.filter(|_| lane(Seq(seq)) == offer.home);
+    let order = order.map(|order| order.as_bytes().to_vec());
     let add = ask(&db.sql.accept_add_handlers)
         .bind(db.now())
         .bind(offer.lane)

@@ -78,7 +78,10 @@ impl Drop for Waiting<'_> {
         let surplus = shelf.begun.split_off(left);
         drop(shelf);
         for connection in surplus {
-            self.0.clean(connection, None);
+            // Its place may be somebody else's by now: then there is no room for it.
+            if let Ok(place) = Arc::clone(&self.0.inner.places).try_acquire_owned() {
+                self.0.clean(connection, Some(place));
+            }
         }
     }
 }

@@ -204,9 +204,9 @@ pub struct Item {
 }
 
 impl Item {
-    /// `handler` is the registered key, so that idempotency keys survive a rename of the stored one.
-    pub(crate) fn new(message: Arc<Message>, claim: &Claim, handler: HandlerKey) -> Self {
-        let (key, generation) = (claim.key, claim.generation);
+    pub(crate) fn new(message: Arc<Message>, claim: &Claim) -> Self {
+        // The key that the entry is stored under: idempotency keys stay the same when the handler is renamed.
+        let (key, handler, generation) = (claim.key, claim.handler.clone(), claim.generation);
         Self { message, key, handler, attempt: claim.attempts.saturating_add(1), generation }
     }
 

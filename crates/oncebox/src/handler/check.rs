@@ -103,6 +103,12 @@ fn contradiction<S: Store>(
             (rate.is_some(), "rate"),
             (is_batch, "most"),
         ];
+        if !legacy.is_empty() {
+            return Some((
+                "legacy",
+                "and is inline: what was marked under the former key would run again; keep the key it has",
+            ));
+        }
         let why = "and is inline: its delivery waits, and the broker retries; leave one of the two out";
         return first(&set).map(|what| (what, why));
     }

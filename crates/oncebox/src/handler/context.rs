@@ -41,7 +41,7 @@ enum Tx {
 }
 
 impl<S: Store> Context<S> {
-    /// `handler` is the registered key, so that idempotency keys survive a rename of the stored one.
+    /// `handler` is the key that the entry is stored under: idempotency keys stay the same when the handler is renamed.
     pub(crate) fn new(
         (store, data): (Arc<Observed<S>>, Arc<Data>),
         message: Arc<Message>,

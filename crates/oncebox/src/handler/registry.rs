@@ -146,6 +146,14 @@ impl<S: Store> Registry<S> {
             let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
             for kind in &kinds {
                 let dedupe = keys.effective(kind, registration.dedupe.as_ref());
+                if !registration.legacy.is_empty() && keys.asks_for_handler(&dedupe) {
+                    let what = format!(
+                        "the handler {:?} has `legacy`, and goes by a key that its name is part of: what was done under the former \
+                         name would be done again; keep the name, or choose a key without it",
+                        registration.key
+                    );
+                    return Err(Error::new(ErrorKind::InvalidHandler, what));
+                }
                 let takers = types.entry(kind.clone()).or_default();
                 if registration.inline {
                     takers.inline.push((index, dedupe));
@@ -208,6 +216,13 @@ impl<S: Store> Registry<S> {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether a message of the type may be stored under more than one key.
+    pub(crate) fn has_several_keys(&self, kind: &str) -> bool {
+        let groups = self.groups(kind);
+        let same = |dedupe: &Dedupe| groups.iter().all(|group| group.dedupe.is_same(dedupe));
+        groups.len() > 1 || !self.forget(kind).all(|(_, dedupe)| same(dedupe))
     }
 
     /// The durable handlers for a type, by the key they go by.

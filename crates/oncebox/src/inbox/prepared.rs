@@ -59,10 +59,8 @@ pub(crate) struct Prepared {
 pub(crate) struct Answer {
     /// Of all of them together, as [`Accepted::and`] puts it.
     pub(crate) whole: Accepted,
-    /// The keys under which it was kept aside.
-    pub(crate) conflicts: Vec<Key>,
-    /// It is older than what is remembered.
-    pub(crate) stale: bool,
+    /// The keys under which it was kept aside, in conflict or stale: under these it may have run before.
+    pub(crate) kept_aside: Vec<Key>,
 }
 
 impl<S: Store> Shared<S> {
@@ -208,17 +206,15 @@ impl<S: Store> Shared<S> {
         accepted: &mut impl Iterator<Item = Accepted>,
     ) -> Result<Answer> {
         let mut next = || accepted.next().ok_or_else(short_answer);
-        let mut all = Answer { whole: next()?, conflicts: Vec::new(), stale: false };
+        let mut all = Answer { whole: next()?, kept_aside: Vec::new() };
         let mut one = all.whole;
         for (place, offer) in offers.iter().enumerate() {
             if place > 0 {
                 one = next()?;
                 all.whole = all.whole.and(one);
             }
-            match one {
-                Accepted::Conflict(_) => all.conflicts.push(offer.key),
-                Accepted::Stale => all.stale = true,
-                _ => {}
+            if matches!(one, Accepted::Conflict(_) | Accepted::Stale) {
+                all.kept_aside.push(offer.key);
             }
             self.announce(one, offer, &offers.forget);
         }

@@ -263,7 +263,10 @@ fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
 fn scalar(json: &serde_json::Value) -> Option<Vec<u8>> {
     match json {
         serde_json::Value::String(text) => Some(text.clone().into_bytes()),
-        serde_json::Value::Number(number) => Some(number.to_string().into_bytes()),
+        // Others are rounded when they are read: two of them could become one.
+        serde_json::Value::Number(number) if number.is_i64() || number.is_u64() => {
+            Some(number.to_string().into_bytes())
+        }
         serde_json::Value::Bool(flag) => Some(flag.to_string().into_bytes()),
         _ => None,
     }

@@ -82,9 +82,7 @@ pub(super) async fn execute<S: Store>(
     if left.is_empty() {
         return verdicts;
     }
-    let items = left.iter().map(|(Claimed { claim, message }, _)| {
-        Item::new(Arc::clone(message), claim, handler.route.key.clone())
-    });
+    let items = left.iter().map(|(Claimed { claim, message }, _)| Item::new(Arc::clone(message), claim));
     let mut context = BatchContext::new(inbox.surroundings(), items.collect());
     let count = left.len();
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -163,30 +161,55 @@ async fn conclude<S: Store>(
     answers: Vec<Result<(), Said>>,
     tx: Option<Box<dyn ShareTx>>,
 ) {
-    let mut done = Vec::new();
+    let (mut done, mut missed, many) = (Vec::new(), Vec::new(), left.len() > 1);
     for ((claimed, verdict), answer) in left.into_iter().zip(answers) {
         match answer {
             Ok(()) => done.push((claimed, verdict)),
-            Err(said) => *verdict = Some(said.settle(handler, &claimed.claim)),
+            Err(said) => missed.push((claimed, verdict, said)),
         }
     }
-    match tx {
-        Some(tx) if !done.is_empty() => commit(inbox, handler, done, tx).await,
+    let holds = match tx {
+        Some(tx) if !done.is_empty() => commit(inbox, handler, done, many, tx).await,
         _ => {
             for (claimed, verdict) in done {
                 *verdict = Some(Said::from(Outcome::Done).settle(handler, &claimed.claim));
             }
+            true
+        }
+    };
+    // Where the transaction was spoiled, nobody knows by whom, and what was said of each may be said because of another.
+    if holds {
+        for (claimed, verdict, said) in missed {
+            *verdict = Some(said.settle(handler, &claimed.claim));
         }
     }
 }
 
-/// Completes and commits what is done. If a claim was lost, nothing is stored, and the others are left without a verdict.
+/// Settles what a commit that failed means. Of several messages in one transaction none is blamed: each is tried alone.
+fn blame_commit<S: Store>(
+    handler: &Registered<S>,
+    done: Vec<(&Claimed, &mut Option<Verdict>)>,
+    many: bool,
+    whole: Said,
+) -> bool {
+    if many && !matches!(whole.outcome, Outcome::Snooze { .. } | Outcome::Released) {
+        let (handler, error) = (&handler.route.key, whole.outcome.text().map_or("", ErrorText::as_str));
+        tracing::warn!(%handler, error, "a batch could not be committed; each of its messages is tried alone");
+        return false;
+    }
+    blame(handler, done, whole);
+    true
+}
+
+/// Completes and commits what is done. If a claim was lost, nothing is stored, and the others are left without a verdict. Whether
+/// the answers for the others hold: not if what one of `many` did cannot be committed.
 async fn commit<S: Store>(
     inbox: &Shared<S>,
     handler: &Registered<S>,
     done: Vec<(&Claimed, &mut Option<Verdict>)>,
+    many: bool,
     tx: Box<dyn ShareTx>,
-) {
+) -> bool {
     let claims: Vec<Claim> = done.iter().map(|(claimed, _)| claimed.claim.clone()).collect();
     // A task of its own: a commit must not be torn when this call is aborted.
     let settled = match tokio::spawn(tx.complete_all(claims)).await {
@@ -194,7 +217,7 @@ async fn commit<S: Store>(
         Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost && done.len() > 1 => {
             let handler = &handler.route.key;
             tracing::info!(%handler, "rolled back: a claim of the batch belongs to somebody else");
-            return;
+            return true;
         }
         Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => vec![Settled::LeaseLost],
         Ok(Err(error)) => {
@@ -204,11 +227,14 @@ async fn commit<S: Store>(
                 for (claimed, verdict) in done {
                     *verdict = Some(Said::from(whole.outcome.clone()).settle(handler, &claimed.claim));
                 }
-                return;
+                return true;
             }
-            return blame(handler, done, whole);
+            return blame_commit(handler, done, many, whole);
         }
-        Err(panic) => return blame(handler, done, failed(inbox, &format!("the commit panicked: {panic}"))),
+        Err(panic) => {
+            let whole = failed(inbox, &format!("the commit panicked: {panic}"));
+            return blame_commit(handler, done, many, whole);
+        }
     };
     let whole = settled.iter().all(|settled| *settled == Settled::Applied);
     for ((claimed, verdict), settled) in done.into_iter().zip(settled) {
@@ -225,4 +251,5 @@ async fn commit<S: Store>(
             Settled::Applied => {}
         }
     }
+    true
 }

@@ -88,7 +88,7 @@ pub(super) async fn execute<S: Store>(
         return batch::execute_one(inbox, handler, &**function, claimed, cut).await;
     }
     let claim = &claimed.claim;
-    let mut context = context(inbox, handler, claimed);
+    let mut context = context(inbox, claimed);
     let said = match attempt(inbox, handler, claimed, &mut context, cut).await {
         Err(said) => said,
         Ok(()) => match context.take_tx() {
@@ -103,9 +103,10 @@ pub(super) async fn execute<S: Store>(
 }
 
 /// What a run of a claimed entry is given.
-pub(super) fn context<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, claimed: &Claimed) -> Context<S> {
+pub(super) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context<S> {
     let Claimed { claim, message } = claimed;
-    let (key, attempt) = (handler.route.key.clone(), claim.attempts.saturating_add(1));
+    // The key that the entry is stored under: an idempotency key is the same before and after a rename of the handler.
+    let (key, attempt) = (claim.handler.clone(), claim.attempts.saturating_add(1));
     Context::new(inbox.surroundings(), Arc::clone(message), claim.key, key, attempt, claim.generation)
 }
 
@@ -235,6 +236,8 @@ pub(super) async fn in_time<S: Store, T>(
 /// What a handler said. A store that was briefly away is not the handler's failure: no attempt is counted for it.
 pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure: &Failure) -> Said {
     if is_transient(&*inbox.store, failure.error()) {
+        let error = inbox.redactor.error(failure.error());
+        tracing::warn!(handler = %handler.route.key, %error, "the database ended the handler's transaction; no attempt is counted");
         return Said { transient: true, ..UNCOMMITTED.into() };
     }
     match failure.store_error() {

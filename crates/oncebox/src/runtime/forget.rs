@@ -34,19 +34,19 @@ impl Forget {
     }
 }
 
-/// Counts a run while it is under way.
-struct UnderWay<'a>(&'a Forget);
+/// A run that somebody may wait for. It is counted even if the runtime is gone before its task begins.
+struct UnderWay<S: Store>(Arc<Shared<S>>);
 
-impl<'a> UnderWay<'a> {
-    fn new(forget: &'a Forget) -> Self {
-        forget.under_way.send_modify(|under_way| *under_way += 1);
-        Self(forget)
+impl<S: Store> UnderWay<S> {
+    fn new(inbox: &Arc<Shared<S>>) -> Self {
+        inbox.forget.under_way.send_modify(|under_way| *under_way += 1);
+        Self(Arc::clone(inbox))
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl<S: Store> Drop for UnderWay<S> {
     fn drop(&mut self) {
-        self.0.under_way.send_modify(|under_way| *under_way -= 1);
+        self.0.forget.under_way.send_modify(|under_way| *under_way -= 1);
     }
 }
 
@@ -62,13 +62,9 @@ pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<
     let (inbox, handler, message) = (Arc::clone(inbox), Arc::clone(handler), message.clone());
     let mut cuts = inbox.forget.cuts.subscribe();
     // Counted from here on, unless it is due later: a shutdown that begins now waits for it.
-    let counted = message.delay.is_zero();
-    if counted {
-        inbox.forget.under_way.send_modify(|under_way| *under_way += 1);
-    }
+    let counted = message.delay.is_zero().then(|| UnderWay::new(&inbox));
     runtime.spawn(async move {
         let _place = place;
-        let counted = counted.then(|| UnderWay(&inbox.forget));
         tokio::select! {
             biased;
             () = begin(&inbox, &handler, &message, counted.is_none()) => {}
@@ -77,10 +73,10 @@ pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<
     });
 }
 
-async fn begin<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, message: &NewMessage, later: bool) {
+async fn begin<S: Store>(inbox: &Arc<Shared<S>>, handler: &Registered<S>, message: &NewMessage, later: bool) {
     let _counted = if later {
         inbox.clock.sleep(message.delay).await;
-        Some(UnderWay::new(&inbox.forget))
+        Some(UnderWay::new(inbox))
     } else {
         None
     };

@@ -74,7 +74,7 @@ async fn take_part<S: Store>(
     too_long: &mut Sleep,
 ) -> Result<Box<dyn ShareTx>> {
     let (inbox, cut) = (&run.core.inbox, &run.core.cut);
-    let mut context = context(inbox, &run.handler, &run.claimed);
+    let mut context = context(inbox, &run.claimed);
     context.lend_tx(tx);
     let ended = tokio::select! {
         biased;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::executor::run;
+use super::executor::{run, uncommitted};
 use super::repeat::is_transient;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Context, Marked, Registered};
@@ -113,6 +113,11 @@ impl<S: Store> Inline<'_, S> {
         // A task of its own: a commit must not be torn when the caller goes away.
         match tokio::spawn(tx.commit(result.clone().map(|result| (marked, result)))).await {
             Ok(Ok(())) => Unit::Ended(Ok((Processed::Done, result))),
+            // What the handler wrote cannot be committed, now or ever: that is its failure, not the store's.
+            Ok(Err(error)) if matches!(error.kind(), ErrorKind::Handler | ErrorKind::TransactionEnded) => {
+                let outcome = uncommitted(self.inbox, self.handler, &error).outcome;
+                Unit::Ended(Ok((Processed::Failed(outcome), None)))
+            }
             Ok(Err(error)) => self.store_failed(error),
             Err(panic) => {
                 let what = format!("the commit panicked: {panic}");

@@ -33,7 +33,11 @@ impl<Src> Intake<Src> {
 /// Refuses a source that may bring a message again after the inbox has forgotten it, or warns of it.
 pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) -> Result<()> {
     let redelivers = source.redelivers_for();
-    let long_enough = match (inbox.config.retention, redelivers) {
+    // The shortest there is: a handler may forget earlier than the inbox.
+    let handlers = inbox.registry.handlers().filter(|handler| !handler.registration.forget);
+    let windows = handlers.map(|handler| handler.registration.retention.or(inbox.config.retention));
+    let shortest = windows.flatten().min().or(inbox.config.retention);
+    let long_enough = match (shortest, redelivers) {
         (None, _) | (_, Redelivery::Unknown) => true,
         (Some(retention), Redelivery::Within(time)) => retention >= time,
         (Some(_), Redelivery::Forever) => false,
@@ -42,7 +46,7 @@ pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) ->
     if long_enough || inbox.is_direct() {
         return Ok(());
     }
-    let (name, window) = (source.name(), inbox.config.retention.unwrap_or_default());
+    let (name, window) = (source.name(), shortest.unwrap_or_default());
     let what = format!(
         "`retention` is {window:?}: the source {name:?} may bring a message again, {redelivers:?}, when the inbox {:?} has forgotten it; remember for longer, or set `short_window` to Warn",
         inbox.name
@@ -182,21 +186,17 @@ impl<S: Store> Shared<S> {
         }
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there.
-        let mut conflicts = Vec::new();
+        let mut kept_aside = Vec::new();
         let mut duplicate = true;
         if let Some(offers) = &prepared.offers {
             let answer = self.offer(offers).await?;
-            if answer.stale {
-                // It may have run before, so nothing of it may run.
-                return Ok(Receipt::Done);
-            }
             duplicate = matches!(answer.whole, Accepted::Duplicate(_));
-            conflicts = answer.conflicts;
+            kept_aside = answer.kept_aside;
         }
         let mut receipt = Receipt::Done;
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
             // What is kept aside for a person does not run under the same key.
-            if !conflicts.contains(key) {
+            if !kept_aside.contains(key) {
                 let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
                 let (processed, _) = inline.run().await?;
                 duplicate &= processed == Processed::Duplicate;

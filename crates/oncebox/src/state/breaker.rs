@@ -114,8 +114,9 @@ enum State {
         until: Duration,
         pause: Duration,
     },
-    /// One is in.
+    /// One is in. If it is not out again by `until`, another one is tried: it may hang.
     Probing {
+        until: Duration,
         pause: Duration,
     },
 }
@@ -137,7 +138,7 @@ impl Circuit {
     pub(crate) fn admits(&self, now: Duration) -> Admits {
         match self.state {
             State::Closed { .. } => Admits::All,
-            State::Open { until, .. } if now >= until => Admits::One,
+            State::Open { until, .. } | State::Probing { until, .. } if now >= until => Admits::One,
             State::Open { .. } | State::Probing { .. } => Admits::Nothing,
         }
     }
@@ -147,8 +148,9 @@ impl Circuit {
         let pass = Pass { opened: self.opened };
         match self.state {
             State::Closed { .. } => Some(pass),
-            State::Open { until, pause } if now >= until => {
-                self.state = State::Probing { pause };
+            State::Open { until, pause } | State::Probing { until, pause } if now >= until => {
+                let until = now.saturating_add(self.breaker.max_pause);
+                self.state = State::Probing { until, pause };
                 Some(pass)
             }
             State::Open { .. } | State::Probing { .. } => None,
@@ -175,7 +177,7 @@ impl Circuit {
                 self.state = State::Closed { failures };
             }
             (State::Closed { .. }, Ended::Well) => self.state = State::Closed { failures: 0 },
-            (State::Probing { pause }, Ended::Badly) => {
+            (State::Probing { pause, .. }, Ended::Badly) => {
                 let pause = pause.saturating_mul(2).min(self.breaker.max_pause);
                 return Some(self.open(pause, now));
             }
@@ -184,7 +186,7 @@ impl Circuit {
                 return Some(Change::Closed);
             }
             // The next one is tried at once.
-            (State::Probing { pause }, Ended::Neither) => self.state = State::Open { until: now, pause },
+            (State::Probing { pause, .. }, Ended::Neither) => self.state = State::Open { until: now, pause },
             (State::Closed { .. }, Ended::Neither) | (State::Open { .. }, _) => {}
         }
         None
@@ -199,8 +201,8 @@ impl Circuit {
     /// When the pause is over.
     pub(crate) fn opens_at(&self) -> Option<Duration> {
         match self.state {
-            State::Open { until, .. } => Some(until),
-            State::Closed { .. } | State::Probing { .. } => None,
+            State::Open { until, .. } | State::Probing { until, .. } => Some(until),
+            State::Closed { .. } => None,
         }
     }
 
@@ -284,6 +286,17 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_that_hangs_does_not_shut_it_for_good() {
+        let mut circuit = circuit(1);
+        run(&mut circuit, Ended::Badly, Duration::ZERO);
+        let hanging = circuit.enter(SECOND).expect("a probe");
+        assert!(circuit.enter(5 * SECOND).is_none());
+        assert_eq!(circuit.opens_at(), Some(6 * SECOND));
+        assert_eq!(run(&mut circuit, Ended::Well, 6 * SECOND), Some(Change::Closed));
+        assert_eq!(circuit.end(hanging, Ended::Badly, 7 * SECOND).map(|_| ()), Some(()));
+    }
+
+    #[test]
     fn refuses_what_cannot_work() {
         for (breaker, what) in [
             (Breaker::new(0, SECOND), "0 failures"),
@@ -297,7 +310,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: never two probes, nothing within a pause, pauses within their bounds, and
+        /// Whatever happens in whatever order: never two probes unless one hangs, nothing within a pause, pauses within their bounds, and
         /// once all is given back and the longest pause is over, somebody is let in.
         #[test]
         fn holds_whatever_happens(
@@ -306,7 +319,7 @@ mod tests {
         ) {
             let mut circuit = circuit(failures);
             let (mut now, mut inside, mut closed_until) = (Duration::ZERO, Vec::new(), Duration::ZERO);
-            let mut probing = false;
+            let mut probing: Option<Duration> = None;
             for (step, which, millis) in steps {
                 if step == 0 {
                     now += Duration::from_millis(millis);
@@ -314,14 +327,17 @@ mod tests {
                     let was_closed = matches!(circuit.state(now), BreakerState::Closed { .. });
                     if let Some(pass) = circuit.enter(now) {
                         prop_assert!(now >= closed_until, "let in within a pause");
-                        prop_assert!(was_closed || !probing, "two probes");
-                        probing |= !was_closed;
+                        let hangs = probing.is_none_or(|since| now >= since + 5 * SECOND);
+                        prop_assert!(was_closed || hangs, "two probes");
+                        if !was_closed {
+                            probing = Some(now);
+                        }
                         inside.push((pass, !was_closed));
                     }
                 } else if !inside.is_empty() {
                     let (pass, is_probe) = inside.swap_remove(which % inside.len());
                     let ended = [Ended::Well, Ended::Badly, Ended::Badly, Ended::Neither][which % 4];
-                    probing &= !is_probe;
+                    probing = probing.filter(|_| !is_probe);
                     if let Some(Change::Opened { pause }) = circuit.end(pass, ended, now) {
                         prop_assert!((SECOND..=5 * SECOND).contains(&pause));
                         closed_until = now + pause;

@@ -10,15 +10,20 @@ WITH moment AS MATERIALIZED (
     FROM @meta WHERE one
 ), offered AS MATERIALIZED (
     SELECT o.*, (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.home AS seq, m.now,
-           coalesce(o.time <= m.watermark, false) AS stale
-    FROM moment m, unnest($3::int4[], $4::int2[], $5::int2[], $6::bytea[], $7::bytea[], $8::bytea[], $9::int8[],
+           coalesce(o.time <= m.watermark, false) AS stale, known.seq IS NOT NULL AS known
+    FROM moment m CROSS JOIN unnest($3::int4[], $4::int2[], $5::int2[], $6::bytea[], $7::bytea[], $8::bytea[], $9::int8[],
                 $10::text[], $11::bytea[], $12::text[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[],
                 $20::text[])
          AS o (place, lane, home, digest, fingerprint, handlers, time, source, id, type, ordering_key, headers, payload,
                order_key, delay, tenant)
+    LEFT JOIN LATERAL (
+        SELECT p.seq FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
+    ) known ON true
 ), fresh AS (
     INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
-    SELECT seq, now, lane, $2, digest, fingerprint, handlers, tenant FROM offered WHERE NOT stale
+    SELECT seq, now, lane, $2, digest, fingerprint, handlers, tenant FROM offered
+    -- What this statement knows of is no news, even if a sweep forgets it meanwhile.
+    WHERE NOT stale AND NOT known
     -- Two batches that share keys must not wait for each other in a ring.
     ORDER BY lane, digest
     ON CONFLICT (lane, digest) DO NOTHING

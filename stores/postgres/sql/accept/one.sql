@@ -8,7 +8,9 @@ WITH moment AS MATERIALIZED (
     FROM @meta WHERE one
 ), fresh AS (
     INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
-    SELECT seq, now, $6, $2, $7, $8, $3, $15 FROM moment WHERE NOT stale
+    SELECT seq, now, $6, $2, $7, $8, $3, $15 FROM moment
+    -- What this statement knows of is no news, even if a sweep forgets it meanwhile.
+    WHERE NOT stale AND NOT EXISTS (SELECT 1 FROM @proof p WHERE p.lane = $6 AND p.digest = $7)
     ON CONFLICT (lane, digest) DO NOTHING
     RETURNING seq, received_at
 ), stored AS (
