@@ -16,6 +16,12 @@ pub mod state;
 pub mod store;
 pub mod time;
 
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/order.md")]
+    mod order {}
+}
+
 pub use config::Config;
 pub use error::{BoxError, Error, ErrorKind, Result};
 pub use handler::{Context, Discard, Failure, HandlerFn, Registration, Reject, RetryAfter, Snooze, handler};
@@ -25,5 +31,5 @@ pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
 pub use runtime::Running;
-pub use state::{Policy, Retry, Status};
+pub use state::{OnPoisoned, Policy, Retry, Status};
 pub use store::{Accepted, Mark, Store};

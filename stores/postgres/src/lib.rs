@@ -54,9 +54,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
-    MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView,
+    Filter, MarkIn, MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled,
+    ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -355,6 +355,10 @@ impl Admin for Postgres {
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
         admin::list(&self.inner.db, filter).await
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        admin::blocked(&self.inner.db, params).await
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {

@@ -42,9 +42,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn,
-    MessageView, Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled,
-    Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView,
+    Filter, MarkIn, MessageView, Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
@@ -385,6 +385,11 @@ impl Admin for Sqlite {
     async fn list(&self, filter: &Filter) -> Result<Page> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::list(connection, names, &filter)).await
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        let params = params.clone();
+        self.read(move |connection, names| admin::blocked(connection, names, &params)).await
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {

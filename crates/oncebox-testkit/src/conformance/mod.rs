@@ -27,11 +27,15 @@ pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
 #[doc(hidden)]
+pub mod line;
+#[doc(hidden)]
 pub mod mark;
 #[doc(hidden)]
 pub mod model;
 #[doc(hidden)]
 pub mod order;
+#[doc(hidden)]
+pub mod rename;
 #[doc(hidden)]
 pub mod renew;
 #[doc(hidden)]

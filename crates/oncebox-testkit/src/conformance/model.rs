@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::state::{Next, Operation, Settlement, Status, operate};
+use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, follow, operate};
 use oncebox::store::{
     Accepted, Claim, ClaimMode, Claimed, EntryView, NewMessage, RenewParams, Renewed, Seq, Settled, Token,
 };
 use oncebox::time::Timestamp;
-use oncebox::{ErrorKind, InboxName, Message, config::OnConflict};
+use oncebox::{ErrorKind, InboxName, Message, OnPoisoned, config::OnConflict};
 
 use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, RETENTION, SECOND, handler, inbox_named, key_in, moved_to, offer_routed,
@@ -49,6 +49,10 @@ struct Entry {
     generation: u32,
     /// Due, end of the lease, or end.
     at: Timestamp,
+    /// What it is to those behind it, if it is poisoned.
+    in_line: Option<InLine>,
+    /// Due, for one that is parked.
+    not_before: Timestamp,
     token: Option<Token>,
     /// Whether an operator had a hand in it since its last claim.
     operated: bool,
@@ -163,12 +167,39 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                     crashes: 0,
                     generation: 0,
                     at: self.h.now().after(delay),
+                    in_line: None,
+                    not_before: Timestamp::ZERO,
                     token: None,
                     operated: false,
                 }
             });
         }
+        self.arrange();
         added
+    }
+
+    /// Parks and frees entries behind others.
+    fn arrange(&mut self) {
+        let now = self.h.now();
+        for name in HANDLERS {
+            let parks = |entry: &Entry| entry.in_line == Some(InLine::Parks);
+            let of = |key: &(u8, &str)| key.1 == name;
+            let parking = self.entries.iter().filter(|(key, entry)| of(key) && parks(entry));
+            let first = parking.map(|(_, entry)| entry.seq).min();
+            for (_, entry) in self.entries.iter_mut().filter(|(key, entry)| of(key) && entry.ordered) {
+                let behind = first.is_some_and(|first| first < entry.seq);
+                match follow(entry.status, entry.in_line, behind) {
+                    Some((Event::Park, next)) => {
+                        (entry.status, entry.in_line) = (next, Some(InLine::Parked));
+                        (entry.not_before, entry.at) = (entry.at, now);
+                    }
+                    Some((_, next)) => {
+                        (entry.status, entry.in_line, entry.at) = (next, None, entry.not_before);
+                    }
+                    None => {}
+                }
+            }
+        }
     }
 
     /// Whether an entry waits for another one with its ordering key.
@@ -177,7 +208,11 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             &self.entries[&(id, HANDLERS.into_iter().find(|one| *one == name).expect("a known handler"))];
         entry.ordered
             && self.entries.iter().any(|((_, other_name), other)| {
-                let unfinished = matches!(other.status, Status::Pending | Status::Running | Status::Poisoned);
+                let unfinished = match other.status {
+                    Status::Pending | Status::Running => true,
+                    Status::Poisoned => other.in_line.is_some_and(InLine::holds_back),
+                    Status::Completed | Status::Discarded => false,
+                };
                 let earlier = other.seq < entry.seq && unfinished;
                 let runs = other.seq != entry.seq && other.status == Status::Running;
                 other.ordered && *other_name == name && (earlier || runs)
@@ -278,7 +313,9 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             return;
         };
         let outcome = outcomes()[self.rng.usize(..8)].clone();
-        let settlement: Settlement = claim.settle(&policy(), outcome);
+        let mut policy = policy();
+        policy.on_poisoned = [OnPoisoned::Block, OnPoisoned::Skip, OnPoisoned::Park][self.rng.usize(..3)];
+        let settlement: Settlement = claim.settle(&policy, outcome);
         let settled = self.h.send(settlement.clone()).await;
         self.log.push(format!("settle {:?} as {:?}: {settled:?}", claim.token, settlement.next));
         let now = self.h.now();
@@ -289,13 +326,17 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             entry.status = settlement.next.status();
             entry.attempts = settlement.attempts;
             entry.crashes = settlement.crashes;
+            entry.in_line = settlement.in_line;
             entry.at = match settlement.next {
                 Next::Pending { delay } => now.after(delay),
                 _ => now,
             };
+            self.arrange();
             self.check(settled == Settled::Applied, &"the claim holds");
         } else if !entry.operated {
-            let repeat = entry.token == Some(claim.token) && entry.status == settlement.next.status();
+            let status = settlement.next.status();
+            let parked = status == Status::Pending && entry.in_line == Some(InLine::Parked);
+            let repeat = entry.token == Some(claim.token) && (entry.status == status || parked);
             let expected = if repeat { Settled::Applied } else { Settled::LeaseLost };
             self.check(settled == expected, &format_args!("expected {expected:?}"));
         }
@@ -349,18 +390,23 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             return self
                 .check(result.is_err_and(|error| error.kind() == ErrorKind::NotFound), &"there is no entry");
         };
-        match operate(entry.status, operation) {
+        match operate(entry.status, entry.in_line, operation) {
             Err(refused) => {
                 self.check(result.is_err_and(|error| error.kind() == refused.kind()), &refused);
             }
             Ok(status) => {
-                entry.status = status;
-                entry.at = now;
+                if operation == Operation::Unblock {
+                    entry.in_line = Some(InLine::Skipped);
+                } else {
+                    (entry.status, entry.at, entry.in_line) = (status, now, None);
+                }
                 entry.operated = true;
                 entry.generation += u32::from(operation == Operation::Replay);
                 if status == Status::Pending {
                     (entry.attempts, entry.crashes) = (0, 0);
                 }
+                self.arrange();
+                let status = self.entries[&(id, name)].status;
                 self.check(result.is_ok_and(|view| view.status == status), &"it is allowed");
             }
         }
@@ -437,8 +483,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 &format_args!("generations {numbers:?}"),
             );
             let latest = generations[generations.len() - 1];
-            let same = (latest.status, latest.attempts, latest.crashes)
-                == (entry.status, entry.attempts, entry.crashes);
+            let same = (latest.status, latest.attempts, latest.crashes, latest.in_line)
+                == (entry.status, entry.attempts, entry.crashes, entry.in_line);
             self.check(same, &format_args!("{id} for {name} is {latest:?}"));
             let blocked = entry.status == Status::Pending && self.is_blocked(id, name);
             let at = if blocked { Timestamp::MAX } else { entry.at };

@@ -29,6 +29,7 @@ pub enum Verb {
     Count,
     List,
     Show,
+    Blocked,
     Operate,
     Pause,
     Resume,

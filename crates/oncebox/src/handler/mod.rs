@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::message::{DecodeError, FromMessage, Message};
 use crate::name::HandlerKey;
-use crate::state::{Policy, Retry};
+use crate::state::{OnPoisoned, Policy, Retry};
 use crate::store::{MarkIn, ShareIn, Store, Transactional};
 use transaction::{OpenMarked, Share};
 
@@ -121,7 +121,8 @@ pub struct Registration<S: Store> {
 }
 
 impl<S: Store> Registration<S> {
-    /// A key this handler had before: entries stored under it are still handled; new ones never get it.
+    /// A key this handler had before: entries stored under it are still handled; new ones never get it. Messages with an
+    /// ordering key keep their order over both keys, as far as a process knows both.
     pub fn legacy(mut self, key: impl Into<String>) -> Self {
         self.legacy.push(key.into());
         self
@@ -136,6 +137,12 @@ impl<S: Store> Registration<S> {
     /// All rules at once.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// What happens to those behind a poisoned message with its ordering key. Default: they wait for a person.
+    pub fn on_poisoned(mut self, on_poisoned: OnPoisoned) -> Self {
+        self.policy.on_poisoned = on_poisoned;
         self
     }
 

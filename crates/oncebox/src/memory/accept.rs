@@ -126,6 +126,7 @@ impl Scope {
             let covered = |key| entries.is_some_and(|entries| entries.contains_key(key));
             if !covered(&route.key) && !route.legacy.iter().any(covered) {
                 self.add(seq, &route.key, Entry::due(due));
+                self.arrange(seq, &route.key, now);
                 added += 1;
             }
         }

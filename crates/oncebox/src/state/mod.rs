@@ -1,16 +1,18 @@
 //! The rules: what happens to an entry, decided in pure functions and nowhere else.
 //!
-//! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person. Stores
-//! persist the answer under the fence; they never choose a state themselves.
+//! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person, [`follow`]
+//! for those behind a poisoned entry. Stores persist the answer under the fence; they never choose a state themselves.
 
 mod decide;
 mod diagram;
+mod line;
 mod operate;
 mod policy;
 mod text;
 
 pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
 pub use diagram::{EDGES, Edge, Event, diagram};
+pub use line::{InLine, OnPoisoned, follow};
 pub use operate::{Operation, operate};
 pub use policy::{Policy, Retry};
 pub use text::ErrorText;
