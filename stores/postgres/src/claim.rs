@@ -198,9 +198,10 @@ fn share(limit: usize, places: usize, exact: bool) -> Share {
     Share { untouched: share, others: share.div_ceil(2) }
 }
 
-/// Whether a row comes from the work that nobody had touched.
+/// Whether a row comes from the work that nobody had touched. One with an order key never does.
 fn is_untouched(row: &PgRow) -> Result<bool> {
     let fresh = row::count(row, 4)? == 0 && row::count(row, 5)? == 0 && row::count(row, 6)? == 0;
+    let fresh = fresh && !get::<bool>(row, 7)?;
     Ok(fresh && get::<i64>(row, 8)? == get::<Option<i64>>(row, 10)?.unwrap_or(i64::MIN))
 }
 
