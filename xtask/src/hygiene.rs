@@ -1,5 +1,7 @@
 //! Rules of the house that no compiler knows.
 
+mod guides;
+
 use std::fs;
 use std::path::Path;
 
@@ -18,6 +20,12 @@ struct File {
     text: String,
 }
 
+impl File {
+    fn dir(&self) -> &str {
+        self.path.rsplit_once('/').map_or("", |(dir, _)| dir)
+    }
+}
+
 /// What the rules look at.
 struct Tree<'a> {
     files: &'a [File],
@@ -25,8 +33,15 @@ struct Tree<'a> {
 }
 
 /// Every rule returns a sentence for each breach, starting with the file.
-const RULES: &[fn(&Tree<'_>) -> Vec<String>] =
-    &[files_are_short, nothing_is_left_undone, sql_files_are_used, sql_stays_in_files, lints_are_inherited];
+const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
+    files_are_short,
+    nothing_is_left_undone,
+    sql_files_are_used,
+    sql_stays_in_files,
+    lints_are_inherited,
+    guides::programs_are_compiled,
+    guides::pages_are_listed,
+];
 
 /// Fails if a rule is broken, naming every breach.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
@@ -44,7 +59,7 @@ fn breaches(tree: &Tree<'_>) -> Vec<String> {
     RULES.iter().flat_map(|rule| rule(tree)).collect()
 }
 
-/// Reads every `.rs` and `.sql` file below `dir`, in the order of their names.
+/// Reads every `.rs` and `.sql` file below `dir`, and the guides, in the order of their names.
 fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -56,10 +71,13 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
             if !hidden && !path.join("CACHEDIR.TAG").exists() {
                 collect(root, &path, files)?;
             }
-        } else if is(&path.to_string_lossy(), "rs") || is(&path.to_string_lossy(), "sql") {
+            continue;
+        }
+        let name = slashes(path.strip_prefix(root).unwrap_or(&path));
+        if is(&name, "rs") || is(&name, "sql") || guides::is_page(&name) {
             let text =
                 fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            files.push(File { path: slashes(path.strip_prefix(root).unwrap_or(&path)), text });
+            files.push(File { path: name, text });
         }
     }
     Ok(())
@@ -128,12 +146,11 @@ fn sql_files_are_used(tree: &Tree<'_>) -> Vec<String> {
 
 /// Whether a string in `rust` is the path of `sql`, from the directory of `rust` or from that of the package.
 fn names(rust: &File, sql: &File, member: Option<&str>) -> bool {
-    let here = rust.path.rsplit_once('/').map_or("", |(dir, _)| dir);
     let from = |dir: &str, literal: &str| resolve(dir, literal).as_deref() == Some(&*sql.path);
     literals(&rust.text)
         .into_iter()
         .filter(|literal| is(literal, "sql"))
-        .any(|literal| from(here, literal) || from(member.unwrap_or(""), literal))
+        .any(|literal| from(rust.dir(), literal) || from(member.unwrap_or(""), literal))
 }
 
 /// `path` as seen from `dir`, with `.` and `..` followed. A leading slash, as after a `concat!`, does not matter.

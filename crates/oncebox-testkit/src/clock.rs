@@ -44,6 +44,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     elapsed: Duration,
+    /// How far the time of day was set back, all in all.
+    back: Duration,
     next: u64,
     sleepers: BTreeMap<u64, (Duration, Waker)>,
 }
@@ -90,6 +92,11 @@ impl TestClock {
         }
     }
 
+    /// Sets the time of day back, as an administrator or a time server does. The monotonic time does not move.
+    pub fn turn_back(&self, by: Duration) {
+        self.shared.state.lock().back += by;
+    }
+
     /// How many sleep right now.
     pub fn sleepers(&self) -> usize {
         self.shared.state.lock().sleepers.len()
@@ -111,7 +118,8 @@ impl TestClock {
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        START.after(self.shared.state.lock().elapsed)
+        let state = self.shared.state.lock();
+        START.after(state.elapsed).before(state.back)
     }
 
     fn monotonic(&self) -> Duration {
@@ -175,6 +183,16 @@ mod tests {
         assert_eq!((clock.now(), clock.monotonic()), (now, monotonic));
         clock.advance(SECOND);
         assert_eq!((clock.now(), clock.monotonic()), (now.after(SECOND), monotonic + SECOND));
+    }
+
+    #[tokio::test]
+    async fn the_time_of_day_can_be_set_back() {
+        let clock = TestClock::new();
+        let (now, monotonic) = (clock.now(), clock.monotonic());
+        clock.turn_back(SECOND);
+        assert_eq!((clock.now(), clock.monotonic()), (now.before(SECOND), monotonic));
+        clock.advance(SECOND);
+        assert_eq!((clock.now(), clock.monotonic()), (now, monotonic + SECOND));
     }
 
     #[tokio::test]

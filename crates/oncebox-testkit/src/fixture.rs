@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::{ErrorText, Outcome};
-use oncebox::store::{Claim, Claimed, NewMessage, Route};
+use oncebox::store::{Accepted, Claim, Claimed, Known, NewMessage, Route, Seq};
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy, Message, Policy, Retry};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -75,6 +75,11 @@ pub(crate) fn offer_ordered(id: impl AsRef<[u8]>, order: &str) -> NewMessage {
 pub(crate) fn offer_routed(message: Message, routes: impl IntoIterator<Item = Route>) -> NewMessage {
     let key = key_in(&inbox(), &message);
     NewMessage::new(inbox(), key, Arc::new(message), routes.into_iter().collect())
+}
+
+/// What a duplicate is told that comes in the same moment as the first.
+pub(crate) fn again(seq: Seq) -> Accepted {
+    Accepted::Duplicate(Known::new(seq, Duration::ZERO))
 }
 
 /// The same message for another inbox.

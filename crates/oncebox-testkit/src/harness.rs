@@ -50,6 +50,8 @@ pub struct Harness<S> {
     pub(crate) sequences: u64,
     /// Opens the same data once more, as another process would.
     open: Option<Opener<S>>,
+    /// How many operations a sequence has at most.
+    pub(crate) steps: usize,
     /// Dropped last: what the store stands on.
     guard: Option<Box<dyn Any + Send>>,
 }
@@ -57,10 +59,11 @@ pub struct Harness<S> {
 impl<S> Harness<S> {
     /// A store on a clock.
     pub fn new(store: S, clock: TestClock) -> Self {
-        Self { store, clock, sequences: 200, open: None, guard: None }
+        Self { store, clock, sequences: 256, steps: 40, open: None, guard: None }
     }
 
-    /// The same, with another number of random sequences than 200: fewer for a store that takes its time.
+    /// The same, with another number of random sequences than 256: fewer for a store that takes its time.
+    /// `ONCEBOX_SEQUENCES` in the environment beats it.
     pub fn sequences(mut self, sequences: u64) -> Self {
         self.sequences = sequences;
         self
@@ -72,6 +75,12 @@ impl<S> Harness<S> {
         Opening: Future<Output = S> + Send + 'static,
     {
         self.open = Some(Box::new(move || Box::pin(open())));
+        self
+    }
+
+    /// The same, with at most this many operations in a random sequence instead of 40.
+    pub fn steps(mut self, steps: usize) -> Self {
+        self.steps = steps;
         self
     }
 

@@ -14,6 +14,6 @@ mod harness;
 mod inbox;
 
 pub use clock::TestClock;
-pub use faulty::{Fault, Faults, FaultyStore, Odds, Verb};
+pub use faulty::{Deadlock, Fault, Faults, FaultyStore, Odds, Verb};
 pub use harness::{Harness, StoreUnderTest};
 pub use inbox::{TestInbox, assert_idempotent};

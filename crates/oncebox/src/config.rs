@@ -1,5 +1,10 @@
 //! The settings of an inbox: documented fields, defaults, and one `validate` with the rules between them.
 
+mod identity;
+
+pub use identity::{MissingKey, OnDuplicate, ShortWindow, Tenants};
+
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -10,17 +15,19 @@ use crate::key::KeyStrategy;
 pub struct Limits {
     /// A message id or ordering key. Default 1 MiB: ids are kept as digests, so long ones cost nothing to index.
     pub id: usize,
-    /// A source or type. Default 1,024.
+    /// A source, type or tenant. Default 1,024.
     pub text: usize,
     /// All headers together. Default 64 KiB.
     pub headers: usize,
     /// A payload. Default 4 MiB.
     pub payload: usize,
+    /// A result that a handler leaves for duplicates. Default 64 KiB.
+    pub result: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { id: 1 << 20, text: 1_024, headers: 64 << 10, payload: 4 << 20 }
+        Self { id: 1 << 20, text: 1_024, headers: 64 << 10, payload: 4 << 20, result: 64 << 10 }
     }
 }
 
@@ -45,6 +52,10 @@ pub enum OnConflict {
     KeepAside,
     /// The second message counts as a duplicate of the first.
     FirstWins,
+    /// Each payload under a key is a message of its own: its fingerprint becomes a part of its key. What is delivered
+    /// again with the same payload is a duplicate. A conflict is not noticed then, so none is counted. Keys made under
+    /// another setting are not recognised: change it when nothing old can come again.
+    AcceptAsNew,
 }
 
 /// What an inbox promises. A promise its store cannot keep is refused at start.
@@ -65,8 +76,14 @@ pub enum Guarantee {
 pub struct Config {
     /// What is taken at most.
     pub limits: Limits,
-    /// Where the dedupe key comes from. Default: source and id.
+    /// Where the dedupe key comes from, unless a type or handler says otherwise. Default: source and id.
     pub key: KeyStrategy,
+    /// What happens to a message without a key. Default: refused.
+    pub missing_key: MissingKey,
+    /// What happens to a message that was there before. Default: the answer says so.
+    pub on_duplicate: OnDuplicate,
+    /// Whether messages belong to tenants. Default: they do not, and one that does is refused.
+    pub tenants: Tenants,
     /// What happens to types without a handler. Default: kept.
     pub unrouted: Unrouted,
     /// What happens to a key that comes back with another payload. Default: kept aside.
@@ -83,16 +100,25 @@ pub struct Config {
     pub poll: Duration,
     /// How often leases that ran out are looked for. Default 30 seconds.
     pub rescue: Duration,
-    /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days.
+    /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days. A
+    /// handler can have [a window of its own](crate::Registration::retention).
     pub retention: Option<Duration>,
+    /// What happens to a source that may bring a message again later than that. Default: refused.
+    pub short_window: ShortWindow,
     /// How often what is past its retention is removed. Default 1 hour.
     pub sweep: Duration,
+    /// How long entries of a handler key that this process does not know may wait before they are reported. Looked at
+    /// as often as is swept. Default 1 hour.
+    pub orphan_grace: Duration,
     /// How long running handlers may go on once shutdown was asked for. Default 30 seconds.
     pub grace: Duration,
     /// How long a part of the runtime that failed waits before it starts again. Default 5 seconds.
     pub restart: Duration,
     /// Deliveries of one source in hand at once. Default 256.
     pub prefetch: usize,
+    /// How long a received delivery is held that somebody else is working on, before the broker is told to bring it
+    /// again. Brokers count that, so it is worth waiting: most are a duplicate soon. Default 30 seconds; zero for at once.
+    pub busy_wait: Duration,
 }
 
 impl Default for Config {
@@ -100,6 +126,9 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             key: KeyStrategy::default(),
+            missing_key: MissingKey::default(),
+            on_duplicate: OnDuplicate::default(),
+            tenants: Tenants::default(),
             unrouted: Unrouted::default(),
             on_conflict: OnConflict::default(),
             guarantee: Guarantee::default(),
@@ -109,10 +138,13 @@ impl Default for Config {
             poll: Duration::from_secs(30),
             rescue: Duration::from_secs(30),
             retention: Some(Duration::from_hours(168)),
+            short_window: ShortWindow::default(),
             sweep: Duration::from_hours(1),
+            orphan_grace: Duration::from_hours(1),
             grace: Duration::from_secs(30),
             restart: Duration::from_secs(5),
             prefetch: 256,
+            busy_wait: Duration::from_secs(30),
         }
     }
 }
@@ -121,37 +153,85 @@ impl Config {
     /// The shortest lease: shorter ones would run out during an ordinary pause of the process.
     pub const MIN_LEASE: Duration = Duration::from_millis(300);
 
-    /// Checks every setting and the rules between them.
+    /// Checks every setting and the rules between them. An error names the option, its value and what to do.
     pub fn validate(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
-        if self.batch == 0 || self.in_flight == 0 || self.prefetch == 0 {
-            return refuse("`batch`, `in_flight` and `prefetch` must be at least 1");
+        self.validate_sizes()?;
+        self.validate_times()?;
+        if let Some(flaw) = self.key.flaw() {
+            return Err(Error::new(ErrorKind::InvalidConfig, format!("`key` is {:?}: {flaw}", self.key)));
         }
-        if self.batch > 10_000 {
-            return refuse("`batch` is over 10,000: one claim would hold the store for too long");
-        }
-        if self.prefetch > 100_000 {
-            return refuse("`prefetch` is over 100,000: the messages of one source could fill the memory");
-        }
-        if self.lease < Self::MIN_LEASE {
-            return refuse("`lease` is under 300 ms: it would run out during an ordinary pause");
-        }
-        for (name, value) in
-            [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)]
-        {
-            if value.is_zero() {
-                return refuse(&format!("`{name}` is 0: it would spin"));
-            }
-        }
-        if self.retention.is_some_and(|window| window < self.lease) {
+        if self.guarantee == Guarantee::ExactlyOnceEffects && self.missing_key == MissingKey::Undeduplicated {
             return refuse(
-                "`retention` is shorter than `lease`: a key could be forgotten while its message still runs",
+                "missing_key",
+                &self.missing_key,
+                "a message without a key could have its effects twice, and `guarantee` is ExactlyOnceEffects",
+                "set `missing_key` to Refuse, or promise less",
             );
         }
-        if self.limits.id == 0 || self.limits.text == 0 || self.limits.payload == 0 {
-            return refuse("a limit is 0: nothing could be accepted");
+        Ok(())
+    }
+
+    fn validate_sizes(&self) -> Result<()> {
+        let sizes = [
+            ("batch", self.batch, 10_000, "one claim would hold the store for too long"),
+            ("in_flight", self.in_flight, usize::MAX, ""),
+            ("prefetch", self.prefetch, 100_000, "the messages of one source could fill the memory"),
+        ];
+        for (name, value, most, why) in sizes {
+            if value == 0 {
+                return refuse(name, &value, "nothing could ever be taken", "use at least 1");
+            }
+            if value > most {
+                return refuse(name, &value, why, &format!("use at most {most}"));
+            }
+        }
+        let Limits { id, text, payload, .. } = self.limits;
+        for (name, value) in [("limits.id", id), ("limits.text", text), ("limits.payload", payload)] {
+            if value == 0 {
+                return refuse(name, &value, "nothing could be accepted", "use at least 1");
+            }
         }
         Ok(())
+    }
+
+    fn validate_times(&self) -> Result<()> {
+        if self.lease < Self::MIN_LEASE {
+            let fix = format!("use at least {:?}", Self::MIN_LEASE);
+            return refuse("lease", &self.lease, "it would run out during an ordinary pause", &fix);
+        }
+        let times =
+            [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)];
+        for (name, value) in times {
+            if value.is_zero() {
+                return refuse(name, &value, "it would spin", "use some milliseconds at least");
+            }
+        }
+        if let Some(window) = self.retention {
+            self.check_window(window).map_err(|why| {
+                let what = format!("`retention` is shorter than `lease`: {why}");
+                Error::new(ErrorKind::InvalidConfig, what)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// An error about a setting: which one it is, what it is set to, why that cannot work, and what to do.
+fn refuse(option: &str, value: &dyn fmt::Debug, why: &str, fix: &str) -> Result<()> {
+    Err(Error::new(ErrorKind::InvalidConfig, format!("`{option}` is {value:?}: {why}; {fix}")))
+}
+
+impl Config {
+    /// Whether a window can work; what is wrong with it otherwise.
+    pub(crate) fn check_window(&self, window: Duration) -> std::result::Result<(), String> {
+        if window >= self.lease {
+            return Ok(());
+        }
+        let lease = self.lease;
+        Err(format!(
+            "{window:?} is less than {lease:?}, and a key could be forgotten while its message still runs; make it {lease:?} or \
+             more, or `lease` shorter"
+        ))
     }
 }
 

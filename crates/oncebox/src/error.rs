@@ -15,9 +15,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// The message has no usable dedupe key: its id is missing or empty.
     MissingKey,
+    /// The message was stored or handled before, and the inbox is told to say so with an error.
+    Duplicate,
+    /// The message names no tenant though the inbox requires one, or names one though the inbox has none.
+    Tenant,
     /// The message cannot be taken as it is: a field is too long, or holds what it may not.
     InvalidMessage,
-    /// The payload is larger than the inbox takes.
+    /// The payload or a result is larger than the inbox takes.
     TooLarge,
     /// No handler is registered for the message's type and the inbox is told to refuse such messages.
     Unrouted,
@@ -58,6 +62,8 @@ impl ErrorKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MissingKey => "missing_key",
+            Self::Duplicate => "duplicate",
+            Self::Tenant => "tenant",
             Self::InvalidMessage => "invalid_message",
             Self::TooLarge => "too_large",
             Self::Unrouted => "unrouted",
@@ -87,6 +93,7 @@ impl ErrorKind {
     /// What is known to be stored after this error.
     pub const fn kept(self) -> &'static str {
         match self {
+            Self::Duplicate => "it is kept as it came first",
             Self::CommitUnknown => "it is not known whether the change was stored",
             Self::Handler | Self::LeaseLost => "the handler's transaction was rolled back",
             Self::TransactionEnded => "what it wrote before may be committed, but the message is not done",
@@ -97,9 +104,13 @@ impl ErrorKind {
     /// What the reader of the error can do about it.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::MissingKey => "give the message an id, or choose another key strategy",
+            Self::MissingKey => {
+                "give the message an id, choose another key strategy, or set `missing_key` to `Undeduplicated`"
+            }
+            Self::Duplicate => "acknowledge the delivery: its work was done before, or will be",
+            Self::Tenant => "name the tenant at the source, or change `tenants`",
             Self::InvalidMessage => "correct the message at its producer",
-            Self::TooLarge => "raise `limits.payload`, or send a reference to the data",
+            Self::TooLarge => "raise the limit, or pass on a reference to the data",
             Self::Unrouted => "register a handler for the type, or set `unrouted` to `Keep`",
             Self::InvalidConfig | Self::InvalidHandler => "correct the set-up and start again",
             Self::Unsupported => "use a store with this capability, or ask for less",

@@ -1,18 +1,29 @@
 //! The inbox: the three ways in, and the way to start it.
 
+mod prepared;
+
+pub(crate) use prepared::Prepared;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Config, Guarantee, Unrouted};
+use bytes::Bytes;
+
+use crate::config::{Config, Guarantee};
+use crate::direct::Direct;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Data, Registration, Registry};
+use crate::handler::{Data, Function, Keys, Redactor, Registration, Registry};
+use crate::key::{Dedupe, Key, Rules};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::observe::{Observed, names};
-use crate::runtime::{self, Nudge, Running};
-use crate::state::{Outcome, Policy};
-use crate::store::{Accepted, Mark, MarkIn, NewMessage, Store};
-use crate::time::{SharedClock, SystemClock};
+use crate::observe::Observed;
+use crate::retention::Lateness;
+use crate::runtime::{self, Forget, Inline, Nudge, Running};
+use crate::state::{BreakerState, Outcome, Policy};
+use crate::store::{Accepted, NewMessage, Store, SweepId};
+use crate::time::{SharedClock, SystemClock, Timestamp};
+use prepared::{Offers, short_answer};
 
 /// What everything that belongs to one inbox shares.
 pub(crate) struct Shared<S: Store> {
@@ -23,6 +34,11 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
+    pub(crate) lateness: Lateness,
+    /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
+    pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
+    pub(crate) redactor: Redactor,
+    pub(crate) forget: Forget,
 }
 
 impl<S: Store> Shared<S> {
@@ -31,56 +47,19 @@ impl<S: Store> Shared<S> {
         (Arc::clone(&self.store), Arc::clone(&self.data))
     }
 
-    /// Checks a message and finds its key and handlers; the store is not asked.
-    pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<NewMessage> {
-        let prepared = self.try_prepare(message, delay);
-        if let Err(error) = &prepared {
-            metrics::counter!(names::REFUSED, "reason" => error.kind().as_str()).increment(1);
-        }
-        prepared
+    /// Where breakers stand.
+    pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        let now = self.clock.monotonic();
+        let state = |handler: &Arc<crate::handler::Registered<S>>| {
+            Some((handler.route.key.clone(), handler.gate.breaker(now)?))
+        };
+        self.registry.durable().filter_map(state).collect()
     }
-
-    fn try_prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<NewMessage> {
-        message.validate(&self.config.limits)?;
-        let key = self.config.key.key(&self.name, message)?;
-        if self.config.unrouted == Unrouted::Refuse && !self.registry.knows(message.kind()) {
-            let what = format!("no handler is registered for messages of type {:?}", message.kind());
-            return Err(Error::new(ErrorKind::Unrouted, what));
-        }
-        let routes = self.registry.routes(message.kind());
-        let mut new = NewMessage::new(self.name.clone(), key, Arc::clone(message), routes);
-        new.on_conflict = self.config.on_conflict;
-        new.delay = delay;
-        Ok(new)
-    }
-
-    pub(crate) async fn accept(&self, message: &NewMessage) -> Result<Accepted> {
-        let accepted = self.store.accept(std::slice::from_ref(message)).await?;
-        let [accepted] = accepted[..] else { return Err(short_answer()) };
-        self.announce(&accepted, message);
-        Ok(accepted)
-    }
-
-    /// Tells the dispatcher of this process what it can soon claim.
-    fn announce(&self, accepted: &Accepted, message: &NewMessage) {
-        if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
-        {
-            if message.delay.is_zero() {
-                self.nudge.now();
-            } else {
-                self.nudge.at(self.clock.monotonic().saturating_add(message.delay));
-            }
-        }
-    }
-}
-
-fn short_answer() -> Error {
-    Error::new(ErrorKind::Corrupt, "the store answered for another number of messages than it was given")
 }
 
 /// A durable inbox over a store. Cheap to clone; clones are the same inbox.
 pub struct Inbox<S: Store> {
-    shared: Arc<Shared<S>>,
+    pub(crate) shared: Arc<Shared<S>>,
 }
 
 impl<S: Store> Clone for Inbox<S> {
@@ -98,7 +77,9 @@ impl<S: Store> Inbox<S> {
             config: Config::default(),
             clock: None,
             data: Data::default(),
+            redactor: Redactor::default(),
             registrations: Vec::new(),
+            keys: Vec::new(),
         }
     }
 
@@ -113,14 +94,26 @@ impl<S: Store> Inbox<S> {
     }
 
     /// Stores a message for its durable handlers. Once this returns `Ok`, the broker may forget the message.
+    ///
+    /// A message whose handlers go by different keys is stored once under each of them, in one transaction; the answer is
+    /// then that of all of them together, as [`Accepted::and`] puts it.
     pub async fn accept(&self, message: Message) -> Result<Accepted> {
         self.accept_after(message, Duration::ZERO).await
     }
 
     /// Stores a message whose handlers start no sooner than `delay` from now.
     pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
-        let prepared = self.shared.prepare(&Arc::new(message), delay)?;
-        self.shared.accept(&prepared).await
+        let message = Arc::new(message);
+        let offers = self.shared.prepare(&message, delay)?;
+        let answer = self.shared.offer(&offers).await?;
+        self.shared.told(&message, answer.whole)
+    }
+
+    /// Stores a message whose handlers start no sooner than `time`, by the clock of this process; at once if that is past.
+    /// A message that is stored already keeps the time it was first given.
+    pub async fn accept_at(&self, message: Message, time: Timestamp) -> Result<Accepted> {
+        let delay = time.since(self.shared.clock.now());
+        self.accept_after(message, delay).await
     }
 
     /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
@@ -129,11 +122,15 @@ impl<S: Store> Inbox<S> {
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<Result<Accepted>>> {
-        let prepared: Vec<Result<NewMessage>> = messages
-            .into_iter()
-            .map(|message| self.shared.prepare(&Arc::new(message), Duration::ZERO))
+        let messages = messages.into_iter().map(Arc::new);
+        let prepared: Vec<(Arc<Message>, Result<Offers>)> = messages
+            .map(|message| {
+                let offers = self.shared.prepare(&message, Duration::ZERO);
+                (message, offers)
+            })
             .collect();
-        let batch: Vec<NewMessage> = prepared.iter().flatten().cloned().collect();
+        let offers = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok());
+        let batch: Vec<NewMessage> = offers.flat_map(Offers::iter).cloned().collect();
         let accepted = if batch.is_empty() { Vec::new() } else { self.shared.store.accept(&batch).await? };
         if accepted.len() != batch.len() {
             return Err(short_answer());
@@ -141,11 +138,9 @@ impl<S: Store> Inbox<S> {
         let mut accepted = accepted.into_iter();
         Ok(prepared
             .into_iter()
-            .map(|prepared| {
-                let message = prepared?;
-                let accepted = accepted.next().ok_or_else(short_answer)?;
-                self.shared.announce(&accepted, &message);
-                Ok(accepted)
+            .map(|(message, offers)| {
+                let answer = self.shared.answer(&offers?, &mut accepted)?;
+                self.shared.told(&message, answer.whole)
             })
             .collect())
     }
@@ -153,40 +148,54 @@ impl<S: Store> Inbox<S> {
     /// Runs the inline handlers of a message now: each once, in one transaction with its mark. One that fails keeps no
     /// other from its work; the answer tells of the worst. Retrying is the caller's business: those that did their
     /// work are not run again. Nothing but the marks is stored.
+    ///
+    /// A transaction that the database ended to resolve a deadlock, or could not serialize, is made again up to three
+    /// times, the handler included; never one whose commit may have happened.
     pub async fn process(&self, message: Message) -> Result<Processed> {
+        Ok(self.run_inline(message, false).await?.0)
+    }
+
+    /// The same, with the results that the handlers left by [`Context::set_result`](crate::Context::set_result), now or
+    /// when the message came first: whoever waits for an answer gets the same one each time.
+    pub async fn process_with_results(&self, message: Message) -> Result<(Processed, Results)> {
+        self.run_inline(message, true).await
+    }
+
+    async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
         let message = Arc::new(message);
-        let prepared = self.shared.prepare(&message, Duration::ZERO)?;
-        let mut handlers = self.shared.registry.inline(message.kind()).peekable();
-        if handlers.peek().is_none() {
+        let keys = self.shared.prepare_inline(&message)?;
+        if keys.is_empty() {
             let kind = message.kind();
             let what = format!(
                 "no inline handler is registered for messages of type {kind:?} (`.inline()` makes a handler one; `accept` is for the others)"
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
-        let mut all = Processed::Duplicate;
-        for handler in handlers {
-            all = all.and(runtime::run_inline(&self.shared, handler, prepared.key, &message).await?);
+        let (mut all, mut results) = (Processed::Duplicate, Results::default());
+        for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
+            let inline = Inline { inbox: &self.shared, handler, key, message: &message, recall };
+            let (processed, result): runtime::Answer = inline.run().await?;
+            all = all.and(processed);
+            results.0.extend(result.map(|result| (handler.route.key.clone(), result)));
         }
-        Ok(all)
+        // Whoever asks for the results of duplicates is not refused them.
+        if all == Processed::Duplicate && !recall {
+            self.shared.refuse_duplicate(&message, "was handled before")?;
+        }
+        Ok((all, results))
     }
 
     /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
     /// receipt says what to tell the broker.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
-        self.shared.receive(&Arc::new(message)).await
+        let prepared = self.shared.prepare_delivery(Arc::new(message))?;
+        self.shared.receive(&prepared).await
     }
 
-    /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
-    /// same transaction, then commit.
-    pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
-    where
-        S: MarkIn<Tx>,
-    {
-        message.validate(&self.shared.config.limits)?;
-        let key = self.shared.config.key.key(&self.shared.name, message)?;
-        let handler = HandlerKey::new(handler)?;
-        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
+    /// The key by which a handler recognises a message: under it the message is shown to operators. `None` if every
+    /// delivery runs.
+    pub fn key_of(&self, message: &Message, handler: &str) -> Result<Option<Key>> {
+        self.shared.key_of(message, &HandlerKey::new(handler)?)
     }
 
     /// Starts the background work: claiming, running, settling, renewing, rescuing and sweeping. To be called within a
@@ -196,21 +205,36 @@ impl<S: Store> Inbox<S> {
     }
 
     /// Runs at most `limit` due entries here and now, without background work; returns how many ran.
+    ///
+    /// Of a handler with a [rate](crate::Registration::rate) no more are run than it allows right now, and of one whose
+    /// [breaker](crate::Registration::breaker) is open none: nothing is waited for, and the rest stays due for a later
+    /// call. Fire-and-forget handlers run by themselves when a message is accepted.
     pub async fn process_pending(&self, limit: usize) -> Result<usize> {
         runtime::process_pending(&self.shared, limit).await
     }
 
-    /// Runs everything that is due, here and now; returns how many entries ran.
+    /// Where the breakers of handlers stand that have one.
+    pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        self.shared.breakers()
+    }
+
+    /// Runs everything that is due and that [may run](Self::process_pending), here and now; returns how many entries ran.
     pub async fn drain(&self) -> Result<usize> {
         runtime::drain(&self.shared).await
     }
 
-    /// Removes what is finished and past the retention, here and now; returns how many messages left.
+    /// Removes what is finished and past the retention, here and now; returns how many messages left. That is none while
+    /// another process sweeps the same inbox.
     pub async fn sweep(&self) -> Result<usize> {
-        match self.shared.config.retention {
-            Some(retention) => runtime::sweep(&self.shared, retention).await,
-            None => Ok(0),
-        }
+        runtime::sweep(&self.shared).await
+    }
+}
+
+impl Inbox<Direct> {
+    /// Begins an inbox without a store, for a service that is about to get one: handlers run while the delivery is held,
+    /// and every delivery runs. See [`Direct`].
+    pub fn direct(name: impl Into<String>) -> Builder<Direct> {
+        Self::builder(name, Direct)
     }
 }
 
@@ -247,6 +271,27 @@ impl Processed {
             Self::Busy => 5,
         };
         if rank(&other) > rank(&self) { other } else { self }
+    }
+}
+
+/// What the inline handlers of a message left for its duplicates, by handler key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Results(BTreeMap<HandlerKey, Bytes>);
+
+impl Results {
+    /// The result of a handler, if it left one.
+    pub fn get(&self, handler: &str) -> Option<&Bytes> {
+        self.0.get(handler)
+    }
+
+    /// Every result, in the order of the handlers' keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&HandlerKey, &Bytes)> {
+        self.0.iter()
+    }
+
+    /// Whether no handler left one.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -304,13 +349,30 @@ pub struct Builder<S: Store> {
     config: Config,
     clock: Option<SharedClock>,
     data: Data,
+    redactor: Redactor,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
+    keys: Vec<(Box<str>, Dedupe)>,
 }
 
 impl<S: Store> Builder<S> {
     /// Registers a handler for one or several message types.
     pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
         self.registrations.push((types.into_types(), registration));
+        self
+    }
+
+    /// Registers a handler for the types it names itself, in its attribute `#[oncebox::handler]` or with
+    /// [`Registration::types`].
+    pub fn register(mut self, mut registration: Registration<S>) -> Self {
+        self.registrations.push((std::mem::take(&mut registration.types), registration));
+        self
+    }
+
+    /// Says whether repeats of a type are recognised, and by which key. A pattern ends with `*` and stands for all types
+    /// that start with what is before it. The very type counts more than a pattern, a longer pattern more than a shorter
+    /// one, and what a handler says of itself ([`Registration::dedupe`]) more than both.
+    pub fn key_for(mut self, pattern: impl Into<Box<str>>, dedupe: Dedupe) -> Self {
+        self.keys.push((pattern.into(), dedupe));
         self
     }
 
@@ -326,6 +388,13 @@ impl<S: Store> Builder<S> {
         self
     }
 
+    /// Lets `rule` rewrite the text of handlers' errors before anything of it is stored or logged: for what must not leave
+    /// the process. Credentials are masked anyway, after it ([`ErrorText`](crate::state::ErrorText)).
+    pub fn redact(mut self, rule: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
+        self.redactor = Redactor::new(rule);
+        self
+    }
+
     /// Takes time from another clock than the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
@@ -335,28 +404,96 @@ impl<S: Store> Builder<S> {
     /// Checks everything together and makes the inbox. Nothing runs before [`Inbox::start`].
     pub fn build(self) -> Result<Inbox<S>> {
         self.config.validate()?;
-        let capabilities = self.store.capabilities();
-        let kept = match self.config.guarantee {
-            Guarantee::BestOfStore => true,
-            Guarantee::Durable => capabilities.durable,
-            Guarantee::ExactlyOnceEffects => capabilities.durable && capabilities.transactions,
-        };
-        if !kept {
-            let what = format!("the {} store cannot promise {:?}", capabilities.name, self.config.guarantee);
-            return Err(Error::new(ErrorKind::Unsupported, what));
+        let name = InboxName::new(&self.name)?;
+        let rules = Rules::new(self.keys)?;
+        check_promise(&self.config, &self.store)?;
+        check_keys(&self.config, &rules, &self.registrations)?;
+        if self.store.capabilities().direct {
+            check_direct(&self.registrations)?;
+            tracing::warn!(inbox = %name, "this inbox has no store: handlers run directly, and every delivery runs");
         }
+        let keys = Keys::new(self.config.key.clone(), rules);
+        let registry = Registry::new(self.registrations, keys)?;
+        registry.check_windows(&self.config)?;
         Ok(Inbox {
             shared: Arc::new(Shared {
-                name: InboxName::new(&self.name)?,
+                name,
                 config: self.config,
                 store: Arc::new(Observed::new(self.store)),
                 data: Arc::new(self.data),
-                registry: Registry::new(self.registrations)?,
+                registry,
                 clock: self.clock.unwrap_or_else(SystemClock::shared),
                 nudge: Nudge::default(),
+                lateness: Lateness::default(),
+                sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
+                redactor: self.redactor,
+                forget: Forget::default(),
             }),
         })
     }
+}
+
+/// Refuses handlers that need a store to wait in.
+fn check_direct<S: Store>(registrations: &[(Vec<Box<str>>, Registration<S>)]) -> Result<()> {
+    let is_batch = |registration: &Registration<S>| matches!(registration.function, Function::Batch(_));
+    let Some((_, batch)) = registrations.iter().find(|(_, registration)| is_batch(registration)) else {
+        return Ok(());
+    };
+    let what = format!(
+        "the handler {:?} takes batches: a direct inbox has nowhere to collect them; give the inbox a store, or take one message at a time",
+        batch.key
+    );
+    Err(Error::new(ErrorKind::Unsupported, what))
+}
+
+/// Refuses a promise that the store cannot keep.
+fn check_promise(config: &Config, store: &impl Store) -> Result<()> {
+    let capabilities = store.capabilities();
+    let (kept, needs) = match config.guarantee {
+        Guarantee::BestOfStore => (true, ""),
+        Guarantee::Durable => (capabilities.durable, "a durable store"),
+        Guarantee::ExactlyOnceEffects => {
+            (capabilities.durable && capabilities.transactions, "a durable store with transactions")
+        }
+    };
+    if kept {
+        return Ok(());
+    }
+    let what = format!(
+        "`guarantee` is {:?}: the {} store cannot promise it; it needs {needs}",
+        config.guarantee, capabilities.name
+    );
+    Err(Error::new(ErrorKind::Unsupported, what))
+}
+
+/// Refuses keys that can never be found, and a promise of effects that happen once where repeats are not recognised.
+fn check_keys<S: Store>(
+    config: &Config,
+    rules: &Rules,
+    registrations: &[(Vec<Box<str>>, Registration<S>)],
+) -> Result<()> {
+    let types = rules.iter().map(|(pattern, dedupe)| (format!("key_for({pattern:?})"), dedupe));
+    let handlers = registrations.iter().filter_map(|(_, registration)| {
+        Some((format!("dedupe` of the handler `{}", registration.key), registration.dedupe.as_ref()?))
+    });
+    for (option, dedupe) in types.chain(handlers) {
+        let refuse =
+            |why: &str| Err(Error::new(ErrorKind::InvalidConfig, format!("`{option}` is {dedupe:?}: {why}")));
+        match dedupe {
+            Dedupe::By(strategy) => {
+                if let Some(flaw) = strategy.flaw() {
+                    return refuse(flaw);
+                }
+            }
+            Dedupe::Off if config.guarantee == Guarantee::ExactlyOnceEffects => {
+                return refuse(
+                    "every delivery would have its effects, and `guarantee` is ExactlyOnceEffects; recognise repeats, or promise less",
+                );
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 impl<S: Store> std::fmt::Debug for Builder<S> {

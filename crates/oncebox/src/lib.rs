@@ -2,6 +2,8 @@
 #![doc = include_str!("docs/manual.md")]
 
 pub mod config;
+mod consumers;
+mod direct;
 pub mod error;
 mod handler;
 mod inbox;
@@ -10,26 +12,60 @@ mod memory;
 mod message;
 mod name;
 pub mod observe;
+mod once;
+mod recent;
+mod retention;
 mod runtime;
 pub mod source;
 pub mod state;
 pub mod store;
 pub mod time;
 
-#[cfg(doctest)]
-mod guides {
-    #[doc = include_str!("../../../docs/guides/order.md")]
-    mod order {}
-}
-
 pub use config::Config;
+pub use consumers::{Consumers, Requirement};
+pub use direct::Direct;
 pub use error::{BoxError, Error, ErrorKind, Result};
-pub use handler::{Context, Discard, Failure, HandlerFn, Registration, Reject, RetryAfter, Snooze, handler};
-pub use inbox::{Builder, Inbox, Processed, Receipt};
-pub use key::{Fingerprint, Key, KeyStrategy, OrderKey};
+pub use handler::{
+    Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
+    Reject, RetryAfter, Snooze, batch_handler, handler,
+};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
+pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};
+pub use once::{Opened, Work};
+#[cfg(feature = "macros")]
+pub use oncebox_macros::handler;
+pub use recent::{Admission, Permit, Recent, RecentBuilder};
+pub use retention::Advice;
 pub use runtime::Running;
-pub use state::{OnPoisoned, Policy, Retry, Status};
+pub use state::{Breaker, BreakerState, OnPoisoned, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};
+
+/// The programs of the guides, so that they compile and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/retries.md")]
+    mod retries {}
+    #[doc = include_str!("../../../docs/guides/batches.md")]
+    mod batches {}
+    #[doc = include_str!("../../../docs/guides/order.md")]
+    mod order {}
+    #[doc = include_str!("../../../docs/guides/limits.md")]
+    mod limits {}
+    #[doc = include_str!("../../../docs/guides/inline.md")]
+    mod inline {}
+    #[doc = include_str!("../../../docs/guides/macro.md")]
+    mod attribute {}
+    #[doc = include_str!("../../../docs/guides/several-inboxes.md")]
+    mod several_inboxes {}
+    #[doc = include_str!("../../../docs/guides/retention.md")]
+    mod retention {}
+    #[doc = include_str!("../../../docs/guides/handlers-over-time.md")]
+    mod handlers_over_time {}
+    #[doc = include_str!("../../../docs/guides/identity.md")]
+    mod identity {}
+    #[doc = include_str!("../../../docs/guides/tenants.md")]
+    mod tenants {}
+}

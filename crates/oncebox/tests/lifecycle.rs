@@ -74,7 +74,7 @@ async fn shutdown_ends_though_the_store_does_not_answer() {
         let world = one_handler();
         let running = world.inbox.start();
         let (sender, source) = oncebox::source::channel("source", 1);
-        running.receive(source);
+        running.receive(source).unwrap();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
         away(&world, fault);
@@ -120,7 +120,7 @@ async fn dropping_stops_everything_at_once() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = oncebox::source::channel("source", 1);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.accept("1", "wait").await;
     in_time(world.stage.started(1)).await;
     drop(running);

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use oncebox::config::{Limits, Unrouted};
 use oncebox::source::{Ack, ChannelSender, Delivery, Settle, Source, channel};
 use oncebox::state::Status;
+use oncebox::store::Transactional;
 use oncebox::{Config, Error, ErrorKind, Message, Result, Retry};
 use oncebox_testkit::{Fault, Verb};
 use parking_lot::Mutex;
@@ -34,7 +35,7 @@ async fn a_delivery_is_acknowledged_only_when_it_is_stored() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().next(Verb::Accept, Fault::Hang);
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -57,7 +58,7 @@ async fn a_delivery_whose_commit_is_unknown_is_asked_for_again_before_it_is_ackn
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter), Some(AWAY)]);
     let delivery = deliver(&sender, message("1", "ok"));
     quiet().await;
@@ -79,7 +80,7 @@ async fn while_the_store_is_away_deliveries_are_held_and_no_more_are_taken() {
         });
         let running = world.inbox.start();
         let (broker, source) = Broker::new();
-        running.receive(source);
+        running.receive(source).unwrap();
         world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
         for number in 0..10 {
             broker.send(message(&number.to_string(), "ok"));
@@ -104,7 +105,7 @@ async fn a_message_that_can_never_be_taken_is_rejected_with_a_reason() {
     });
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let bad = [
         (message("", "ok"), "has no id"),
         (message("123456789", "ok"), "the message id has 9 bytes, the limit is 8"),
@@ -131,7 +132,7 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
     });
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let answers = [
         ("ok", Ack::Done),
         ("discard old", Ack::Done),
@@ -144,16 +145,65 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
         let ack = in_time(deliver(&sender, message(play, play))).await.unwrap().unwrap();
         assert_eq!(ack, expected, "{play}");
     }
-    // Two deliveries of one message at once.
+}
+
+// DESIGN rule 1: busy elsewhere is held back, never acknowledged, never put aside, and nothing the broker counts.
+#[tokio::test]
+async fn a_delivery_that_is_busy_elsewhere_is_held_until_it_is_a_duplicate() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()));
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 10);
+    running.receive(source).unwrap();
     let first = deliver(&sender, message("twice", "wait"));
-    in_time(world.stage.started(7)).await;
-    let second = in_time(deliver(&sender, message("twice", "wait"))).await.unwrap().unwrap();
-    assert!(
-        matches!(second, Ack::Redeliver { .. }),
-        "busy elsewhere is neither done nor refused: {second:?}"
-    );
+    in_time(world.stage.started(1)).await;
+    let second = deliver(&sender, message("twice", "wait"));
+    world.pass(20 * SECOND).await;
+    assert!(!first.is_finished() && !second.is_finished(), "the broker is told nothing yet");
+    assert!(world.store().faults().calls(Verb::Mark) > 2, "it was looked at meanwhile");
     world.stage.go(1);
     assert_eq!(in_time(first).await.unwrap().unwrap(), Ack::Done);
+    world.pass(10 * SECOND).await;
+    assert_eq!(in_time(second).await.unwrap().unwrap(), Ack::Done);
+    assert_eq!(world.stage.log(), ["h twice 1"]);
+}
+
+// DESIGN rule 1: not held for ever either; the wait is a setting.
+#[tokio::test]
+async fn a_delivery_that_stays_busy_is_brought_again_later() {
+    for (wait, passed) in [(SECOND, 2 * SECOND), (Duration::ZERO, Duration::ZERO)] {
+        let world = World::new(|inbox, stage| {
+            let config = Config { busy_wait: wait, ..Config::default() };
+            inbox.config(config).on("t", stage.handler("h").inline())
+        });
+        let running = world.inbox.start();
+        let (sender, source) = channel("source", 10);
+        running.receive(source).unwrap();
+        let first = deliver(&sender, message("twice", "wait"));
+        in_time(world.stage.started(1)).await;
+        let second = deliver(&sender, message("twice", "wait"));
+        world.pass(passed).await;
+        let second = in_time(second).await.unwrap().unwrap();
+        assert!(matches!(second, Ack::Redeliver { .. }), "{second:?}");
+        world.stage.go(1);
+        assert_eq!(in_time(first).await.unwrap().unwrap(), Ack::Done);
+    }
+}
+
+// A shutdown does not wait for somebody else; what is held goes back to the broker untold.
+#[tokio::test]
+async fn a_delivery_that_is_busy_is_let_go_at_shutdown() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()));
+    let mut tx = Transactional::begin(world.store()).await.unwrap();
+    assert!(world.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap().is_first());
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 10);
+    running.receive(source).unwrap();
+    let held = deliver(&sender, message("1", "ok"));
+    world.clock.wait_for_sleepers(1).await;
+    quiet().await;
+    in_time(running.shutdown()).await;
+    assert!(in_time(held).await.unwrap().is_err(), "the broker is told nothing");
+    assert!(world.stage.log().is_empty());
 }
 
 #[tokio::test]
@@ -161,7 +211,7 @@ async fn a_source_that_is_over_ends_its_receiver_and_nothing_else() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     let delivery = deliver(&sender, message("1", "ok"));
     in_time(delivery).await.unwrap().unwrap();
     drop(sender);
@@ -177,7 +227,7 @@ async fn shutdown_settles_what_it_can_and_drops_the_rest_unsettled() {
     let world = one_handler();
     let running = world.inbox.start();
     let (sender, source) = channel("source", 10);
-    running.receive(source);
+    running.receive(source).unwrap();
     world.store().faults().script(Verb::Accept, [Some(Fault::Hang), Some(AWAY)]);
     let stored = deliver(&sender, message("1", "ok"));
     in_time(world.store().faults().wait_for_hanging(1)).await;
@@ -284,7 +334,7 @@ async fn an_acknowledgement_that_fails_is_no_error() {
     let world = one_handler();
     let running = world.inbox.start();
     let (broker, source) = Broker::new();
-    running.receive(source);
+    running.receive(source).unwrap();
     broker.seen.lock().deaf = true;
     broker.send(message("1", "ok"));
     quiet().await;
@@ -303,7 +353,7 @@ async fn a_source_that_panics_is_received_from_again_after_a_pause() {
     let running = world.inbox.start();
     let (broker, source) = Broker::new();
     broker.seen.lock().panics_in = Some(1);
-    running.receive(source);
+    running.receive(source).unwrap();
     for id in ["1", "2", "3"] {
         broker.send(message(id, "ok"));
     }
@@ -323,7 +373,7 @@ async fn several_sources_are_received_from_side_by_side() {
     let brokers: Vec<Broker> = (0..3)
         .map(|_| {
             let (broker, source) = Broker::new();
-            running.receive(source);
+            running.receive(source).unwrap();
             broker
         })
         .collect();

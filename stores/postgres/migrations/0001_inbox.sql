@@ -24,7 +24,10 @@ CREATE TABLE @inbox (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL UNIQUE,
     -- The greatest receive time ever swept: a message that says it is older may have run before.
-    watermark bigint NOT NULL
+    watermark bigint NOT NULL,
+    -- Who sweeps it, from page to page; nobody else does until this time.
+    sweeper uuid,
+    sweeper_until bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE @handler (
@@ -46,9 +49,12 @@ CREATE TABLE @proof (
     fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 16),
     -- The handlers it has entries for: their ids, two bytes each.
     handlers bytea NOT NULL CHECK (octet_length(handlers) % 2 = 0),
+    tenant text,
     PRIMARY KEY (lane, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
 CREATE INDEX #proof_seq ON @proof (seq);
+-- For an operator of one tenant. Messages without one are not in it, and cost nothing.
+CREATE INDEX #proof_tenant ON @proof (tenant, inbox, seq) WHERE tenant IS NOT NULL;
 
 -- What was accepted; never updated. A partition leaves whole.
 CREATE TABLE @message (
@@ -64,6 +70,7 @@ CREATE TABLE @message (
     ordering_key bytea,
     headers bytea NOT NULL,
     payload bytea NOT NULL,
+    tenant text,
     PRIMARY KEY (lane, seq),
     CHECK (lane = seq & 63)
 ) PARTITION BY RANGE (seq);
@@ -191,6 +198,7 @@ CREATE TABLE @aside (
     ordering_key bytea,
     headers bytea NOT NULL,
     payload bytea NOT NULL,
+    tenant text,
     UNIQUE (digest, fingerprint)
 );
 
@@ -201,9 +209,12 @@ CREATE TABLE @mark (
     digest bytea NOT NULL CHECK (octet_length(digest) = 32),
     inbox text NOT NULL,
     handler text NOT NULL,
+    -- What a duplicate is answered with.
+    result bytea,
     PRIMARY KEY (lane, digest, handler)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
-CREATE INDEX #mark_age ON @mark (inbox, at);
+-- Each handler has its own window.
+CREATE INDEX #mark_age ON @mark (inbox, handler, at);
 
 -- The partitions there are, beside the two that keep what outlives them.
 CREATE TABLE @segment (

@@ -1,9 +1,10 @@
 //! Accept: each message once per key, with one pending entry per handler.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use oncebox::config::OnConflict;
-use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
+use oncebox::store::{Accepted, AsideReason, Known, NewMessage, Seq};
 use oncebox::{Error, ErrorKind, Key, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -70,7 +71,10 @@ impl Offer {
 
 /// Text columns take no NUL. Said before the message shares a statement with others.
 fn refuse_nul(new: &NewMessage) -> Result<()> {
-    for (what, text) in [("source", new.message.source()), ("type", new.message.kind())] {
+    let message = &new.message;
+    let texts =
+        [("source", message.source()), ("type", message.kind()), ("tenant", message.tenant().unwrap_or(""))];
+    for (what, text) in texts {
         if text.contains('\0') {
             return Err(Error::new(
                 ErrorKind::InvalidMessage,
@@ -259,7 +263,8 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(message.id())
             .bind(message.kind())
             .bind(message.headers().encode())
-            .bind(&message.payload()[..]);
+            .bind(&message.payload()[..])
+            .bind(message.tenant());
         return Some(one);
     }
     let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers));
@@ -279,6 +284,7 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(column(&chosen, |offer| offer.new.message.kind()))
             .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
             .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
+            .bind(tenants(&chosen))
     })
 }
 
@@ -313,6 +319,13 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
         .bind(column(&chosen, |offer| millis(offer.new.delay)))
         .bind(entries.0)
         .bind(entries.1)
+        .bind(tenants(&chosen))
+}
+
+/// The tenants of all messages; nothing is sent if none has one.
+fn tenants<'a>(chosen: &[(i32, &'a Offer)]) -> Option<Vec<Option<&'a str>>> {
+    let tenants = column(chosen, |offer| offer.new.message.tenant());
+    tenants.iter().any(Option::is_some).then_some(tenants)
 }
 
 fn places(chosen: &[(i32, &Offer)]) -> Vec<i32> {
@@ -340,7 +353,7 @@ fn verdict(offers: &[Offer], row: &PgRow) -> Result<(usize, Verdict)> {
         Some(seq) => {
             let fingerprint: Vec<u8> = row.try_get(4).map_err(unreadable)?;
             let handlers: Vec<u8> = row.try_get(5).map_err(unreadable)?;
-            known(offer, seq, &fingerprint, &handlers)
+            known(offer, known_for(row, 6, seq)?, &fingerprint, &handlers)
         }
         None if is_stale => Verdict::Care(Care::Aside(AsideReason::Stale, None)),
         None => Verdict::Raced,
@@ -348,13 +361,19 @@ fn verdict(offers: &[Offer], row: &PgRow) -> Result<(usize, Verdict)> {
     Ok((index, verdict))
 }
 
-fn known(offer: &Offer, seq: Seq, fingerprint: &[u8], handlers: &[u8]) -> Verdict {
+/// What is answered to a duplicate of a message: its number, and how old it is.
+fn known_for(row: &PgRow, column: usize, seq: Seq) -> Result<Known> {
+    let age: i64 = row.try_get(column).map_err(unreadable)?;
+    Ok(Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0))))
+}
+
+fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Verdict {
     let same = fingerprint == offer.new.fingerprint.as_bytes();
     if !same && offer.new.on_conflict != OnConflict::FirstWins {
-        return Verdict::Care(Care::Aside(AsideReason::Conflict, Some(seq)));
+        return Verdict::Care(Care::Aside(AsideReason::Conflict, Some(known.seq)));
     }
     if missing(offer, &decode_handlers(handlers)).is_empty() {
-        return Verdict::Answer(Accepted::Duplicate(seq));
+        return Verdict::Answer(Accepted::Duplicate(known));
     }
     Verdict::Care(Care::AddHandlers)
 }
@@ -418,13 +437,14 @@ async fn keep_aside(db: &Db, unit: &mut Unit, offer: &Offer, reason: AsideReason
 /// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile.
 async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<Accepted>> {
     let digest = offer.new.key.as_bytes().to_vec();
-    let rows = unit.rows(ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone())).await?;
+    let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now());
+    let rows = unit.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let seq: i64 = row.try_get(0).map_err(unreadable)?;
     let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
     let added = missing(offer, &handlers);
     if added.is_empty() {
-        return Ok(Some(Accepted::Duplicate(Seq(seq))));
+        return Ok(Some(Accepted::Duplicate(known_for(row, 3, Seq(seq))?)));
     }
     handlers.extend(&added);
     handlers.sort_unstable();
@@ -447,7 +467,7 @@ async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<
     Ok(Some(Accepted::HandlersAdded(Seq(seq), count)))
 }
 
-/// Binds time, source, id, type, ordering key, headers and payload.
+/// Binds time, source, id, type, ordering key, headers, payload and tenant.
 fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
     let message = &offer.new.message;
     ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
@@ -457,12 +477,13 @@ fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
         .bind(message.ordering_key())
         .bind(message.headers().encode())
         .bind(&message.payload()[..])
+        .bind(message.tenant())
 }
 
-fn encode_handlers(handlers: &[i16]) -> Vec<u8> {
+pub(crate) fn encode_handlers(handlers: &[i16]) -> Vec<u8> {
     handlers.iter().flat_map(|id| id.to_be_bytes()).collect()
 }
 
-fn decode_handlers(bytes: &[u8]) -> Vec<i16> {
+pub(crate) fn decode_handlers(bytes: &[u8]) -> Vec<i16> {
     bytes.as_chunks::<2>().0.iter().map(|id| i16::from_be_bytes(*id)).collect()
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideReason, BlockedKey, BlockedParams, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView,
-    Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, EntryView,
+    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -20,17 +20,28 @@ use crate::unit::{Unit, ask};
 /// How often an operation is tried on an entry that is claimed or settled at the same moment.
 const RACES: usize = 20;
 
-pub(crate) async fn count(db: &Db, inbox: &InboxName) -> Result<Counts> {
+pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
-    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(counts) };
+    let Some(inbox) = db.known_inbox(inbox).await?.filter(|_| can_be_stored(tenant)) else {
+        return Ok(counts);
+    };
+    let (entries, totals) = match tenant.map(str::to_owned) {
+        None => (ask(&db.sql.admin_count).bind(inbox), ask(&db.sql.admin_totals).bind(inbox)),
+        Some(tenant) => (
+            ask(&db.sql.admin_count_tenant).bind(inbox).bind(tenant.clone()),
+            ask(&db.sql.admin_totals_tenant).bind(inbox).bind(tenant),
+        ),
+    };
     let mut unit = db.reads().await?;
-    for row in unit.rows(ask(&db.sql.admin_count).bind(inbox)).await? {
+    for row in unit.rows(entries).await? {
         let (handler, status) = (handler_key(&row, 0)?, status_of(get(&row, 1)?)?);
         counts.entries.push(HandlerCount { handler, status, count: get::<i64>(&row, 2)?.unsigned_abs() });
     }
-    if let Some(row) = unit.rows(ask(&db.sql.admin_totals).bind(inbox)).await?.first() {
-        counts.messages = get::<i64>(row, 0)?.unsigned_abs();
-        counts.kept_aside = get::<i64>(row, 1)?.unsigned_abs();
+    if let Some(row) = unit.rows(totals).await?.first() {
+        let total = |column| -> Result<u64> { Ok(get::<i64>(row, column)?.unsigned_abs()) };
+        (counts.messages, counts.unrouted) = (total(0)?, total(1)?);
+        (counts.kept_aside, counts.stale) = (total(2)?, total(3)?);
+        counts.conflicts = counts.kept_aside - counts.stale;
     }
     for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
         counts.paused.push(handler_key(&row, 0)?);
@@ -38,6 +49,11 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName) -> Result<Counts> {
     unit.end().await?;
     counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
     Ok(counts)
+}
+
+/// Text columns take no NUL, so nobody has a tenant with one.
+fn can_be_stored(tenant: Option<&str>) -> bool {
+    tenant.is_none_or(|tenant| !tenant.contains('\0'))
 }
 
 fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
@@ -50,7 +66,10 @@ fn status_of(word: &str) -> Result<Status> {
 }
 
 pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+    let tenant = filter.tenant.as_deref();
+    let Some(inbox) = db.known_inbox(&filter.inbox).await?.filter(|_| can_be_stored(tenant)) else {
+        return Ok(Page::default());
+    };
     let sql = match filter.status {
         Status::Pending | Status::Running | Status::Poisoned => &db.sql.admin_list,
         Status::Completed | Status::Discarded => &db.sql.admin_list_finished,
@@ -63,7 +82,8 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
         .bind(after_key.to_owned())
         // One more than asked tells whether there is another page.
         .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
-        .bind(filter.status.as_str());
+        .bind(filter.status.as_str())
+        .bind(tenant.map(str::to_owned));
     let mut unit = db.reads().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
@@ -100,7 +120,8 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let handlers = db.handlers_of(inbox).await?;
     let mut view = MessageView::new(*key);
     let mut unit = db.control.transaction().await?;
-    if let Some((seq, received_at)) = find(db, &mut unit, inbox, key).await? {
+    if let Some(Found { seq, received_at, tenant }) = find(db, &mut unit, inbox, key).await? {
+        view.tenant = tenant;
         // The message itself may have left before its key.
         if let Some(message) = message(db, &mut unit, seq).await? {
             view.stored = Some((seq, received_at, message));
@@ -109,22 +130,63 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     }
     let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox);
     for row in unit.rows(asides).await? {
-        let stale = get::<&str>(&row, 0)? == AsideReason::Stale.as_str();
         view.kept_aside.push(KeptAside {
-            reason: if stale { AsideReason::Stale } else { AsideReason::Conflict },
+            reason: reason_of(get(&row, 0)?)?,
             received_at: Timestamp::from_millis(get(&row, 1)?),
             message: row::message(&row, 2)?,
         });
     }
     unit.end().await?;
+    if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
+        view.tenant = aside.message.tenant().map(Into::into);
+    }
     let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
     Ok(known.then_some(view))
 }
 
-async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<(Seq, Timestamp)>> {
+fn reason_of(word: &str) -> Result<AsideReason> {
+    let known = AsideReason::ALL.into_iter().find(|reason| reason.as_str() == word);
+    known.ok_or_else(|| corrupt("a message is aside for an unknown reason"))
+}
+
+pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
+    let mut page = AsidePage::default();
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(page) };
+    let question = ask(&db.sql.admin_list_aside)
+        .bind(inbox)
+        .bind(filter.reason.map(AsideReason::as_str))
+        .bind(filter.after.map_or(0, |id| id.0))
+        // One more than asked tells whether there is another page.
+        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1));
+    let mut unit = db.reads().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    for row in rows.iter().take(filter.limit) {
+        let (id, reason) = (AsideId(get(row, 0)?), reason_of(get(row, 1)?)?);
+        let received_at = Timestamp::from_millis(get(row, 2)?);
+        page.asides.push(AsideView::new(id, reason, row::key(row, 3)?, received_at, row::message(row, 4)?));
+    }
+    if rows.len() > filter.limit {
+        page.next = page.asides.last().map(|last| last.id);
+    }
+    Ok(page)
+}
+
+/// What the proof of a key says.
+struct Found {
+    seq: Seq,
+    received_at: Timestamp,
+    tenant: Option<Box<str>>,
+}
+
+async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
     let question = ask(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
     let rows = unit.rows(question).await?;
-    rows.first().map(|row| Ok((Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?)))).transpose()
+    let found = |row: &PgRow| {
+        let (seq, received_at) = (Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?));
+        Ok(Found { seq, received_at, tenant: get::<Option<&str>>(row, 2)?.map(Into::into) })
+    };
+    rows.first().map(found).transpose()
 }
 
 async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
@@ -179,7 +241,8 @@ impl Operating<'_> {
         // Before a connection is taken: whoever holds one must not wait for another.
         let handlers = db.handlers_of(inbox).await?;
         let mut unit = db.control.transaction().await?;
-        let (seq, _) = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+        let found = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+        let seq = found.seq;
         let message = message(db, &mut unit, seq).await?;
         let order = message.as_ref().and_then(|message| OrderKey::of(self.inbox, message));
         let mut lines = Lines::default();

@@ -290,7 +290,7 @@ impl Drop for Lent {
 }
 
 /// Brings a connection to a known state, whatever was going on.
-async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
+pub(crate) async fn roll_back(connection: &mut PgConnection) -> sqlx::Result<()> {
     if Manager::get_transaction_depth(connection) == 0 {
         // The driver does not count what a dropped `begin()` has opened.
         connection.execute(sqlx::raw_sql(include_str!("../sql/transaction/rollback.sql"))).await?;

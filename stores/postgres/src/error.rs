@@ -99,6 +99,32 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
     Error::new(kind, what)
 }
 
+/// Whether PostgreSQL ended a transaction that may well succeed if it is made again: for the sake of a deadlock, or because
+/// it could not be serialized.
+pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
+    let again = |code: &str| matches!(code, "40001" | "40P01");
+    // The cause of an error of the driver is asked too: some wrappers hand on the causes of an error, but not the error.
+    let database = match error.downcast_ref::<sqlx::Error>() {
+        Some(error) => error.as_database_error(),
+        None => error.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>().map(|error| &**error),
+    };
+    if let Some(code) = database.and_then(sqlx::error::DatabaseError::code) {
+        return again(&code);
+    }
+    #[cfg(feature = "tokio-postgres")]
+    {
+        let code = match error.downcast_ref::<tokio_postgres::Error>() {
+            Some(error) => error.code(),
+            None => error
+                .downcast_ref::<tokio_postgres::error::DbError>()
+                .map(tokio_postgres::error::DbError::code),
+        };
+        code.is_some_and(|code| again(code.code()))
+    }
+    #[cfg(not(feature = "tokio-postgres"))]
+    false
+}
+
 /// What failed after the change itself was committed: the same call again finds out what it did. Whoever is told that
 /// nothing was stored would forget the claim, and leave its entries to their lease.
 pub(crate) fn unread(error: Error) -> Error {

@@ -15,6 +15,7 @@
 
 mod accept;
 mod admin;
+mod backfill;
 mod claim;
 mod connect;
 mod db;
@@ -23,6 +24,7 @@ mod mark;
 mod migrate;
 mod names;
 mod options;
+mod orphans;
 mod row;
 mod segment;
 mod settle;
@@ -52,17 +54,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView,
-    Filter, MarkIn, MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled,
-    ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage,
+    Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
+    SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
 
 use db::{Db, SharedDb};
-use mark::Question;
+use mark::{Place, Question};
 use segment::Segments;
 use sql::Statements;
 use unit::{Units, ask};
@@ -137,6 +141,35 @@ impl Postgres {
     ) -> Result<Mark> {
         let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?);
         not_busy(mark::mark(question, !self.inner.options.pooled, tx).await?)
+    }
+
+    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be
+    /// answered with. Once for each mark.
+    pub async fn once_record(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+        result: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (_, key) = once_key(inbox, id.as_ref())?;
+        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        mark::record(place, result.as_ref(), !self.inner.options.pooled, tx).await
+    }
+
+    /// The result that was left with a mark: ask for it when [`once`](Self::once) said [`Mark::Duplicate`], in the same
+    /// transaction.
+    pub async fn once_recall(
+        &self,
+        tx: &mut PgConnection,
+        inbox: &str,
+        id: impl AsRef<[u8]>,
+        handler: &str,
+    ) -> Result<Option<Bytes>> {
+        let (_, key) = once_key(inbox, id.as_ref())?;
+        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        mark::recall(place, !self.inner.options.pooled, tx).await
     }
 }
 
@@ -247,8 +280,16 @@ impl Store for Postgres {
         sweep::sweep(&self.inner.db, &self.inner.segments, params).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        orphans::orphans(&self.inner.db, params).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error::is_transient(error)
     }
 }
 
@@ -295,6 +336,10 @@ impl Transactional for Postgres {
     async fn commit(&self, tx: PostgresTx) -> Result<()> {
         tx.commit().await
     }
+
+    async fn rollback(&self, tx: PostgresTx) {
+        tx.rollback().await;
+    }
 }
 
 impl MarkIn<PostgresTx> for Postgres {
@@ -306,6 +351,27 @@ impl MarkIn<PostgresTx> for Postgres {
         handler: &HandlerKey,
     ) -> Result<Mark> {
         tx.mark(&self.inner.db, inbox, key, handler).await
+    }
+
+    async fn record(
+        &self,
+        tx: &mut PostgresTx,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        tx.record(&self.inner.db, key, handler, result).await
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut PostgresTx,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        tx.recall(&self.inner.db, key, handler).await
     }
 }
 
@@ -319,6 +385,28 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
     ) -> Result<Mark> {
         mark::mark(Question::new(&self.inner.db, inbox, key, handler), !self.inner.options.pooled, tx).await
+    }
+
+    async fn record(
+        &self,
+        tx: &mut PgConnection,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        let place = Place::new(&self.inner.db, key, handler);
+        mark::record(place, result, !self.inner.options.pooled, tx).await
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut PgConnection,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        mark::recall(Place::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
     }
 }
 
@@ -350,7 +438,11 @@ impl ShareIn<PostgresTx> for Postgres {
 #[async_trait]
 impl Admin for Postgres {
     async fn count(&self, inbox: &InboxName) -> Result<Counts> {
-        admin::count(&self.inner.db, inbox).await
+        admin::count(&self.inner.db, inbox, None).await
+    }
+
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        admin::count(&self.inner.db, inbox, Some(tenant)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
@@ -363,6 +455,18 @@ impl Admin for Postgres {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         admin::show(&self.inner.db, inbox, key).await
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        admin::aside(&self.inner.db, filter).await
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        let page = backfill::backfill(&self.inner.db, params).await?;
+        if page.added > 0 {
+            self.inner.waker.work();
+        }
+        Ok(page)
     }
 
     async fn operate(

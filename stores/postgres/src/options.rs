@@ -17,6 +17,9 @@ use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements, strip};
 use crate::unit::Units;
 
+/// The shortest time to wait for an answer of the server.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
+
 /// The settings of a store: where its tables are, and how they are reached.
 ///
 /// Nothing here ever shows the password.
@@ -154,21 +157,27 @@ impl Options {
     /// Refuses settings that cannot work.
     pub(crate) fn check(&self) -> Result<()> {
         self.plan.place.check()?;
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
-        if !(1..=64).contains(&self.plan.lanes) {
-            return refuse("there are 1 to 64 lanes");
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
+        let Self { plan: Plan { lanes, .. }, handlers, patience, segments, .. } = self;
+        let (life, size, most) = (segments.life, segments.size, segment::MOST);
+        if !(1..=64).contains(lanes) {
+            return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
         }
-        if self.handlers == 0 {
-            return refuse("handlers need at least one connection");
+        if *handlers == 0 {
+            let what = "no handler could ever have a transaction; use at least 1";
+            return refuse(format!("`handler_connections` is {handlers}: {what}"));
         }
-        if self.segments.size == 0 || self.segments.life.is_zero() {
-            return refuse("a partition takes at least one message and some time");
+        if size == 0 || life.is_zero() {
+            let what = "a partition takes some time and at least one message; make both longer than nothing";
+            return refuse(format!("`partitions` is {life:?} and {size}: {what}"));
         }
-        if self.segments.size > segment::MOST {
-            return refuse("a partition takes at most 536870912 messages: their numbers reach no further");
+        if size > most {
+            let what = "the numbers of messages reach no further";
+            return refuse(format!("`partitions` is {life:?} and {size}: {what}; use at most {most}"));
         }
-        if self.patience < Duration::from_millis(100) {
-            return refuse("the patience is less than 100 ms: no answer could come in time");
+        if *patience < SHORTEST_PATIENCE {
+            let what = format!("no answer could come in time; use at least {SHORTEST_PATIENCE:?}");
+            return refuse(format!("`patience` is {patience:?}: {what}"));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ pub(crate) fn get<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, 
     row.try_get(column).map_err(unreadable)
 }
 
-/// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload.
+/// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload, tenant.
 pub(crate) fn message(row: &PgRow, first: usize) -> Result<Arc<Message>> {
     let bytes =
         |column: usize| -> Result<Bytes> { Ok(Bytes::copy_from_slice(get::<&[u8]>(row, first + column)?)) };
@@ -28,6 +28,9 @@ pub(crate) fn message(row: &PgRow, first: usize) -> Result<Arc<Message>> {
     }
     if let Some(key) = get::<Option<&[u8]>>(row, first + 4)? {
         message = message.with_ordering_key(key.to_vec());
+    }
+    if let Some(tenant) = get::<Option<&str>>(row, first + 7)? {
+        message = message.with_tenant(tenant);
     }
     let headers: &[u8] = get(row, first + 5)?;
     Ok(Arc::new(if headers.is_empty() { message } else { message.with_headers(Headers::decode(headers)?) }))

@@ -37,7 +37,7 @@ pub(crate) const fn count_of(seq: i64) -> i64 {
     (seq & ((1 << SEGMENT_BITS) - 1)) >> COUNT_BITS
 }
 
-/// Makes, ends and drops segments as it is time. What cannot be done now is done next time: nothing depends on it. What
+/// Makes, ends and drops segments as it is time: not before `retention`, the longest window of all, is over. What cannot be done now is done next time: nothing depends on it. What
 /// will not go better next time, such as a missing privilege, is an error.
 pub(crate) async fn look_after(db: &Db, segments: &Segments, retention: Duration) -> Result<()> {
     let looked_after = async {

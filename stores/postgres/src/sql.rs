@@ -41,7 +41,7 @@ impl Place {
                     format!("a letter or `_`, then letters, digits and `_`, {MAX_PREFIX} characters at most");
                 return Err(Error::new(
                     ErrorKind::InvalidConfig,
-                    format!("the {what} {name:?} is not a plain name ({rule})"),
+                    format!("`{what}` is {name:?}: it is not a plain name; use {rule}"),
                 ));
             }
         }
@@ -120,6 +120,8 @@ statements! {
     order_park: "../sql/order/park.sql",
     order_unpark: "../sql/order/unpark.sql",
     mark: "../sql/mark/mark.sql",
+    mark_record: "../sql/mark/record.sql",
+    mark_recall: "../sql/mark/recall.sql",
     names_inboxes: "../sql/names/inboxes.sql",
     names_handlers: "../sql/names/handlers.sql",
     names_add_inbox: "../sql/names/add_inbox.sql",
@@ -134,6 +136,12 @@ statements! {
     schema_lock: "../sql/schema/lock.sql",
     recovering: "../sql/schema/recovering.sql",
     notify: "../sql/wake/notify.sql",
+    orphans: "../sql/orphans/orphans.sql",
+    backfill_page: "../sql/backfill/page.sql",
+    backfill_hold: "../sql/backfill/hold.sql",
+    backfill_add: "../sql/backfill/add.sql",
+    sweep_begin: "../sql/sweep/begin.sql",
+    sweep_hand_on: "../sql/sweep/hand_on.sql",
     sweep_proofs: "../sql/sweep/proofs.sql",
     sweep_marks: "../sql/sweep/marks.sql",
     segment_state: "../sql/segment/state.sql",
@@ -149,12 +157,15 @@ statements! {
     segment_lock_messages: "../sql/segment/lock_messages.sql",
     segment_handlers: "../sql/segment/handlers.sql",
     admin_count: "../sql/admin/count.sql",
+    admin_count_tenant: "../sql/admin/count_tenant.sql",
     admin_totals: "../sql/admin/totals.sql",
+    admin_totals_tenant: "../sql/admin/totals_tenant.sql",
     admin_paused: "../sql/admin/paused.sql",
     admin_list: "../sql/admin/list.sql",
     admin_list_finished: "../sql/admin/list_finished.sql",
     admin_blocked: "../sql/admin/blocked.sql",
     admin_unblock: "../sql/admin/unblock.sql",
+    admin_list_aside: "../sql/admin/list_aside.sql",
     admin_find: "../sql/admin/find.sql",
     admin_show_message: "../sql/admin/show_message.sql",
     admin_show_entries: "../sql/admin/show_entries.sql",

@@ -1,12 +1,13 @@
 //! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs that do not use `sqlx`.
 
+use bytes::Bytes;
 use oncebox::store::MarkIn;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio_postgres::Transaction;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::{Phase, by_code, lost};
-use crate::mark::{Question, answer};
+use crate::mark::{Place, Question, answer, recorded};
 use crate::{Postgres, not_busy, once_key};
 
 impl Postgres {
@@ -48,6 +49,40 @@ impl MarkIn<Transaction<'_>> for Postgres {
         handler: &HandlerKey,
     ) -> Result<Mark> {
         mark(Question::new(&self.inner.db, inbox, key, handler), tx).await
+    }
+
+    async fn record(
+        &self,
+        tx: &mut Transaction<'_>,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        let place = Place::new(&self.inner.db, key, handler);
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&result, Type::BYTEA),
+            (&place.lane, Type::INT2),
+            (&place.digest, Type::BYTEA),
+            (&place.handler, Type::TEXT),
+        ];
+        recorded(tx.execute_typed(&place.record, &values).await.map_err(store_error)?)
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut Transaction<'_>,
+        _: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        let place = Place::new(&self.inner.db, key, handler);
+        let values: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&place.lane, Type::INT2), (&place.digest, Type::BYTEA), (&place.handler, Type::TEXT)];
+        let row = tx.query_typed_opt(&place.recall, &values).await.map_err(store_error)?;
+        let result: Option<Option<Vec<u8>>> =
+            row.map(|row| row.try_get(0).map_err(store_error)).transpose()?;
+        Ok(result.flatten().map(Into::into))
     }
 }
 

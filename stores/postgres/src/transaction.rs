@@ -3,12 +3,13 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use bytes::Bytes;
 use oncebox::store::{Claim, Settled};
 use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::Db;
-use crate::mark::{Question, mark};
+use crate::mark::{Place, Question, mark, recall, record};
 use crate::settle;
 use crate::unit::{Unit, Units};
 
@@ -35,6 +36,10 @@ impl PostgresTx {
         self.unit.end().await
     }
 
+    pub(crate) async fn rollback(self) {
+        self.unit.undo().await;
+    }
+
     pub(crate) async fn mark(
         &mut self,
         db: &Db,
@@ -44,6 +49,22 @@ impl PostgresTx {
     ) -> Result<Mark> {
         let (question, persistent) = (Question::new(db, inbox, key, handler), self.unit.is_persistent());
         mark(question, persistent, &mut self.unit).await
+    }
+
+    pub(crate) async fn record(
+        &mut self,
+        db: &Db,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        let persistent = self.unit.is_persistent();
+        record(Place::new(db, key, handler), result, persistent, &mut self.unit).await
+    }
+
+    pub(crate) async fn recall(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
+        let persistent = self.unit.is_persistent();
+        recall(Place::new(db, key, handler), persistent, &mut self.unit).await
     }
 
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {

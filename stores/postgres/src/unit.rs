@@ -9,7 +9,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::connect::{Lent, Manager, Pool};
+use crate::connect::{Lent, Manager, Pool, roll_back};
 use crate::error::Phase;
 use crate::row::get;
 
@@ -125,6 +125,16 @@ impl Unit {
     /// Whether statements may be prepared once and kept.
     pub(crate) fn is_persistent(&self) -> bool {
         self.persistent
+    }
+
+    /// Rolls back what is open, and gives the connection back. If that fails, it is as if the change were dropped.
+    pub(crate) async fn undo(mut self) {
+        let undone = self
+            .lent
+            .answer(Phase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
+        if undone.await.is_ok() {
+            self.lent.give_back();
+        }
     }
 
     /// Commits what is open, and gives the connection back.

@@ -27,7 +27,7 @@ async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_nei
             schema.wait_for(&blocked.replace(":schema", &format!("'{}'", schema.name))).await;
             run(&mut other, if committed { "COMMIT" } else { "ROLLBACK" }).await.expect("an end");
         };
-        let (accepted, ()) = in_time(async { tokio::join!(accepting, deciding) }).await;
+        let (accepted, ()) = in_time(Box::pin(async { tokio::join!(accepting, deciding) })).await;
         let firsts: Vec<bool> = accepted
             .expect("accept")
             .iter()

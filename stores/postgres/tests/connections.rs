@@ -11,7 +11,7 @@ use std::time::Duration;
 use oncebox::ErrorKind;
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{RenewParams, Renewed, SettleIn as _, Settled, Store as _, Transactional as _};
-use oncebox_postgres::sqlx::{Connection as _, PgConnection};
+use oncebox_postgres::sqlx::{Connection as _, PgConnection, query_scalar};
 use oncebox_postgres::{Postgres, PostgresTx};
 use support::{LEASE, Schema, claim, claim_one, claim_params, first, in_time, offer, pid, run, ship, status};
 
@@ -212,12 +212,12 @@ async fn a_transaction_that_nobody_waits_for_any_more_is_not_left_open() {
 }
 
 async fn xid(connection: &mut PgConnection) -> String {
-    let xid = oncebox_postgres::sqlx::query_scalar("SELECT pg_current_xact_id()::text");
+    let xid = query_scalar("SELECT pg_current_xact_id()::text");
     xid.fetch_one(connection).await.expect("a number")
 }
 
 async fn setting_of(connection: &mut PgConnection, name: &str) -> String {
-    let setting = oncebox_postgres::sqlx::query_scalar("SELECT current_setting($1)").bind(name.to_owned());
+    let setting = query_scalar("SELECT current_setting($1)").bind(name.to_owned());
     setting.fetch_one(connection).await.expect("a setting")
 }
 

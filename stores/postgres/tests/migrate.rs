@@ -4,6 +4,7 @@ mod fixture;
 mod support;
 
 use std::path::Path;
+use std::time::Duration;
 
 use fixture::{
     DAY, RETENTION, accept, accept_new, claim_one, complete_all, key, rejected, settle, status, sweep,
@@ -160,13 +161,28 @@ async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
             assert_eq!(options.open().await.expect_err(name).kind(), ErrorKind::InvalidConfig);
         }
     }
-    for options in [
-        options().lanes(0),
-        options().lanes(65),
-        options().partitions(DAY, 0),
-        options().partitions(DAY, u32::MAX),
+}
+
+// An error about a setting names the option, its value and what to do.
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
+    let options = || Postgres::options("postgres://127.0.0.1:1/shop").expect("a good URL");
+    for (options, words) in [
+        (options().schema("a b"), ["`schema`", "\"a b\"", "use a letter"]),
+        (options().prefix("1a"), ["`prefix`", "\"1a\"", "use a letter"]),
+        (options().lanes(0), ["`lanes`", "is 0", "use 1 to 64"]),
+        (options().lanes(65), ["`lanes`", "is 65", "use 1 to 64"]),
+        (options().partitions(DAY, 0), ["`partitions`", "86400s and 0", "make both longer"]),
+        (options().partitions(Duration::ZERO, 9), ["`partitions`", "0ns and 9", "make both longer"]),
+        (options().partitions(DAY, u32::MAX), ["`partitions`", "4294967295", "use at most 536870912"]),
+        (options().handler_connections(0), ["`handler_connections`", "is 0", "use at least 1"]),
+        (options().patience(Duration::from_millis(99)), ["`patience`", "99ms", "use at least 100ms"]),
     ] {
-        assert_eq!(options.open().await.expect_err("no such thing").kind(), ErrorKind::InvalidConfig);
+        let error = options.open().await.expect_err("no such thing");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        for word in words {
+            assert!(error.what().contains(word), "{error} does not say {word:?}");
+        }
     }
 }
 

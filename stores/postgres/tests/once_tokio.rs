@@ -2,7 +2,7 @@
 
 mod support;
 
-use oncebox::store::{Mark, MarkIn as _};
+use oncebox::store::{Mark, MarkIn as _, Store as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::Connection as _;
@@ -59,6 +59,27 @@ async fn both_drivers_mark_the_same_and_wait_for_each_other() {
 }
 
 #[tokio::test]
+async fn a_result_is_kept_in_a_transaction_of_either_driver() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    let (mut ours, mut theirs) = (schema.connect().await, connect(schema.url()).await);
+    let (inbox, key, handler) = (inbox(), key("1"), handler("charge"));
+    let mut tx = theirs.transaction().await.expect("begin");
+    let early = store.record(&mut tx, &inbox, &key, &handler, b"early").await;
+    assert_eq!(early.expect_err("there is no mark").kind(), ErrorKind::Refused);
+    assert_eq!(store.mark(&mut tx, &inbox, &key, &handler).await.expect("mark"), Mark::First);
+    assert_eq!(store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall"), None);
+    store.record(&mut tx, &inbox, &key, &handler, b"kept").await.expect("record");
+    tx.commit().await.expect("commit");
+    let mut tx = theirs.transaction().await.expect("begin");
+    let told = store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall");
+    assert_eq!(told.as_deref(), Some(&b"kept"[..]));
+    let mut tx = ours.begin().await.expect("begin");
+    let told = store.once_recall(&mut tx, "orders", "1", "charge").await.expect("recall");
+    assert_eq!(told.as_deref(), Some(&b"kept"[..]));
+}
+
+#[tokio::test]
 async fn errors_are_told_apart() {
     let schema = Schema::shared();
     let store = schema.shop().await;
@@ -71,6 +92,10 @@ async fn errors_are_told_apart() {
     tx.commit().await.expect("commit");
     let error = once(&store, &old).await.expect_err("an old snapshot");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    // FAULTS E7: worth another try, whichever error of the driver is asked.
+    let driver = std::error::Error::source(&error).expect("the driver's error");
+    let server = std::error::Error::source(driver).expect("the server's error");
+    assert!(store.is_transient(driver) && store.is_transient(server) && !store.is_transient(&error));
     let error = once(&store, &old).await.expect_err("it is aborted");
     assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
     old.rollback().await.expect("rollback");

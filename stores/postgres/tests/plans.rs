@@ -16,7 +16,7 @@ use oncebox_testkit::TestClock;
 use support::Schema;
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 24] = [
+const HOT: [(&str, &str, &[&str]); 29] = [
     ("accept/accept", "ingest", &[]),
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
@@ -41,6 +41,11 @@ const HOT: [(&str, &str, &[&str]); 24] = [
     ("rescue/rescue", "control", &["claim"]),
     ("rescue/forget", "control", &["claim"]),
     ("sweep/proofs", "control", &[]),
+    ("sweep/marks", "control", &[]),
+    ("orphans/orphans", "control", &["claim"]),
+    ("backfill/page", "control", &[]),
+    ("backfill/hold", "control", &[]),
+    ("backfill/add", "control", &[]),
     ("segment/unfinished", "control", &[]),
 ];
 
@@ -49,7 +54,7 @@ const TYPES: [(&str, &str); 2] = [
     ("accept/add_handlers", "(bigint, smallint, bytea, bigint, bytea, smallint[], bytea, bigint)"),
     (
         "accept/message_again",
-        "(bigint, smallint, bytea, bigint, text, bytea, text, bytea, bytea, bytea, smallint)",
+        "(bigint, smallint, bytea, bigint, text, bytea, text, bytea, bytea, bytea, text, smallint)",
     ),
 ];
 

@@ -20,7 +20,10 @@ CREATE TABLE oncebox_inbox (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     -- The greatest receive time ever swept: a message that says it is older may have run before.
-    watermark INTEGER NOT NULL
+    watermark INTEGER NOT NULL,
+    -- Who sweeps it, from page to page; nobody else does until this time.
+    sweeper BLOB CHECK (length(sweeper) = 16),
+    sweeper_until INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE oncebox_handler (
@@ -41,6 +44,7 @@ CREATE TABLE oncebox_message (
     handlers BLOB NOT NULL CHECK (length(handlers) % 4 = 0),
     received_at INTEGER NOT NULL,
     time INTEGER,
+    tenant TEXT,
     source TEXT NOT NULL,
     id BLOB NOT NULL,
     type TEXT NOT NULL,
@@ -48,6 +52,8 @@ CREATE TABLE oncebox_message (
     headers BLOB NOT NULL,
     payload BLOB NOT NULL
 ) STRICT;
+-- For an operator of one tenant. Messages without one are not in it, and cost nothing.
+CREATE INDEX oncebox_message_tenant ON oncebox_message (tenant, inbox) WHERE tenant IS NOT NULL;
 
 -- Digest to sequence, for what was merged. A row whose message is gone counts as absent.
 CREATE TABLE oncebox_proof (
@@ -139,6 +145,7 @@ CREATE TABLE oncebox_aside (
     reason TEXT NOT NULL CHECK (reason IN ('conflict', 'stale')),
     received_at INTEGER NOT NULL,
     time INTEGER,
+    tenant TEXT,
     source TEXT NOT NULL,
     message_id BLOB NOT NULL,
     type TEXT NOT NULL,
@@ -155,7 +162,10 @@ CREATE TABLE oncebox_mark (
     digest BLOB NOT NULL,
     handler TEXT NOT NULL,
     at INTEGER NOT NULL,
+    -- What a duplicate is answered with. Last, so that nobody reads it on the way to something else.
+    result BLOB,
     UNIQUE (digest, handler)
 ) STRICT;
--- For the sweep, which would else read every mark to find the few old ones. Grows at its end, so it is cheap.
-CREATE INDEX oncebox_mark_age ON oncebox_mark (inbox, at);
+-- For the sweep, which would else read every mark to find the few old ones: each handler has its own window. Grows at
+-- one end for each handler, so it is cheap.
+CREATE INDEX oncebox_mark_age ON oncebox_mark (inbox, handler, at);

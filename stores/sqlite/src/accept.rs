@@ -66,21 +66,25 @@ fn check_room(work: &Work<'_>) -> Result<()> {
 struct Known {
     fingerprint: Fingerprint,
     handlers: Vec<i64>,
+    received_at: Timestamp,
 }
 
 /// `None` if the message was swept: then its key is free again.
 fn known(work: &Work<'_>, seq: i64) -> Result<Option<Known>> {
     let mut statement = work.statement(include_str!("../sql/accept/known.sql"))?;
-    let row: Option<([u8; 16], Vec<u8>)> =
-        statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(store_error)?;
-    Ok(row.map(|(fingerprint, handlers)| Known {
+    let row: Option<([u8; 16], Vec<u8>, i64)> = statement
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()
+        .map_err(store_error)?;
+    Ok(row.map(|(fingerprint, handlers, received_at)| Known {
         fingerprint: Fingerprint::from_bytes(fingerprint),
         handlers: decode_handlers(&handlers),
+        received_at: Timestamp::from_millis(received_at),
     }))
 }
 
 fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &Known) -> Result<Accepted> {
-    if known.fingerprint != new.fingerprint && new.on_conflict == OnConflict::KeepAside {
+    if known.fingerprint != new.fingerprint && new.on_conflict != OnConflict::FirstWins {
         set_aside(work, inbox, new, AsideReason::Conflict)?;
         return Ok(Accepted::Conflict(Seq(seq)));
     }
@@ -93,25 +97,35 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     }
     let added = handlers.len() - known.handlers.len();
     if added == 0 {
-        return Ok(Accepted::Duplicate(Seq(seq)));
+        let age = work.now.since(known.received_at);
+        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {
         insert_entry(work, *handler, seq, order, work.now.after(new.delay))?;
     }
-    work.statement(include_str!("../sql/accept/add_handlers.sql"))?
-        .execute(params![seq, encode_handlers(&handlers)])
-        .map_err(store_error)?;
+    set_handlers(work, seq, &handlers)?;
     Ok(Accepted::HandlersAdded(Seq(seq), added))
 }
 
-/// The order that the first delivery of a message asked for.
-fn stored_order(work: &Work<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
-    let (source, key): (String, Option<Vec<u8>>) = work
-        .statement(include_str!("../sql/accept/order.sql"))?
-        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))
+/// Notes which handlers a message has entries for.
+pub(crate) fn set_handlers(work: &Work<'_>, seq: i64, handlers: &[i64]) -> Result<()> {
+    work.statement(include_str!("../sql/accept/add_handlers.sql"))?
+        .execute(params![seq, encode_handlers(handlers)])
         .map_err(store_error)?;
-    let message = Message::new("", "", "").with_source(source);
+    Ok(())
+}
+
+/// The order that the first delivery of a message asked for.
+pub(crate) fn stored_order(work: &Work<'_>, inbox: &InboxName, seq: i64) -> Result<Option<OrderKey>> {
+    let (tenant, source, key): (Option<String>, String, Option<Vec<u8>>) = work
+        .statement(include_str!("../sql/accept/order.sql"))?
+        .query_row([seq], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .map_err(store_error)?;
+    let mut message = Message::new("", "", "").with_source(source);
+    if let Some(tenant) = tenant {
+        message = message.with_tenant(tenant);
+    }
     Ok(key.and_then(|key| OrderKey::of(inbox, &message.with_ordering_key(key))))
 }
 
@@ -126,6 +140,7 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
             encode_handlers(handlers),
             work.now.as_millis(),
             message.time().map(Timestamp::as_millis),
+            message.tenant(),
             message.source(),
             message.id(),
             message.kind(),
@@ -138,7 +153,7 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
 }
 
 /// Adds an entry. Most messages ask for no order; theirs is the short way.
-fn insert_entry(
+pub(crate) fn insert_entry(
     work: &mut Work<'_>,
     handler: i64,
     seq: i64,
@@ -165,6 +180,7 @@ fn set_aside(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: AsideReason)
             reason.as_str(),
             work.now.as_millis(),
             message.time().map(Timestamp::as_millis),
+            message.tenant(),
             message.source(),
             message.id(),
             message.kind(),
@@ -181,6 +197,6 @@ fn encode_handlers(handlers: &[i64]) -> Vec<u8> {
     handlers.iter().flat_map(|id| u32::try_from(*id).unwrap_or(u32::MAX).to_le_bytes()).collect()
 }
 
-fn decode_handlers(bytes: &[u8]) -> Vec<i64> {
+pub(crate) fn decode_handlers(bytes: &[u8]) -> Vec<i64> {
     bytes.as_chunks::<4>().0.iter().map(|id| i64::from(u32::from_le_bytes(*id))).collect()
 }

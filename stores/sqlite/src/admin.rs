@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideReason, BlockedKey, BlockedParams, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView,
-    Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, EntryView,
+    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -51,16 +51,48 @@ pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -
     counts.entries = counted
         .map(|((handler, status), count)| HandlerCount { handler, status, count: count.unsigned_abs() })
         .collect();
-    let total = |sql| -> Result<u64> {
-        let count: i64 = connection
+    // All, and those of a kind.
+    let total = |sql| -> Result<(u64, u64)> {
+        let (all, some): (i64, i64) = connection
             .prepare_cached(sql)
             .map_err(store_error)?
-            .query_row([inbox.id], |row| row.get(0))
+            .query_row([inbox.id], |row| Ok((row.get(0)?, row.get(1)?)))
             .map_err(store_error)?;
-        Ok(count.unsigned_abs())
+        Ok((all.unsigned_abs(), some.unsigned_abs()))
     };
-    counts.messages = total(include_str!("../sql/admin/count_messages.sql"))?;
-    counts.kept_aside = total(include_str!("../sql/admin/count_aside.sql"))?;
+    (counts.messages, counts.unrouted) = total(include_str!("../sql/admin/count_messages.sql"))?;
+    (counts.kept_aside, counts.stale) = total(include_str!("../sql/admin/count_aside.sql"))?;
+    counts.conflicts = counts.kept_aside - counts.stale;
+    counts.paused = names.paused(inbox.id);
+    Ok(counts)
+}
+
+/// The same of one tenant.
+pub(crate) fn count_tenant(
+    connection: &Connection,
+    names: &Names,
+    inbox: &InboxName,
+    tenant: &str,
+) -> Result<Counts> {
+    let mut counts = Counts::default();
+    let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
+    let mut statement =
+        connection.prepare_cached(include_str!("../sql/admin/count_tenant.sql")).map_err(store_error)?;
+    let mut rows = statement.query(params![inbox.id, tenant]).map_err(store_error)?;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler = names.by_id(row.get(0).map_err(store_error)?)?.key.clone();
+        let status = status_of(&row.get::<_, String>(1).map_err(store_error)?)?;
+        let count: i64 = row.get(2).map_err(store_error)?;
+        counts.entries.push(HandlerCount { handler, status, count: count.unsigned_abs() });
+    }
+    counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
+    let totals: [i64; 4] = connection
+        .prepare_cached(include_str!("../sql/admin/totals_tenant.sql"))
+        .map_err(store_error)?
+        .query_row(params![inbox.id, tenant], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
+        .map_err(store_error)?;
+    [counts.messages, counts.unrouted, counts.kept_aside, counts.stale] = totals.map(i64::unsigned_abs);
+    counts.conflicts = counts.kept_aside - counts.stale;
     counts.paused = names.paused(inbox.id);
     Ok(counts)
 }
@@ -81,14 +113,15 @@ pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> R
             Status::Completed | Status::Discarded => include_str!("../sql/admin/list_finished.sql"),
         })
         .map_err(store_error)?;
-    let handler = filter.handler.as_ref().map(HandlerKey::as_str);
+    let (handler, tenant) = (filter.handler.as_ref().map(HandlerKey::as_str), filter.tenant.as_deref());
     let (after_seq, after_key) = filter.after.as_ref().map_or((0, ""), |(seq, key)| (seq.0, key.as_str()));
     // One more than asked tells whether there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut rows = if finished {
-        statement.query(params![inbox.id, handler, after_seq, after_key, limit, filter.status.as_str()])
+        let status = filter.status.as_str();
+        statement.query(params![inbox.id, handler, after_seq, after_key, limit, tenant, status])
     } else {
-        statement.query(params![inbox.id, handler, after_seq, after_key, limit])
+        statement.query(params![inbox.id, handler, after_seq, after_key, limit, tenant])
     }
     .map_err(store_error)?;
     let mut page = Page::default();
@@ -144,13 +177,43 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
     let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
-        let word: String = row.get(0).map_err(store_error)?;
-        let reason =
-            if word == AsideReason::Stale.as_str() { AsideReason::Stale } else { AsideReason::Conflict };
+        let reason = reason_of(&row.get::<_, String>(0).map_err(store_error)?)?;
         let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
         view.kept_aside.push(KeptAside { reason, received_at, message: row::message(row, 2)? });
     }
+    let stored = view.stored.as_ref().map(|(_, _, message)| message);
+    let message = stored.or_else(|| view.kept_aside.first().map(|aside| &aside.message));
+    view.tenant = message.and_then(|message| message.tenant()).map(Into::into);
     Ok((view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view))
+}
+
+fn reason_of(word: &str) -> Result<AsideReason> {
+    let known = AsideReason::ALL.into_iter().find(|reason| reason.as_str() == word);
+    known.ok_or_else(|| corrupt("a message is aside for an unknown reason"))
+}
+
+pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter) -> Result<AsidePage> {
+    let mut page = AsidePage::default();
+    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
+    let mut statement =
+        connection.prepare_cached(include_str!("../sql/admin/list_aside.sql")).map_err(store_error)?;
+    let reason = filter.reason.map(AsideReason::as_str);
+    let after = filter.after.map_or(0, |id| id.0);
+    // One more than asked tells whether there is another page.
+    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut rows = statement.query(params![inbox.id, reason, after, limit]).map_err(store_error)?;
+    while let Some(row) = rows.next().map_err(store_error)? {
+        if page.asides.len() == filter.limit {
+            page.next = page.asides.last().map(|last| last.id);
+            break;
+        }
+        let id = AsideId(row.get(0).map_err(store_error)?);
+        let reason = reason_of(&row.get::<_, String>(1).map_err(store_error)?)?;
+        let received_at = Timestamp::from_millis(row.get(2).map_err(store_error)?);
+        let key = row::key(row, 3).map_err(store_error)?;
+        page.asides.push(AsideView::new(id, reason, key, received_at, row::message(row, 4)?));
+    }
+    Ok(page)
 }
 
 /// A stored message: its number, when it came, and itself if it can be read.

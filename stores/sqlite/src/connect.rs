@@ -43,7 +43,10 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24);
 impl Opener {
     pub(crate) fn open(&self) -> Result<Connection> {
         if self.path.as_os_str().is_empty() || self.path.as_os_str() == ":memory:" {
-            let what = "an inbox cannot live in a private in-memory database: its connections would not see each other; use the Memory store";
+            let what = format!(
+                "`path` is `{}`: an inbox cannot live in a private in-memory database, because its connections would not see each other; name a file, or use the Memory store",
+                self.path.display()
+            );
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
         let mut flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -136,9 +139,13 @@ impl Opener {
     fn cannot_be_a_file(&self) -> Option<String> {
         let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         if self.path.is_dir() {
-            return Some(format!("cannot open {}: it is a directory", self.path.display()));
+            return Some(format!(
+                "cannot open {}: it is a directory; name a file in it",
+                self.path.display()
+            ));
         }
         let dir = self.path.parent().filter(missing)?;
-        Some(format!("cannot open {}: the directory {} does not exist", self.path.display(), dir.display()))
+        let (path, dir) = (self.path.display(), dir.display());
+        Some(format!("cannot open {path}: the directory {dir} does not exist; make it first"))
     }
 }

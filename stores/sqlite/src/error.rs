@@ -65,6 +65,16 @@ pub(crate) fn is_io_failure(error: &Error) -> bool {
     cause.and_then(rusqlite::Error::sqlite_error_code) == Some(ffi::ErrorCode::SystemIoFailure)
 }
 
+/// Whether SQLite found a lock taken, or its snapshot too old to write: another try may do better.
+pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
+    // The cause of a failure is asked too: some wrappers hand on the causes of an error, but not the error.
+    let code = match error.downcast_ref::<rusqlite::Error>() {
+        Some(error) => error.sqlite_error_code(),
+        None => error.downcast_ref::<ffi::Error>().map(|error| error.code),
+    };
+    matches!(code, Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked))
+}
+
 /// The writer thread is gone, or went away before it answered.
 pub(crate) fn stopped() -> Error {
     Error::new(ErrorKind::Unavailable, "the SQLite writer has stopped")

@@ -14,6 +14,7 @@
 
 mod accept;
 mod admin;
+mod backfill;
 mod claim;
 mod connect;
 mod entry;
@@ -22,6 +23,7 @@ mod mark;
 mod migrate;
 mod names;
 mod order;
+mod orphans;
 mod proof;
 mod row;
 mod settle;
@@ -42,12 +44,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView,
-    Filter, MarkIn, MessageView, Migrate, Migration, NewMessage, Page, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView, Migrate, Migration,
+    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store,
+    SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
-use oncebox::{ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
 use connect::Opener;
@@ -224,9 +227,7 @@ impl Sqlite {
         id: impl AsRef<[u8]>,
         handler: &str,
     ) -> Result<Mark> {
-        let inbox = InboxName::new(inbox)?;
-        let message = Message::new(id.as_ref().to_vec(), "once", "");
-        let key = KeyStrategy::MessageId.key(&inbox, &message)?;
+        let (inbox, key) = mark::once_key(inbox, id.as_ref())?;
         self.once_key(tx, &inbox, &key, handler)
     }
 
@@ -313,8 +314,17 @@ impl Store for Sqlite {
         self.call(move |work| sweep::sweep(work, &params)).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        let (params, now) = (params.clone(), self.inner.clock.now());
+        self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error::is_transient(error)
     }
 }
 
@@ -341,37 +351,10 @@ impl Transactional for Sqlite {
     }
 }
 
-impl MarkIn<SqliteTx> for Sqlite {
-    fn mark(
-        &self,
-        tx: &mut SqliteTx,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-    ) -> impl Future<Output = Result<Mark>> + Send {
-        let now = self.inner.clock.now();
-        std::future::ready(tx.check().and_then(|()| mark::mark(tx, inbox, key, handler, now)))
-    }
-}
-
 impl SettleIn<SqliteTx> for Sqlite {
     fn complete(&self, tx: &mut SqliteTx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
         let now = self.inner.clock.now();
         std::future::ready(tx.check().and_then(|()| settle::complete(tx, claim, now)))
-    }
-}
-
-// The caller's own connection or transaction: a `rusqlite::Transaction` derefs to it. It is not `Send` across an
-// await, so what is returned is already done.
-impl MarkIn<rusqlite::Connection> for Sqlite {
-    fn mark(
-        &self,
-        tx: &mut rusqlite::Connection,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-    ) -> impl Future<Output = Result<Mark>> + Send {
-        std::future::ready(mark::mark(tx, inbox, key, handler, self.inner.clock.now()))
     }
 }
 
@@ -380,6 +363,11 @@ impl Admin for Sqlite {
     async fn count(&self, inbox: &InboxName) -> Result<Counts> {
         let inbox = inbox.clone();
         self.read(move |connection, names| admin::count(connection, names, &inbox)).await
+    }
+
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        let (inbox, tenant) = (inbox.clone(), tenant.to_owned());
+        self.read(move |connection, names| admin::count_tenant(connection, names, &inbox, &tenant)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
@@ -395,6 +383,16 @@ impl Admin for Sqlite {
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         let (inbox, key) = (inbox.clone(), *key);
         self.call(move |work| admin::show(work, &inbox, &key)).await
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        let filter = filter.clone();
+        self.read(move |connection, names| admin::aside(connection, names, &filter)).await
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        let params = params.clone();
+        self.call(move |work| backfill::backfill(work, &params)).await
     }
 
     async fn operate(

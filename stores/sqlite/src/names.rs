@@ -132,6 +132,12 @@ impl Names {
             .collect()
     }
 
+    /// The handlers of an inbox.
+    pub(crate) fn of_inbox(&self, inbox: i64) -> impl Iterator<Item = (i64, &Handler)> {
+        let all = self.handlers.iter().map(|(id, handler)| (*id, handler));
+        all.filter(move |(_, handler)| handler.inbox == inbox)
+    }
+
     pub(crate) fn by_id(&self, id: i64) -> Result<&Handler> {
         self.handlers.get(&id).ok_or_else(|| corrupt("a stored entry has an unknown handler"))
     }

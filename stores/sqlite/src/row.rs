@@ -11,7 +11,7 @@ use rusqlite::Row;
 
 use crate::error::{corrupt, store_error};
 
-/// The message in the columns from `first` on: time, source, id, type, ordering key, headers, payload.
+/// The message in the columns from `first` on: time, tenant, source, id, type, ordering key, headers, payload.
 pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
     let read = || -> rusqlite::Result<(Message, Vec<u8>)> {
         let bytes = |column: usize| -> rusqlite::Result<Bytes> {
@@ -20,14 +20,17 @@ pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
         let text = |column: usize| -> rusqlite::Result<Box<str>> {
             Ok(row.get_ref(first + column)?.as_str()?.into())
         };
-        let mut message = Message::new(bytes(2)?, text(3)?, bytes(6)?).with_source(text(1)?);
+        let mut message = Message::new(bytes(3)?, text(4)?, bytes(7)?).with_source(text(2)?);
         if let Some(time) = row.get::<_, Option<i64>>(first)? {
             message = message.with_time(Timestamp::from_millis(time));
         }
-        if let Some(key) = row.get::<_, Option<Vec<u8>>>(first + 4)? {
+        if let Some(tenant) = row.get_ref(first + 1)?.as_str_or_null()? {
+            message = message.with_tenant(tenant);
+        }
+        if let Some(key) = row.get::<_, Option<Vec<u8>>>(first + 5)? {
             message = message.with_ordering_key(key);
         }
-        Ok((message, row.get(first + 5)?))
+        Ok((message, row.get(first + 6)?))
     };
     let (message, headers) = read().map_err(store_error)?;
     let message = if headers.is_empty() { message } else { message.with_headers(Headers::decode(&headers)?) };

@@ -13,5 +13,5 @@ async fn sqlite() -> Harness<Sqlite> {
     let options = options.clock(clock.shared());
     let store = options.clone().open().expect("a fresh file");
     let again = move || std::future::ready(options.clone().open().expect("the same file"));
-    Harness::new(store, clock).keeping(dir).opening(again)
+    Harness::new(store, clock).keeping(dir).opening(again).steps(24)
 }

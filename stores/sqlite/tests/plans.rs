@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 18] = [
+const SCANS: [(&str, &str); 22] = [
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
     ("admin/count_messages", "an operator asks, on a connection of its own"),
@@ -17,9 +17,13 @@ const SCANS: [(&str, &str); 18] = [
     ("admin/count_poisoned", "an operator asks, on a connection of its own"),
     ("admin/count_replayed", "an operator asks, on a connection of its own"),
     ("admin/count_running", "no more than the workers have in hand"),
+    ("admin/count_tenant", "an operator asks, on a connection of its own"),
     ("admin/list_running", "no more than the workers have in hand"),
     ("admin/purge_aside", "an operator asks, for rows that only conflicts make"),
     ("admin/show_entries", "no more than the workers have in hand"),
+    ("orphans/running", "no more than the workers have in hand"),
+    ("orphans/waiting", "a limited number of rows, which another part of it has looked for"),
+    ("admin/totals_tenant", "an operator asks, for rows that only conflicts make"),
     ("rescue/expired", "no more than the workers have in hand"),
     ("settle/settled_by", "no more than the workers have in hand, and only for a repeat"),
     ("sweep/running", "no more than the workers have in hand"),

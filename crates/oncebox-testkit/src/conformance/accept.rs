@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use oncebox::config::OnConflict;
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Accepted, AsideReason, NewMessage};
+use oncebox::store::{Accepted, AsideReason, Known, NewMessage};
 use oncebox::time::Timestamp;
 use oncebox::{Headers, Message};
 
 use crate::fixture::{
-    HOUR, SECOND, handler, ids, inbox, inbox_named, key, message, moved_to, offer, offer_message,
+    HOUR, SECOND, again, handler, ids, inbox, inbox_named, key, message, moved_to, offer, offer_message,
     offer_routed, offer_to, renamed,
 };
 use crate::{Harness, StoreUnderTest};
@@ -17,7 +17,7 @@ use crate::{Harness, StoreUnderTest};
 pub async fn the_first_is_stored_and_the_second_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     for _ in 0..3 {
-        assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(seq));
+        assert_eq!(h.accept(offer("1")).await, again(seq));
     }
     assert_eq!(h.count().await.messages, 1);
     assert_eq!(h.list(&inbox(), Status::Pending, 10).await.len(), 1);
@@ -46,13 +46,39 @@ pub async fn a_batch_answers_in_its_order<S: StoreUnderTest>(h: &Harness<S>) {
         panic!("unexpected answers {answers:?}")
     };
     assert!(a < b, "sequences grow within a batch");
-    assert_eq!((dup, of, added), (known, known, Accepted::HandlersAdded(known, 1)));
+    assert_eq!((dup.seq, of, added), (known, known, Accepted::HandlersAdded(known, 1)));
+}
+
+// What the advice on retention is made of.
+pub async fn a_duplicate_is_told_how_late_it_is<S: StoreUnderTest>(h: &Harness<S>) {
+    let seq = h.first(offer("1")).await;
+    let ordered = h.first(offer_message(message("2").with_ordering_key("k"))).await;
+    let known = |seq, age| Accepted::Duplicate(Known::new(seq, age));
+    for hours in 1..4 {
+        h.advance(HOUR);
+        assert_eq!(h.accept(offer("1")).await, known(seq, hours * HOUR));
+        // Several at once, and one with an order, may take other ways in.
+        let batch = [
+            offer("1"),
+            offer(hours.to_string() + " new"),
+            offer_message(message("2").with_ordering_key("k")),
+        ];
+        let answers = h.accept_all(&batch).await;
+        assert_eq!(answers[0], known(seq, hours * HOUR));
+        assert_eq!(answers[2], known(ordered, hours * HOUR));
+        assert_eq!(h.accept_all(&[offer("1"), offer("1")]).await, [known(seq, hours * HOUR); 2]);
+    }
+    h.advance(SECOND);
+    h.accept(offer_to("1", &["h", "more"])).await;
+    h.advance(SECOND);
+    let first = 3 * HOUR + 2 * SECOND;
+    assert_eq!(h.accept(offer_to("1", &["more"])).await, known(seq, first), "the first delivery counts");
 }
 
 pub async fn a_key_twice_in_a_batch_is_a_duplicate_of_itself<S: StoreUnderTest>(h: &Harness<S>) {
     let answers = h.accept_all(&[offer("1"), offer("1"), offer("1")]).await;
     let [Accepted::First(seq), second, third] = answers[..] else { panic!("unexpected answers {answers:?}") };
-    assert_eq!((second, third), (Accepted::Duplicate(seq), Accepted::Duplicate(seq)));
+    assert_eq!((second, third), (again(seq), again(seq)));
     assert_eq!(h.claim("h", 10).await.len(), 1);
 }
 
@@ -105,7 +131,7 @@ pub async fn every_handler_gets_an_entry<S: StoreUnderTest>(h: &Harness<S>) {
 // FAULTS A8
 pub async fn a_message_without_a_handler_is_stored_without_entries<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &[])).await;
-    assert_eq!(h.accept(offer_to("1", &[])).await, Accepted::Duplicate(seq));
+    assert_eq!(h.accept(offer_to("1", &[])).await, again(seq));
     let view = h.show("1").await.expect("the message is known");
     assert!(view.stored.is_some() && view.entries.is_empty());
     assert_eq!(h.count().await.messages, 1);
@@ -114,8 +140,8 @@ pub async fn a_message_without_a_handler_is_stored_without_entries<S: StoreUnder
 pub async fn a_handler_added_later_gets_the_redelivery<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &["a"])).await;
     assert_eq!(h.accept(offer_to("1", &["a", "b", "c"])).await, Accepted::HandlersAdded(seq, 2));
-    assert_eq!(h.accept(offer_to("1", &["a", "b", "c"])).await, Accepted::Duplicate(seq));
-    assert_eq!(h.accept(offer_to("1", &["b"])).await, Accepted::Duplicate(seq));
+    assert_eq!(h.accept(offer_to("1", &["a", "b", "c"])).await, again(seq));
+    assert_eq!(h.accept(offer_to("1", &["b"])).await, again(seq));
     for name in ["a", "b", "c"] {
         assert_eq!(h.claim(name, 10).await.len(), 1, "{name}");
     }
@@ -128,18 +154,18 @@ pub async fn a_finished_entry_is_not_added_again<S: StoreUnderTest>(h: &Harness<
     for outcome in crate::fixture::one_outcome_per_status() {
         let id = format!("{outcome:?}");
         let claim = h.settled(&id, outcome).await;
-        assert_eq!(h.accept(offer(&id)).await, Accepted::Duplicate(claim.seq));
+        assert_eq!(h.accept(offer(&id)).await, again(claim.seq));
         assert_eq!(h.show(&id).await.expect("known").entries.len(), 1);
     }
 }
 
 pub async fn an_entry_under_a_legacy_key_covers_the_handler<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer_to("1", &["old"])).await;
-    let again = || offer_routed(message("1"), [renamed("new", &["older", "old"])]);
-    assert_eq!(h.accept(again()).await, Accepted::Duplicate(seq));
+    let renamed_offer = || offer_routed(message("1"), [renamed("new", &["older", "old"])]);
+    assert_eq!(h.accept(renamed_offer()).await, again(seq));
     let claim = h.claim_one("old").await;
     h.settle(&claim, Outcome::Done).await;
-    assert_eq!(h.accept(again()).await, Accepted::Duplicate(seq), "a finished one covers it too");
+    assert_eq!(h.accept(renamed_offer()).await, again(seq), "a finished one covers it too");
     h.first(offer_routed(message("2"), [renamed("new", &["old"])])).await;
     let entries = h.show("2").await.expect("known").entries;
     assert_eq!(entries[0].handler, handler("new"), "a new entry never gets a legacy key");
@@ -157,7 +183,7 @@ pub async fn another_payload_under_the_key_is_kept_aside<S: StoreUnderTest>(h: &
     assert_eq!(aside.message.payload(), "other");
     assert_eq!(h.count().await.kept_aside, 1);
     assert_eq!(h.claim("h", 10).await.len(), 1, "the conflict does not run");
-    assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(seq));
+    assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(Known::new(seq, SECOND)));
 }
 
 pub async fn another_type_under_the_key_is_a_conflict<S: StoreUnderTest>(h: &Harness<S>) {
@@ -183,7 +209,7 @@ pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &
     let seq = h.first(offer("1")).await;
     let mut second = conflicting("1", "other");
     second.on_conflict = OnConflict::FirstWins;
-    assert_eq!(h.accept(second).await, Accepted::Duplicate(seq));
+    assert_eq!(h.accept(second).await, again(seq));
     assert_eq!(h.count().await.kept_aside, 0);
 }
 
@@ -205,7 +231,7 @@ pub async fn inboxes_do_not_share_keys<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer("1")).await;
     let there = moved_to(&other, &offer("1"));
     let seq = h.first(there.clone()).await;
-    assert_eq!(h.accept(there).await, Accepted::Duplicate(seq));
+    assert_eq!(h.accept(there).await, again(seq));
     assert_eq!(h.count().await.messages, 1);
     assert_eq!(h.store.count(&other).await.expect("count").messages, 1);
     assert_eq!(h.accept(moved_to(&other, &conflicting("1", "other"))).await, Accepted::Conflict(seq));

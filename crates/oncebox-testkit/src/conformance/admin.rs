@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Counts, Filter, Settled};
+use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, Filter, Settled};
 use oncebox::{ErrorKind, HandlerKey, Message};
 
 use crate::fixture::{
-    HOUR, PAST_LEASE, SECOND, dismissed, failed, handler, inbox, inbox_named, key, key_in, message, moved_to,
-    offer, offer_message, offer_to,
+    HOUR, PAST_LEASE, RETENTION, SECOND, dismissed, failed, handler, inbox, inbox_named, key, key_in,
+    message, moved_to, offer, offer_message, offer_to,
 };
 use crate::{Harness, StoreUnderTest};
 
@@ -264,6 +264,76 @@ pub async fn a_purge_removes_old_asides_only<S: StoreUnderTest>(h: &Harness<S>) 
     }
     let there = h.store.show(&other, &key_in(&other, &message("1"))).await.expect("show").expect("known");
     assert_eq!(there.kept_aside.len(), 1, "another inbox is left alone");
+}
+
+pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Harness<S>) {
+    let other = inbox_named("other");
+    h.first(offer("1")).await;
+    h.first(moved_to(&other, &offer("1"))).await;
+    let conflict = |n: u8| {
+        let message = Message::new("1", "order.placed", vec![n]).with_source("shop");
+        offer_message(message.with_header("trace", vec![n]).with_ordering_key("k"))
+    };
+    for n in 0..5 {
+        h.advance(SECOND);
+        h.accept(conflict(n)).await;
+    }
+    h.accept(moved_to(&other, &conflict(0))).await;
+    let mut filter = AsideFilter::new(inbox());
+    filter.limit = 2;
+    let mut listed = Vec::new();
+    loop {
+        let page = h.store.aside(&filter).await.expect("aside");
+        assert!(page.asides.len() <= 2);
+        listed.extend(page.asides);
+        match page.next {
+            None => break,
+            next => filter.after = next,
+        }
+    }
+    assert_eq!(listed.len(), 5, "each once, and none of another inbox");
+    assert!(listed.is_sorted_by(|a, b| a.id < b.id));
+    let start = h.now().before(4 * SECOND);
+    for (n, aside) in (0u8..).zip(&listed) {
+        assert_eq!((aside.reason, aside.key), (AsideReason::Conflict, key("1")));
+        assert_eq!(aside.received_at, start.after(u32::from(n) * SECOND));
+        assert_eq!(aside.message, conflict(n).message, "it comes back whole");
+    }
+    filter = AsideFilter::new(inbox());
+    assert!(h.store.aside(&filter).await.expect("aside").next.is_none());
+    filter.limit = 0;
+    assert!(h.store.aside(&filter).await.expect("aside").asides.is_empty());
+    let unknown = h.store.aside(&AsideFilter::new(inbox_named("unknown"))).await.expect("aside");
+    assert!(unknown.asides.is_empty() && unknown.next.is_none());
+}
+
+// FAULTS H5
+pub async fn asides_are_counted_and_listed_by_reason<S: StoreUnderTest>(h: &Harness<S>) {
+    let start = h.now();
+    h.completed("old").await;
+    h.advance(RETENTION);
+    assert_eq!(h.sweep(RETENTION).await.messages, 1);
+    h.first(offer("1")).await;
+    h.first(offer_to("nobody's", &[])).await;
+    for n in 0..3 {
+        h.accept(offer_message(Message::new("1", "order.placed", vec![n]).with_source("shop"))).await;
+    }
+    assert_eq!(h.accept(offer_message(message("stale").with_time(start))).await, Accepted::Stale);
+    let counts = h.count().await;
+    assert_eq!((counts.kept_aside, counts.conflicts, counts.stale), (4, 3, 1));
+    assert_eq!((counts.messages, counts.unrouted), (2, 1));
+    let mut filter = AsideFilter::new(inbox());
+    for (reason, expected) in [(AsideReason::Conflict, 3), (AsideReason::Stale, 1)] {
+        filter.reason = Some(reason);
+        let page = h.store.aside(&filter).await.expect("aside");
+        assert_eq!(page.asides.len(), expected, "{reason:?}");
+        assert!(page.asides.iter().all(|aside| aside.reason == reason));
+    }
+    h.advance(SECOND);
+    assert_eq!(h.store.purge(&inbox(), SECOND, 100).await.expect("purge"), 4);
+    assert!(h.store.aside(&AsideFilter::new(inbox())).await.expect("aside").asides.is_empty());
+    let counts = h.count().await;
+    assert_eq!((counts.kept_aside, counts.conflicts, counts.stale), (0, 0, 0));
 }
 
 pub async fn times_are_those_of_the_store<S: StoreUnderTest>(h: &Harness<S>) {

@@ -13,6 +13,7 @@ macro_rules! store_conformance {
                     the_first_is_stored_and_the_second_is_a_duplicate,
                     an_empty_batch_is_nothing,
                     a_batch_answers_in_its_order,
+                    a_duplicate_is_told_how_late_it_is,
                     a_key_twice_in_a_batch_is_a_duplicate_of_itself,
                     a_conflict_within_a_batch_is_kept_aside,
                     a_large_batch_is_stored_whole,
@@ -123,6 +124,47 @@ macro_rules! store_conformance {
                     no_old_mark_is_left_behind,
                     a_swept_key_can_be_used_again,
                 }
+                windows {
+                    a_message_leaves_by_the_window_of_its_handler,
+                    the_longest_window_of_a_message_counts,
+                    a_window_counts_from_the_completion_of_its_handler,
+                    a_replayed_entry_has_its_window_again,
+                    no_window_ends_what_is_not_finished,
+                    without_entries_the_window_of_the_inbox_counts,
+                    for_ever_is_a_window_too,
+                    marks_leave_by_the_window_of_their_handler,
+                    one_sweeps_at_a_time,
+                    the_other_inboxes_are_swept_meanwhile,
+                    a_sweeper_that_died_is_followed_by_another,
+                    a_sweeper_that_was_overtaken_stops,
+                    many_sweepers_leave_nothing_behind,
+                }
+                orphans {
+                    an_empty_store_has_no_orphans,
+                    unknown_handlers_are_told_of_after_the_grace,
+                    the_one_that_waits_longest_comes_first,
+                    what_is_not_due_yet_is_not_missed,
+                    a_handler_that_somebody_works_for_is_no_orphan,
+                    what_is_finished_or_waits_for_a_person_is_no_orphan,
+                    retries_and_suspects_count,
+                    those_that_wait_for_their_turn_count,
+                    orphans_of_another_inbox_are_its_own,
+                    many_are_counted_up_to_a_limit,
+                }
+                backfill {
+                    an_empty_store_has_nothing_to_backfill,
+                    a_new_handler_gets_what_is_stored,
+                    again_it_adds_nothing,
+                    an_entry_under_a_legacy_key_is_one,
+                    other_types_are_passed_over,
+                    another_inbox_gets_nothing,
+                    it_goes_on_where_it_was,
+                    order_is_kept,
+                    older_ones_go_before_one_that_waits,
+                    one_that_runs_is_waited_for,
+                    a_backfilled_message_stays,
+                    everything_goes_on_meanwhile,
+                }
                 mark {
                     the_first_mark_is_first_and_the_second_a_duplicate,
                     inboxes_do_not_share_marks,
@@ -141,6 +183,26 @@ macro_rules! store_conformance {
                     a_completion_releases_the_next_in_order,
                     a_rescue_and_a_commit_have_one_winner,
                     completing_and_committing_can_be_one_call,
+                }
+                result {
+                    a_result_comes_back_with_its_mark,
+                    a_mark_without_a_result_has_none,
+                    results_are_any_bytes,
+                    a_rollback_leaves_no_result,
+                    a_result_is_seen_by_its_own_transaction,
+                    a_result_is_left_once,
+                    a_result_needs_a_mark,
+                    handlers_and_inboxes_do_not_share_results,
+                    a_result_is_undone_with_its_part,
+                    a_result_leaves_with_its_mark,
+                }
+                inline {
+                    a_duplicate_gets_the_result_of_the_first,
+                    of_duplicates_at_once_one_body_runs,
+                    a_deadlock_runs_the_unit_again,
+                    a_handler_that_always_deadlocks_is_given_up,
+                    an_unknown_commit_is_never_made_again,
+                    what_fails_leaves_neither_mark_nor_result,
                 }
                 share {
                     claims_that_hold_are_held,
@@ -172,6 +234,8 @@ macro_rules! store_conformance {
                     the_latest_generation_decides,
                     pauses_are_listed,
                     a_purge_removes_old_asides_only,
+                    what_is_kept_aside_is_listed_page_by_page,
+                    asides_are_counted_and_listed_by_reason,
                     times_are_those_of_the_store,
                 }
                 order {
@@ -225,6 +289,20 @@ macro_rules! store_conformance {
                     those_that_wait_do_not_hide_others,
                     unordered_messages_do_not_wait_for_a_former_key,
                     two_instances_keep_the_order,
+                }
+                tenant {
+                    the_same_id_of_two_tenants_is_two_messages,
+                    a_batch_may_mix_tenants,
+                    a_tenant_comes_back_with_its_message,
+                    what_is_kept_aside_alone_has_its_tenant,
+                    tenants_do_not_wait_for_each_other,
+                    a_handler_added_later_keeps_the_order_of_its_tenant,
+                    counts_and_lists_are_by_tenant,
+                    a_replay_is_counted_once_for_its_tenant,
+                    another_tenant_is_neither_shown_nor_touched,
+                    inboxes_do_not_share_tenants,
+                    tenants_are_compared_letter_by_letter,
+                    a_legacy_key_covers_the_handler_of_a_tenant,
                 }
                 edges {
                     every_edge_is_walked,
@@ -288,12 +366,18 @@ mod tests {
             ("renew", include_str!("renew.rs")),
             ("rescue", include_str!("rescue.rs")),
             ("sweep", include_str!("sweep.rs")),
+            ("windows", include_str!("windows.rs")),
+            ("orphans", include_str!("orphans.rs")),
+            ("backfill", include_str!("backfill.rs")),
             ("mark", include_str!("mark.rs")),
+            ("result", include_str!("result.rs")),
+            ("inline", include_str!("inline.rs")),
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
             ("order", include_str!("order.rs")),
             ("line", include_str!("line.rs")),
             ("rename", include_str!("rename.rs")),
+            ("tenant", include_str!("tenant.rs")),
             ("edges", include_str!("edges.rs")),
             ("concurrency", include_str!("concurrency.rs")),
             ("unknown", include_str!("unknown.rs")),

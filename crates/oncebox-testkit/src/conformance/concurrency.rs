@@ -11,7 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::fixture::{PAST_LEASE, RETENTION, failed, handler, inbox, key, offer, offer_to, policy, route};
+use crate::fixture::{
+    PAST_LEASE, RETENTION, again, failed, handler, inbox, key, offer, offer_to, policy, route,
+};
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
 
@@ -85,7 +87,7 @@ pub async fn many_accepts_of_one_key_have_one_first<S: StoreUnderTest>(h: &Harne
         let answers = deliveries.join_all().await;
         let firsts: Vec<_> = answers.iter().filter(|answer| matches!(answer, Accepted::First(_))).collect();
         let [Accepted::First(seq)] = firsts[..] else { panic!("round {round}: {} firsts", firsts.len()) };
-        let duplicates = answers.iter().filter(|answer| **answer == Accepted::Duplicate(*seq)).count();
+        let duplicates = answers.iter().filter(|answer| **answer == again(*seq)).count();
         assert_eq!(duplicates, AT_ONCE - 1, "round {round}");
     }
     assert_eq!(h.count().await.with_status(Status::Pending), 50);

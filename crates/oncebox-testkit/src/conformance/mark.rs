@@ -237,7 +237,7 @@ pub async fn completing_and_committing_can_be_one_call<S: StoreUnderTest>(h: &Ha
 }
 
 /// Opens a transaction with a first mark in it. A rollback before may take its time, so that the mark is still busy.
-async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
+pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
     let start = Instant::now();
     loop {
         let mut tx = store.begin().await.expect("begin");

@@ -21,11 +21,15 @@ pub mod accept;
 #[doc(hidden)]
 pub mod admin;
 #[doc(hidden)]
+pub mod backfill;
+#[doc(hidden)]
 pub mod claim;
 #[doc(hidden)]
 pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
+#[doc(hidden)]
+pub mod inline;
 #[doc(hidden)]
 pub mod line;
 #[doc(hidden)]
@@ -35,11 +39,15 @@ pub mod model;
 #[doc(hidden)]
 pub mod order;
 #[doc(hidden)]
+pub mod orphans;
+#[doc(hidden)]
 pub mod rename;
 #[doc(hidden)]
 pub mod renew;
 #[doc(hidden)]
 pub mod rescue;
+#[doc(hidden)]
+pub mod result;
 #[doc(hidden)]
 pub mod settle;
 #[doc(hidden)]
@@ -47,7 +55,11 @@ pub mod share;
 #[doc(hidden)]
 pub mod sweep;
 #[doc(hidden)]
+pub mod tenant;
+#[doc(hidden)]
 pub mod unknown;
+#[doc(hidden)]
+pub mod windows;
 
 mod cases;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideReason, Mark, NewMessage, SweepParams, Swept};
+use oncebox::store::{Accepted, AsideReason, Known, Mark, NewMessage, SweepParams, Swept};
 use oncebox::time::Timestamp;
 
 use crate::fixture::{
@@ -148,7 +148,8 @@ pub async fn a_known_key_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.claim_one("h").await;
     h.settle(&claim, crate::fixture::rejected()).await;
     sweep_one(h, "1").await;
-    assert_eq!(h.accept(dated("poisoned", start)).await, Accepted::Duplicate(seq));
+    let known = Known::new(seq, h.now().since(start));
+    assert_eq!(h.accept(dated("poisoned", start)).await, Accepted::Duplicate(known));
 }
 
 pub async fn a_sweep_that_removes_nothing_forgets_nothing<S: StoreUnderTest>(h: &Harness<S>) {

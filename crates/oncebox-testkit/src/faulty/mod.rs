@@ -8,11 +8,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView,
-    Filter, Mark, MarkIn, MessageView, NewMessage, Page, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
+    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
+    Store, SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -59,10 +61,23 @@ impl<S> FaultyStore<S> {
     }
 
     async fn run<T>(&self, verb: Verb, call: impl Future<Output = Result<T>>) -> Result<T> {
-        match self.faults.draw(verb) {
+        self.suffer(verb, self.faults.draw(verb), call).await
+    }
+
+    async fn suffer<T>(
+        &self,
+        verb: Verb,
+        fault: Option<Fault>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        match fault {
             None => call.await,
             Some(Fault::ErrBefore(kind)) => {
                 Err(Error::new(kind, format!("injected fault: {verb:?} was not done")))
+            }
+            Some(Fault::Deadlock) => {
+                let what = format!("injected fault: {verb:?} was not done");
+                Err(Error::new(ErrorKind::Unavailable, what).caused_by(Deadlock))
             }
             Some(Fault::ErrAfter) => {
                 call.await?;
@@ -77,6 +92,19 @@ impl<S> FaultyStore<S> {
         }
     }
 }
+
+/// The error of a database that ended a transaction for the sake of another. A [`FaultyStore`] takes it for one that may not
+/// come again, as its store does with the errors of its own database. A handler can return it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlock;
+
+impl std::fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("injected fault: a deadlock")
+    }
+}
+
+impl std::error::Error for Deadlock {}
 
 #[async_trait]
 impl<S: Store> Store for FaultyStore<S> {
@@ -108,8 +136,16 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Sweep, self.store.sweep(params)).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        self.run(Verb::Orphans, self.store.orphans(params)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.mute { None } else { self.store.wakeups() }
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        error.is::<Deadlock>() || self.store.is_transient(error)
     }
 }
 
@@ -121,7 +157,18 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
     }
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
-        self.run(Verb::Commit, self.store.commit(tx)).await
+        match self.faults.draw(Verb::Commit) {
+            // The transaction is over when the caller is told so.
+            fault @ Some(Fault::ErrBefore(_) | Fault::Deadlock) => {
+                self.store.rollback(tx).await;
+                self.suffer(Verb::Commit, fault, async { Ok(()) }).await
+            }
+            fault => self.suffer(Verb::Commit, fault, self.store.commit(tx)).await,
+        }
+    }
+
+    async fn rollback(&self, tx: S::Tx) {
+        self.store.rollback(tx).await;
     }
 
     /// Fails as its two steps do.
@@ -139,6 +186,27 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Mark>> + Send {
         self.run(Verb::Mark, self.store.mark(tx, inbox, key, handler))
+    }
+
+    fn record(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send {
+        self.run(Verb::Record, self.store.record(tx, inbox, key, handler, result))
+    }
+
+    fn recall(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+        self.run(Verb::Recall, self.store.recall(tx, inbox, key, handler))
     }
 }
 
@@ -176,6 +244,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::Count, self.store.count(inbox)).await
     }
 
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        self.run(Verb::Count, self.store.count_tenant(inbox, tenant)).await
+    }
+
     async fn list(&self, filter: &Filter) -> Result<Page> {
         self.run(Verb::List, self.store.list(filter)).await
     }
@@ -186,6 +258,14 @@ impl<S: Admin> Admin for FaultyStore<S> {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         self.run(Verb::Show, self.store.show(inbox, key)).await
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        self.run(Verb::Aside, self.store.aside(filter)).await
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        self.run(Verb::Backfill, self.store.backfill(params)).await
     }
 
     async fn operate(

@@ -18,9 +18,12 @@ pub enum Verb {
     Renew,
     Rescue,
     Sweep,
+    Orphans,
     Begin,
     Commit,
     Mark,
+    Record,
+    Recall,
     Complete,
     Hold,
     Savepoint,
@@ -34,6 +37,8 @@ pub enum Verb {
     Pause,
     Resume,
     Purge,
+    Aside,
+    Backfill,
 }
 
 /// How a call fails.
@@ -42,6 +47,8 @@ pub enum Verb {
 pub enum Fault {
     /// It is not done, and the caller is told an error of this kind.
     ErrBefore(ErrorKind),
+    /// It is not done: the database has ended the transaction because of a [`Deadlock`](super::Deadlock).
+    Deadlock,
     /// It is done, and the caller is told [`ErrorKind::CommitUnknown`].
     ErrAfter,
     /// It waits for [`Faults::release`], then is done.

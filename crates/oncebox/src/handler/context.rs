@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::Data;
 use super::transaction::{FinishTx, OpenTx, ShareTx};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +23,13 @@ pub struct Context<S: Store> {
     attempt: u32,
     generation: u32,
     tx: Option<Tx>,
+    answer: Option<Answer>,
+}
+
+/// What the duplicates of an inline run will be told.
+struct Answer {
+    limit: usize,
+    result: Option<Bytes>,
 }
 
 /// The transaction of a run.
@@ -41,7 +50,34 @@ impl<S: Store> Context<S> {
         attempt: u32,
         generation: u32,
     ) -> Self {
-        Self { store, data, message, key, handler, attempt, generation, tx: None }
+        Self { store, data, message, key, handler, attempt, generation, tx: None, answer: None }
+    }
+
+    /// Lets the handler leave a result of at most so many bytes.
+    pub(crate) fn answering(mut self, limit: usize) -> Self {
+        self.answer = Some(Answer { limit, result: None });
+        self
+    }
+
+    /// Leaves a result for the duplicates of this message: it is stored with the mark in the same commit, and
+    /// [`Inbox::process_with_results`](crate::Inbox::process_with_results) hands it to whoever brings the message again.
+    /// A second call replaces what the first one left.
+    ///
+    /// For inline handlers only. `limits.result` of the settings says how large it may be; default 64 KiB.
+    pub fn set_result(&mut self, result: impl Into<Bytes>) -> Result<()> {
+        let Some(answer) = &mut self.answer else {
+            let what = "only an inline handler can leave a result: nobody waits for that of a stored message";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        };
+        let result = result.into();
+        check_result(&result, answer.limit)?;
+        answer.result = Some(result);
+        Ok(())
+    }
+
+    /// What the handler left.
+    pub(crate) fn take_result(&mut self) -> Option<Bytes> {
+        self.answer.as_mut().and_then(|answer| answer.result.take())
     }
 
     /// The message being handled, with its headers.
@@ -118,6 +154,15 @@ where
             Error::new(ErrorKind::Unsupported, "the open transaction belongs to another store")
         })
     }
+}
+
+/// Refuses a result that is larger than the inbox keeps.
+pub(crate) fn check_result(result: &[u8], limit: usize) -> Result<()> {
+    if result.len() > limit {
+        let what = format!("the result has {} bytes, the limit is {limit} (`limits.result`)", result.len());
+        return Err(Error::new(ErrorKind::TooLarge, what));
+    }
+    Ok(())
 }
 
 impl<S: Store> std::fmt::Debug for Context<S> {

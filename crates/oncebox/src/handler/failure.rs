@@ -4,8 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use super::kinds::{Kind, causes, retry_of};
+use super::redact::Redactor;
 use crate::error::{BoxError, Error, ErrorKind};
-use crate::state::{ErrorText, Outcome};
+use crate::state::{Outcome, Retry};
 
 /// An error a handler returned. Any error is a failed attempt, unless it is, or is caused by, one of [`Reject`],
 /// [`RetryAfter`], [`Snooze`] and [`Discard`].
@@ -20,32 +22,38 @@ impl Failure {
 
     /// What it means for the entry.
     pub fn outcome(&self) -> Outcome {
-        let mut link: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(error) = link {
+        self.outcome_by(&Redactor::default())
+    }
+
+    /// The same, with its text redacted.
+    pub(crate) fn outcome_by(&self, redactor: &Redactor) -> Outcome {
+        for error in causes(&*self.0) {
             if let Some(Reject(why)) = error.downcast_ref() {
-                return Outcome::Reject { error: ErrorText::new(why) };
+                return Outcome::Reject { error: redactor.text(why) };
             } else if let Some(Discard(why)) = error.downcast_ref() {
-                return Outcome::Discard { reason: ErrorText::new(why) };
+                return Outcome::Discard { reason: redactor.text(why) };
             } else if let Some(Snooze(delay)) = error.downcast_ref() {
                 return Outcome::Snooze { delay: *delay };
             } else if let Some(RetryAfter(after, why)) = error.downcast_ref() {
-                return Outcome::Retry { error: ErrorText::new(why), after: Some(*after) };
+                return Outcome::Retry { error: redactor.text(why), after: Some(*after) };
             }
-            link = error.source();
         }
-        Outcome::Retry { error: ErrorText::of(&*self.0), after: None }
+        Outcome::Retry { error: redactor.error(&*self.0), after: None }
     }
 
     /// The kind of the inbox's own error, if that is what the handler passed on.
     pub(crate) fn store_error(&self) -> Option<ErrorKind> {
-        let mut link: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(error) = link {
-            if let Some(error) = error.downcast_ref::<Error>() {
-                return Some(error.kind());
-            }
-            link = error.source();
-        }
-        None
+        causes(&*self.0).find_map(|error| error.downcast_ref::<Error>()).map(Error::kind)
+    }
+
+    /// The retry that its kind has among these.
+    pub(crate) fn retry(&self, kinds: &[Kind]) -> Option<Retry> {
+        retry_of(kinds, &*self.0)
+    }
+
+    /// The error itself, with its causes.
+    pub(crate) fn error(&self) -> &(dyn StdError + 'static) {
+        &*self.0
     }
 
     /// The handler's own error.
@@ -83,6 +91,7 @@ pub struct RetryAfter(pub Duration, pub String);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::ErrorText;
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]

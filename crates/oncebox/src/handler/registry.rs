@@ -2,19 +2,43 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use super::Registration;
+use super::check::check;
+use super::gate::Gate;
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
+use crate::key::{Dedupe, KeyStrategy, Rules};
 use crate::name::HandlerKey;
 use crate::store::{Route, Store};
-
-/// The most runs in one transaction. PostgreSQL keeps this many subtransactions in memory; every reader pays for more.
-const MAX_SHARE: usize = 64;
 
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
     pub(crate) route: Route,
+    /// The message types it handles.
+    pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
+    /// What keeps it from being given more than it should get.
+    pub(crate) gate: Gate,
+    /// Room for runs that nobody waits for.
+    pub(crate) slots: Semaphore,
+    /// Room for them and for those that wait for it.
+    pub(crate) places: Arc<Semaphore>,
+}
+
+/// The most runs of a fire-and-forget handler that wait: a flood must not fill the memory.
+const MAX_WAITING: usize = 1_024;
+
+impl<S: Store> Registered<S> {
+    fn new(route: Route, types: Vec<Box<str>>, registration: Registration<S>) -> Self {
+        let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
+        let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
+        let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
+        Self { route, types, registration, gate, slots: Semaphore::new(slots), places }
+    }
 }
 
 /// All handlers of an inbox.
@@ -24,20 +48,85 @@ pub(crate) struct Registry<S: Store> {
     by_key: HashMap<HandlerKey, usize>,
     /// Durable routes and inline handlers by message type.
     by_type: HashMap<Box<str>, TypeRoutes>,
+    /// What counts for types without a handler.
+    keys: Keys,
     none: Arc<[Route]>,
 }
 
+/// The handlers of a type while they are collected.
+#[derive(Default)]
+struct Takers {
+    durable: Vec<(Dedupe, Vec<Route>)>,
+    inline: Vec<(usize, Dedupe)>,
+    forget: Vec<(usize, Dedupe)>,
+}
+
 struct TypeRoutes {
-    durable: Arc<[Route]>,
-    inline: Vec<usize>,
+    /// By the key they go by; mostly one.
+    durable: Vec<Group>,
+    inline: Vec<(usize, Dedupe)>,
+    forget: Vec<(usize, Dedupe)>,
+}
+
+/// Durable handlers of a type that always have the same key.
+pub(crate) struct Group {
+    pub(crate) dedupe: Dedupe,
+    /// The handler, if the key depends on it.
+    pub(crate) handler: Option<HandlerKey>,
+    pub(crate) routes: Arc<[Route]>,
+}
+
+/// By which key handlers go.
+pub(crate) struct Keys {
+    inbox: KeyStrategy,
+    rules: Rules,
+}
+
+impl Keys {
+    pub(crate) fn new(inbox: KeyStrategy, rules: Rules) -> Self {
+        Self { inbox, rules }
+    }
+
+    /// What counts for a type and what its handler says, if it says anything: the most exact one.
+    fn effective(&self, kind: &str, handler: Option<&Dedupe>) -> Dedupe {
+        match handler.or_else(|| self.rules.of(kind)) {
+            None => Dedupe::On,
+            // The inbox's own key in other words.
+            Some(Dedupe::By(strategy)) if strategy.is_same(&self.inbox) => Dedupe::On,
+            Some(dedupe) => dedupe.clone(),
+        }
+    }
+
+    fn asks_for_handler(&self, dedupe: &Dedupe) -> bool {
+        match dedupe {
+            Dedupe::On => self.inbox.asks_for_handler(),
+            Dedupe::By(strategy) => strategy.asks_for_handler(),
+            Dedupe::Off => false,
+        }
+    }
+
+    /// Adds a route to those that have the same key.
+    fn add(&self, groups: &mut Vec<(Dedupe, Vec<Route>)>, dedupe: Dedupe, route: Route) {
+        let same = groups.iter_mut().find(|(known, _)| known.is_same(&dedupe));
+        match same.filter(|_| !self.asks_for_handler(&dedupe)) {
+            Some((_, routes)) => routes.push(route),
+            None => groups.push((dedupe, vec![route])),
+        }
+    }
+
+    fn group(&self, dedupe: Dedupe, routes: Vec<Route>) -> Group {
+        let asks = self.asks_for_handler(&dedupe);
+        let handler = routes.first().filter(|_| asks).map(|route| route.key.clone());
+        Group { dedupe, handler, routes: routes.into() }
+    }
 }
 
 impl<S: Store> Registry<S> {
     /// Checks all registrations together.
-    pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>) -> Result<Self> {
+    pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>, keys: Keys) -> Result<Self> {
         let mut by_key = HashMap::new();
         let mut handlers = Vec::new();
-        let mut types: HashMap<Box<str>, (Vec<Route>, Vec<usize>)> = HashMap::new();
+        let mut types: HashMap<Box<str>, Takers> = HashMap::new();
         for (kinds, registration) in registrations {
             let index = handlers.len();
             let route = Route {
@@ -47,26 +136,36 @@ impl<S: Store> Registry<S> {
             check(&registration, &kinds, &route)?;
             for key in std::iter::once(&route.key).chain(route.legacy.iter()) {
                 if by_key.insert(key.clone(), index).is_some() {
-                    let what = format!("the handler key {key:?} is used twice, as a key or a legacy key");
+                    let what = format!(
+                        "the handler key {key:?} is used twice, as a key or a legacy key; give each handler its own"
+                    );
                     return Err(Error::new(ErrorKind::InvalidHandler, what));
                 }
             }
             // A type that is named twice is still one type: a message must not get two entries for one handler.
-            for kind in kinds.into_iter().collect::<BTreeSet<_>>() {
-                let (durable, inline) = types.entry(kind).or_default();
+            let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            for kind in &kinds {
+                let dedupe = keys.effective(kind, registration.dedupe.as_ref());
+                let takers = types.entry(kind.clone()).or_default();
                 if registration.inline {
-                    inline.push(index);
+                    takers.inline.push((index, dedupe));
+                } else if registration.forget {
+                    takers.forget.push((index, dedupe));
                 } else {
-                    durable.push(route.clone());
+                    keys.add(&mut takers.durable, dedupe, route.clone());
                 }
             }
-            handlers.push(Arc::new(Registered { route, registration }));
+            handlers.push(Arc::new(Registered::new(route, kinds, registration)));
         }
         let by_type = types
             .into_iter()
-            .map(|(kind, (durable, inline))| (kind, TypeRoutes { durable: durable.into(), inline }))
+            .map(|(kind, Takers { durable, inline, forget })| {
+                let durable =
+                    durable.into_iter().map(|(dedupe, routes)| keys.group(dedupe, routes)).collect();
+                (kind, TypeRoutes { durable, inline, forget })
+            })
             .collect();
-        Ok(Self { handlers, by_key, by_type, none: Arc::new([]) })
+        Ok(Self { handlers, by_key, by_type, keys, none: Arc::new([]) })
     }
 
     /// The handler an entry under `key` belongs to; `key` may be a legacy key.
@@ -74,65 +173,85 @@ impl<S: Store> Registry<S> {
         self.by_key.get(key).map(|index| &self.handlers[*index])
     }
 
+    /// All handlers.
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        self.handlers.iter()
+    }
+
     /// The handlers that work from the store.
     pub(crate) fn durable(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
-        self.handlers.iter().filter(|handler| !handler.registration.inline)
+        self.handlers.iter().filter(|handler| handler.registration.is_durable())
+    }
+
+    /// Every key there is, current and former ones.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
+        self.by_key.keys()
+    }
+
+    /// Every key of a handler with a window of its own, and the window.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = (&HandlerKey, Duration)> {
+        self.handlers.iter().flat_map(|handler| {
+            let keys = std::iter::once(&handler.route.key).chain(handler.route.legacy.iter());
+            handler.registration.retention.into_iter().flat_map(move |window| {
+                let keys = keys.clone();
+                keys.map(move |key| (key, window))
+            })
+        })
+    }
+
+    /// Refuses windows that cannot work with the settings.
+    pub(crate) fn check_windows(&self, config: &Config) -> Result<()> {
+        for (key, window) in self.windows() {
+            config.check_window(window).map_err(|why| {
+                let what = format!("the `retention` of the handler {key:?} is shorter than `lease`: {why}");
+                Error::new(ErrorKind::InvalidHandler, what)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The durable handlers for a type, by the key they go by.
+    pub(crate) fn groups(&self, kind: &str) -> &[Group] {
+        self.by_type.get(kind).map_or(&[], |routes| &routes.durable)
     }
 
     /// The durable handlers for a type.
-    pub(crate) fn routes(&self, kind: &str) -> Arc<[Route]> {
-        self.by_type.get(kind).map_or_else(|| Arc::clone(&self.none), |routes| Arc::clone(&routes.durable))
+    pub(crate) fn durable_for(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        let routes = self.groups(kind).iter().flat_map(|group| group.routes.iter());
+        routes.filter_map(|route| self.by_key(&route.key))
     }
 
-    /// The inline handlers for a type.
-    pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+    /// The routes of a message that goes to no durable handler.
+    pub(crate) fn no_routes(&self) -> Arc<[Route]> {
+        Arc::clone(&self.none)
+    }
+
+    /// The inline handlers for a type, and by which key they go.
+    pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
         self.by_type
             .get(kind)
             .into_iter()
             .flat_map(|routes| &routes.inline)
-            .map(|index| &self.handlers[*index])
+            .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
-    /// Whether an inline handler takes the type.
-    pub(crate) fn has_inline(&self, kind: &str) -> bool {
-        self.inline(kind).next().is_some()
+    /// The handlers for a type that run once, without being stored, and by which key they go.
+    pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
+        self.by_type
+            .get(kind)
+            .into_iter()
+            .flat_map(|routes| &routes.forget)
+            .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
+    }
+
+    /// By which key a handler goes; `None` for a message that goes to no handler.
+    pub(crate) fn dedupe(&self, kind: &str, handler: Option<&HandlerKey>) -> Dedupe {
+        let registered = handler.and_then(|handler| self.by_key(handler));
+        self.keys.effective(kind, registered.and_then(|handler| handler.registration.dedupe.as_ref()))
     }
 
     /// Whether any handler takes the type.
     pub(crate) fn knows(&self, kind: &str) -> bool {
         self.by_type.contains_key(kind)
     }
-}
-
-fn check<S: Store>(registration: &Registration<S>, kinds: &[Box<str>], route: &Route) -> Result<()> {
-    let refuse = |what: String| Err(Error::new(ErrorKind::InvalidHandler, what));
-    let key = &route.key;
-    if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
-        return refuse(format!("the handler {key:?} is registered for no type, or for an empty one"));
-    }
-    if registration.concurrency == 0 {
-        return refuse(format!("the handler {key:?} has a concurrency of 0 and could never run"));
-    }
-    if registration.timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return refuse(format!("the handler {key:?} has a timeout of 0 and could never finish"));
-    }
-    if let Some(share) = &registration.share {
-        if !(1..=MAX_SHARE).contains(&share.most) {
-            let most = share.most;
-            return refuse(format!(
-                "the handler {key:?} shares commits among {most} runs; 1 to {MAX_SHARE} can"
-            ));
-        }
-        if registration.inline {
-            return refuse(format!(
-                "the handler {key:?} is inline and cannot share commits: its delivery waits"
-            ));
-        }
-    }
-    registration.policy.validate().map_err(|error| {
-        Error::new(
-            ErrorKind::InvalidHandler,
-            format!("the policy of the handler {key:?} cannot work: {}", error.what()),
-        )
-    })
 }

@@ -6,6 +6,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::error::Result;
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -21,8 +23,25 @@ pub(crate) trait FinishTx: Send {
     /// Completes the claim and commits; rolls back if the claim no longer holds.
     fn complete(self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>>;
 
-    /// Commits as it is.
-    fn commit(self: Box<Self>) -> Boxed<'static, Result<()>>;
+    /// Marks the key: the first step of an inline handler.
+    fn mark<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Mark>>;
+
+    /// The result that was left with the mark.
+    fn recall<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Option<Bytes>>>;
+
+    /// Rolls back, and returns when that is done.
+    fn rollback(self: Box<Self>) -> Boxed<'static, ()>;
+
+    /// Leaves a result with the mark, if there is one, and commits.
+    fn commit(self: Box<Self>, result: Option<(Marked, Bytes)>) -> Boxed<'static, Result<()>>;
+}
+
+/// What a mark is made of.
+#[derive(Clone)]
+pub(crate) struct Marked {
+    pub(crate) inbox: InboxName,
+    pub(crate) key: Key,
+    pub(crate) handler: HandlerKey,
 }
 
 /// A transaction that several runs share, one after the other.
@@ -44,7 +63,10 @@ pub(super) struct OpenTx<S: Transactional> {
     pub(super) tx: S::Tx,
 }
 
-impl<S: Transactional> FinishTx for OpenTx<S> {
+impl<S> FinishTx for OpenTx<S>
+where
+    S: Transactional + MarkIn<<S as Transactional>::Tx>,
+{
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }
@@ -53,8 +75,30 @@ impl<S: Transactional> FinishTx for OpenTx<S> {
         Box::pin(async move { self.store.finish(self.tx, &claim).await })
     }
 
-    fn commit(self: Box<Self>) -> Boxed<'static, Result<()>> {
-        Box::pin(async move { self.store.commit(self.tx).await })
+    fn mark<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Mark>> {
+        let Marked { inbox, key, handler } = marked;
+        Box::pin(self.store.mark(&mut self.tx, inbox, key, handler))
+    }
+
+    fn recall<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Option<Bytes>>> {
+        let Marked { inbox, key, handler } = marked;
+        Box::pin(self.store.recall(&mut self.tx, inbox, key, handler))
+    }
+
+    fn rollback(self: Box<Self>) -> Boxed<'static, ()> {
+        Box::pin(async move { self.store.rollback(self.tx).await })
+    }
+
+    fn commit(mut self: Box<Self>, result: Option<(Marked, Bytes)>) -> Boxed<'static, Result<()>> {
+        Box::pin(async move {
+            if let Some((Marked { inbox, key, handler }, result)) = &result
+                && let Err(error) = self.store.record(&mut self.tx, inbox, key, handler, result).await
+            {
+                self.store.rollback(self.tx).await;
+                return Err(error);
+            }
+            self.store.commit(self.tx).await
+        })
     }
 }
 
@@ -85,24 +129,17 @@ where
     }
 }
 
-/// Opens a transaction and marks the key in it: the first step of an inline handler.
-pub(crate) type OpenMarked<S> =
-    fn(Arc<Observed<S>>, InboxName, Key, HandlerKey) -> Boxed<'static, Result<(Mark, Box<dyn FinishTx>)>>;
+/// Opens the transaction of an inline handler.
+pub(crate) type Open<S> = fn(Arc<Observed<S>>) -> Boxed<'static, Result<Box<dyn FinishTx>>>;
 
-pub(super) fn open_marked<S>(
-    store: Arc<Observed<S>>,
-    inbox: InboxName,
-    key: Key,
-    handler: HandlerKey,
-) -> Boxed<'static, Result<(Mark, Box<dyn FinishTx>)>>
+pub(super) fn open<S>(store: Arc<Observed<S>>) -> Boxed<'static, Result<Box<dyn FinishTx>>>
 where
     S: Transactional + MarkIn<<S as Transactional>::Tx>,
 {
     Box::pin(async move {
-        let mut tx = store.begin().await?;
-        let mark = store.mark(&mut tx, &inbox, &key, &handler).await?;
+        let tx = store.begin().await?;
         let open: Box<dyn FinishTx> = Box::new(OpenTx { store, tx });
-        Ok((mark, open))
+        Ok(open)
     })
 }
 

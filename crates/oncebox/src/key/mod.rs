@@ -1,15 +1,19 @@
 //! The dedupe identity of a message.
 
+mod dedupe;
 mod strategy;
 
-pub use strategy::KeyStrategy;
+pub use dedupe::Dedupe;
+pub(crate) use dedupe::Rules;
+pub(crate) use strategy::Naming;
+pub use strategy::{KeyContext, KeyStrategy};
 
 use std::fmt;
 
 use crate::message::Message;
 use crate::name::InboxName;
 
-/// The dedupe key: a digest of the length-prefixed inbox name, source and key parts.
+/// The dedupe key: a digest of the length-prefixed inbox name, tenant if there is one, source and key parts.
 ///
 /// A digest, because ids are any bytes of any length: no collation folds `ABC` and `abc`, no column truncates, no
 /// separator makes `a`+`bc` equal to `ab`+`c`.
@@ -17,14 +21,39 @@ use crate::name::InboxName;
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of `parts` within an inbox and source.
+    /// The key of `parts` within an inbox and source, for messages without a tenant.
     pub fn new<P: AsRef<[u8]>>(inbox: &InboxName, source: &str, parts: impl IntoIterator<Item = P>) -> Self {
-        let mut digest = Digest::new(b"oncebox key 1");
-        digest.part(inbox.as_str().as_bytes());
+        Self::within(inbox, None, source, parts)
+    }
+
+    /// The key of `parts` within an inbox, tenant and source. Two tenants never meet in one.
+    pub fn within<P: AsRef<[u8]>>(
+        inbox: &InboxName,
+        tenant: Option<&str>,
+        source: &str,
+        parts: impl IntoIterator<Item = P>,
+    ) -> Self {
+        let mut digest = Digest::within("oncebox key 1", "oncebox tenant key 1", inbox, tenant);
         digest.part(source.as_bytes());
         for part in parts {
             digest.part(part.as_ref());
         }
+        Self(digest.finish())
+    }
+
+    /// A key that nothing else has, for a message that is not compared with any other.
+    pub(crate) fn unique(inbox: &InboxName) -> Self {
+        let mut digest = Digest::new(b"oncebox unique key 1");
+        digest.part(inbox.as_str().as_bytes());
+        digest.part(uuid::Uuid::now_v7().as_bytes());
+        Self(digest.finish())
+    }
+
+    /// The key of one payload under this key.
+    pub(crate) fn of_payload(&self, fingerprint: &Fingerprint) -> Self {
+        let mut digest = Digest::new(b"oncebox payload key 1");
+        digest.part(&self.0);
+        digest.part(fingerprint.as_bytes());
         Self(digest.finish())
     }
 
@@ -93,7 +122,7 @@ impl Fingerprint {
     }
 }
 
-/// The identity of an ordering key within an inbox and source, as stores keep it.
+/// The identity of an ordering key within an inbox, tenant and source, as stores keep it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OrderKey([u8; 16]);
 
@@ -101,8 +130,7 @@ impl OrderKey {
     /// The order key of a message, if it asks for order.
     pub fn of(inbox: &InboxName, message: &Message) -> Option<Self> {
         let key = message.ordering_key()?;
-        let mut digest = Digest::new(b"oncebox order 1");
-        digest.part(inbox.as_str().as_bytes());
+        let mut digest = Digest::within("oncebox order 1", "oncebox tenant order 1", inbox, message.tenant());
         digest.part(message.source().as_bytes());
         digest.part(key);
         let [bytes, _] = split(digest.finish());
@@ -121,21 +149,32 @@ impl OrderKey {
 }
 
 /// A digest of parts of which each is preceded by its length, so that no two lists of parts collide.
-struct Digest(blake3::Hasher);
+pub(crate) struct Digest(blake3::Hasher);
 
 impl Digest {
-    fn new(domain: &[u8]) -> Self {
+    pub(crate) fn new(domain: &[u8]) -> Self {
         let mut digest = Self(blake3::Hasher::new());
         digest.part(domain);
         digest
     }
 
-    fn part(&mut self, bytes: &[u8]) {
+    /// Begins with the inbox, and with the tenant if there is one. Each has its own domain, so that a tenant is never
+    /// taken for a source.
+    fn within(plain: &str, tenanted: &str, inbox: &InboxName, tenant: Option<&str>) -> Self {
+        let mut digest = Self::new(if tenant.is_some() { tenanted } else { plain }.as_bytes());
+        digest.part(inbox.as_str().as_bytes());
+        if let Some(tenant) = tenant {
+            digest.part(tenant.as_bytes());
+        }
+        digest
+    }
+
+    pub(crate) fn part(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
     }
 
-    fn finish(self) -> [u8; 32] {
+    pub(crate) fn finish(self) -> [u8; 32] {
         *self.0.finalize().as_bytes()
     }
 }
@@ -181,6 +220,34 @@ mod tests {
         assert_ne!(Key::new(&inbox(), "a", ["1"]), Key::new(&other, "a", ["1"]));
     }
 
+    // FAULTS G5, S4, S20: a tenant is neither another tenant, nor none, nor a source.
+    #[test]
+    fn tenants_have_keys_of_their_own() {
+        let key = |tenant, source, id: &str| Key::within(&inbox(), tenant, source, [id]);
+        let keys = [
+            key(None, "s", "1"),
+            key(Some("a"), "s", "1"),
+            key(Some("b"), "s", "1"),
+            key(Some("s"), "a", "1"),
+            key(Some("as"), "", "1"),
+            key(None, "as", "1"),
+        ];
+        let distinct: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert_eq!(keys[0], Key::new(&inbox(), "s", ["1"]));
+        let order = |message: Message| OrderKey::of(&inbox(), &message.with_ordering_key("k"));
+        let plain = || Message::new("1", "t", "");
+        assert_ne!(order(plain().with_tenant("a")), order(plain().with_tenant("b")));
+        assert_ne!(order(plain().with_tenant("a")), order(plain()));
+        assert_ne!(order(plain().with_tenant("a")), order(plain().with_source("a")));
+    }
+
+    #[test]
+    fn a_unique_key_is_never_had_twice() {
+        let keys: std::collections::HashSet<_> = (0..1_000).map(|_| Key::unique(&inbox())).collect();
+        assert_eq!(keys.len(), 1_000);
+    }
+
     #[test]
     fn prints_and_parses() {
         let key = Key::new(&inbox(), "a", ["1"]);
@@ -193,6 +260,15 @@ mod tests {
     fn derivation_is_fixed() {
         let key = Key::new(&inbox(), "shop", ["evt_1"]);
         assert_eq!(key.to_string(), DERIVED);
+        let message = Message::new("evt_1", "t", "").with_source("shop").with_ordering_key("k");
+        let key = KeyStrategy::MessageId.key(&inbox(), &message).unwrap();
+        assert_eq!(key, Key::new(&inbox(), "shop", ["id", "evt_1"]));
+        let mut order = Digest::new(b"oncebox order 1");
+        for part in ["orders", "shop", "k"] {
+            order.part(part.as_bytes());
+        }
+        let [order, _] = split(order.finish());
+        assert_eq!(OrderKey::of(&inbox(), &message), Some(OrderKey(order)));
     }
     const DERIVED: &str = "757cb5cc175a4a3239bed170af85d458e19994f5547145ac020a2dfa8fbd0545";
 }

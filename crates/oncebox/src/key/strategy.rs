@@ -6,12 +6,17 @@ use std::sync::Arc;
 use super::Key;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
-use crate::name::InboxName;
+use crate::name::{HandlerKey, InboxName};
 
 type Custom = Arc<dyn Fn(&Message) -> Option<Vec<u8>> + Send + Sync>;
+type CustomWith = Arc<dyn Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Send + Sync>;
+
+/// The headers in which the bindings of `CloudEvents` carry an attribute: HTTP and NATS, Kafka, AMQP in its two spellings.
+const CLOUD_EVENTS: [&str; 4] = ["ce-", "ce_", "cloudEvents:", "cloudEvents_"];
 
 /// Where the dedupe key comes from. Whatever a strategy selects, an empty or missing selection falls back to the
-/// message id; if that is empty too, the message is refused. An id is never invented.
+/// message id; if that is empty too, [`Config::missing_key`](crate::Config::missing_key) says what happens. An id is
+/// never invented.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum KeyStrategy {
@@ -22,18 +27,58 @@ pub enum KeyStrategy {
     Header(Box<str>),
     /// A field of a JSON payload, by JSON pointer (`/order/id`): for producers that give every retry a new id.
     JsonPointer(Box<str>),
-    /// The payload itself: for producers that give no id at all. Two equal messages meant twice become one.
+    /// The payload itself, by its BLAKE3 digest: for producers that give no id at all. Two equal messages meant twice
+    /// become one.
     Content,
+    /// The attributes `source` and `id` of a `CloudEvent`, for a transport that does not put them into the message's own
+    /// source and id: from the headers of the binary mode, or from the JSON of the structured mode.
+    CloudEvents,
+    /// The key of the handler; of use only as a part of a [`Composite`](Self::Composite). Each handler then has a key of
+    /// its own, and loses what it remembers when it is renamed.
+    Handler,
     /// Several strategies together, in order; each must select something.
     Composite(Vec<KeyStrategy>),
     /// A function of the message.
     Custom(Custom),
+    /// A function of the message and of where it goes; it is asked for each handler.
+    CustomWith(CustomWith),
+}
+
+/// Where a message goes: what a key may depend on besides the message.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyContext<'a> {
+    inbox: &'a InboxName,
+    handler: Option<&'a HandlerKey>,
+}
+
+impl<'a> KeyContext<'a> {
+    pub(crate) fn new(inbox: &'a InboxName, handler: Option<&'a HandlerKey>) -> Self {
+        Self { inbox, handler }
+    }
+
+    /// The inbox.
+    pub fn inbox(&self) -> &'a InboxName {
+        self.inbox
+    }
+
+    /// The handler whose key is asked for; `None` for a message without a handler.
+    pub fn handler(&self) -> Option<&'a HandlerKey> {
+        self.handler
+    }
 }
 
 impl KeyStrategy {
+    /// The header that [`message_id_header`](Self::message_id_header) reads.
+    pub const MESSAGE_ID_HEADER: &'static str = "message-id";
+
     /// The value of the header `name`.
     pub fn header(name: impl Into<Box<str>>) -> Self {
         Self::Header(name.into())
+    }
+
+    /// The value of the header `message-id`.
+    pub fn message_id_header() -> Self {
+        Self::header(Self::MESSAGE_ID_HEADER)
     }
 
     /// The value of the header `correlation-id`.
@@ -41,46 +86,94 @@ impl KeyStrategy {
         Self::header("correlation-id")
     }
 
+    /// The handler and the value of the header `correlation-id`: each handler works once for each correlation.
+    pub fn handler_and_correlation_id() -> Self {
+        Self::Composite(vec![Self::Handler, Self::correlation_id()])
+    }
+
+    /// The `source` and `id` of a `CloudEvent`.
+    pub fn cloud_events() -> Self {
+        Self::CloudEvents
+    }
+
     /// The field of a JSON payload at `pointer`.
     pub fn json_pointer(pointer: impl Into<Box<str>>) -> Self {
         Self::JsonPointer(pointer.into())
     }
 
-    /// A function of the message; `None` or an empty answer falls back to the message id.
+    /// A function of the message; `None` or an empty answer falls back to the message id. All functions of an inbox answer
+    /// for the same keys: what must not meet, has to differ in its answer.
     pub fn custom(select: impl Fn(&Message) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         Self::Custom(Arc::new(select))
     }
 
-    /// The key of `message` in `inbox`.
+    /// A function of the message and of where it goes, as [`custom`](Self::custom).
+    pub fn custom_with(
+        select: impl Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        Self::CustomWith(Arc::new(select))
+    }
+
+    /// The key of `message` in `inbox`, whatever the handler.
     pub fn key(&self, inbox: &InboxName, message: &Message) -> Result<Key> {
-        let mut parts = Vec::new();
-        if !self.select(message, &mut parts) {
-            parts.clear();
-            if !Self::MessageId.select(message, &mut parts) {
-                return Err(Error::new(
-                    ErrorKind::MissingKey,
-                    format!(
-                        "a message of type {:?} from source {:?} has no id",
-                        message.kind(),
-                        message.source()
-                    ),
-                ));
-            }
+        self.key_in(&KeyContext::new(inbox, None), message, Naming::Kind)
+    }
+
+    /// The key of `message` where it goes.
+    pub(crate) fn key_in(&self, context: &KeyContext<'_>, message: &Message, naming: Naming) -> Result<Key> {
+        let by_id = || {
+            let parts: [&[u8]; 2] = [b"id", message.id()];
+            Key::within(context.inbox, message.tenant(), message.source(), parts)
+        };
+        // Most messages: nothing has to be put together.
+        if matches!(self, Self::MessageId) && !message.id().is_empty() {
+            return Ok(by_id());
         }
-        Ok(Key::new(inbox, message.source(), parts))
+        let mut parts = Vec::new();
+        if self.select(context, message, naming, &mut parts) {
+            return Ok(Key::within(context.inbox, message.tenant(), message.source(), parts));
+        }
+        if message.id().is_empty() {
+            let what = format!(
+                "a message of type {:?} from source {:?} has no id",
+                message.kind(),
+                message.source()
+            );
+            return Err(Error::new(ErrorKind::MissingKey, what));
+        }
+        Ok(by_id())
     }
 
     /// Appends the selected parts, each named by its kind so that an id never equals a header of the same text.
-    fn select(&self, message: &Message, parts: &mut Vec<Vec<u8>>) -> bool {
+    fn select(
+        &self,
+        context: &KeyContext<'_>,
+        message: &Message,
+        naming: Naming,
+        parts: &mut Vec<Vec<u8>>,
+    ) -> bool {
         let (name, value) = match self {
             Self::MessageId => ("id", Some(message.id().to_vec())),
-            Self::Header(header) => ("header", message.headers().get(header).map(|value| value.to_vec())),
-            Self::JsonPointer(pointer) => ("json", json_field(message, pointer)),
+            Self::Header(header) => {
+                naming.append(parts, header);
+                ("header", message.headers().get(header).map(|value| value.to_vec()))
+            }
+            Self::JsonPointer(pointer) => {
+                naming.append(parts, pointer);
+                ("json", json_field(message, pointer))
+            }
             Self::Content => ("content", Some(blake3::hash(message.payload()).as_bytes().to_vec())),
+            Self::CloudEvents => {
+                let Some((source, id)) = cloud_event(message) else { return false };
+                parts.extend([b"cloudevents".to_vec(), source]);
+                ("id", Some(id))
+            }
+            Self::Handler => ("handler", context.handler.map(|handler| handler.as_str().into())),
             Self::Composite(all) => {
-                return !all.is_empty() && all.iter().all(|one| one.select(message, parts));
+                return !all.is_empty() && all.iter().all(|one| one.select(context, message, naming, parts));
             }
             Self::Custom(select) => ("custom", select(message)),
+            Self::CustomWith(select) => ("custom", select(message, context)),
         };
         match value {
             Some(value) if !value.is_empty() => {
@@ -90,17 +183,107 @@ impl KeyStrategy {
             _ => false,
         }
     }
+
+    /// Whether two handlers may get different keys for one message.
+    pub(crate) fn asks_for_handler(&self) -> bool {
+        match self {
+            Self::Handler | Self::CustomWith(_) => true,
+            Self::Composite(all) => all.iter().any(Self::asks_for_handler),
+            _ => false,
+        }
+    }
+
+    /// Whether both always select the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::MessageId, Self::MessageId)
+            | (Self::Content, Self::Content)
+            | (Self::CloudEvents, Self::CloudEvents)
+            | (Self::Handler, Self::Handler) => true,
+            (Self::Header(a), Self::Header(b)) => a.eq_ignore_ascii_case(b),
+            (Self::JsonPointer(a), Self::JsonPointer(b)) => a == b,
+            (Self::Composite(a), Self::Composite(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same(b))
+            }
+            (Self::Custom(a), Self::Custom(b)) => Arc::ptr_eq(a, b),
+            (Self::CustomWith(a), Self::CustomWith(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
+    /// What is wrong with it, if it can never select anything, and what to do instead.
+    pub(crate) fn flaw(&self) -> Option<&'static str> {
+        match self {
+            Self::Header(name) if name.is_empty() => {
+                Some("no header has an empty name; name the header that holds the key")
+            }
+            Self::JsonPointer(pointer) if !pointer.starts_with('/') => {
+                Some("a JSON pointer to a field starts with `/`; write it like `/order/id`")
+            }
+            Self::Composite(all) if all.is_empty() => {
+                Some("nothing is put together; name at least one strategy")
+            }
+            Self::Handler => {
+                Some("all messages of a handler would have one key; use it as a part of a `Composite`")
+            }
+            Self::Composite(all) if all.iter().all(|one| matches!(one, Self::Handler)) => {
+                Some("all messages of a handler would have one key; add what tells messages apart")
+            }
+            Self::Composite(all) => {
+                all.iter().filter(|one| !matches!(one, Self::Handler)).find_map(Self::flaw)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How parts are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// By the kind of strategy: enough where there is one for the whole inbox.
+    Kind,
+    /// By name too: where one handler goes by one header and another by another, equal values are not the same key.
+    Full,
+}
+
+impl Naming {
+    fn append(self, parts: &mut Vec<Vec<u8>>, name: &str) {
+        if self == Self::Full {
+            // Names of headers know no case.
+            parts.extend([b"named".to_vec(), name.to_ascii_lowercase().into_bytes()]);
+        }
+    }
 }
 
 /// Scalars only: objects have no canonical bytes to compare.
 fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
-    let json: serde_json::Value = serde_json::from_slice(message.payload()).ok()?;
-    match json.pointer(pointer)? {
+    scalar(serde_json::from_slice::<serde_json::Value>(message.payload()).ok()?.pointer(pointer)?)
+}
+
+fn scalar(json: &serde_json::Value) -> Option<Vec<u8>> {
+    match json {
         serde_json::Value::String(text) => Some(text.clone().into_bytes()),
         serde_json::Value::Number(number) => Some(number.to_string().into_bytes()),
         serde_json::Value::Bool(flag) => Some(flag.to_string().into_bytes()),
         _ => None,
     }
+}
+
+/// Source and id of a `CloudEvent`; neither may be empty.
+fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
+    let header = |name: &str| {
+        let found = CLOUD_EVENTS.iter().find_map(|prefix| message.headers().get(&format!("{prefix}{name}")));
+        found.map(|value| value.to_vec())
+    };
+    let (source, id) = if let (Some(source), Some(id)) = (header("source"), header("id")) {
+        (source, id)
+    } else {
+        let json: serde_json::Value = serde_json::from_slice(message.payload()).ok()?;
+        // Any JSON may have a source and an id; an event says of which version it is.
+        json.get("specversion")?;
+        (scalar(json.get("source")?)?, scalar(json.get("id")?)?)
+    };
+    (!source.is_empty() && !id.is_empty()).then_some((source, id))
 }
 
 impl fmt::Debug for KeyStrategy {
@@ -110,8 +293,11 @@ impl fmt::Debug for KeyStrategy {
             Self::Header(name) => f.debug_tuple("Header").field(name).finish(),
             Self::JsonPointer(pointer) => f.debug_tuple("JsonPointer").field(pointer).finish(),
             Self::Content => f.write_str("Content"),
+            Self::CloudEvents => f.write_str("CloudEvents"),
+            Self::Handler => f.write_str("Handler"),
             Self::Composite(all) => f.debug_tuple("Composite").field(all).finish(),
             Self::Custom(_) => f.write_str("Custom"),
+            Self::CustomWith(_) => f.write_str("CustomWith"),
         }
     }
 }
@@ -124,23 +310,125 @@ mod tests {
         strategy.key(&InboxName::new("orders").unwrap(), message)
     }
 
+    fn key_for(strategy: &KeyStrategy, handler: &str, message: &Message) -> Key {
+        let (inbox, handler) = (InboxName::new("orders").unwrap(), HandlerKey::new(handler).unwrap());
+        strategy.key_in(&KeyContext::new(&inbox, Some(&handler)), message, Naming::Full).unwrap()
+    }
+
     fn message() -> Message {
-        Message::new("id", "t", r#"{"order":{"id":7}}"#).with_header("Message-Id", "h")
+        Message::new("id", "t", r#"{"order":{"id":7}}"#)
+            .with_header("Message-Id", "h")
+            .with_header("Correlation-Id", "c")
+            .with_header("ce-source", "/shop")
+            .with_header("ce-id", "e")
     }
 
     #[test]
     fn each_strategy_selects_what_it_names() {
         let strategies = [
             KeyStrategy::MessageId,
-            KeyStrategy::header("message-id"),
+            KeyStrategy::message_id_header(),
+            KeyStrategy::correlation_id(),
             KeyStrategy::json_pointer("/order/id"),
             KeyStrategy::Content,
+            KeyStrategy::cloud_events(),
             KeyStrategy::Composite(vec![KeyStrategy::MessageId, KeyStrategy::header("message-id")]),
             KeyStrategy::custom(|m| Some(m.kind().into())),
+            KeyStrategy::custom_with(|_, cx| Some(cx.inbox().as_str().into())),
         ];
         let keys: std::collections::HashSet<_> =
             strategies.iter().map(|s| key(s, &message()).unwrap()).collect();
         assert_eq!(keys.len(), strategies.len());
+    }
+
+    /// Whether two messages that differ in one thing have one key.
+    fn meet(strategy: &KeyStrategy, change: impl Fn(Message) -> Message) -> bool {
+        key_for(strategy, "h", &message()) == key_for(strategy, "h", &change(message()))
+    }
+
+    #[test]
+    fn each_strategy_goes_by_what_it_names_and_nothing_else() {
+        let id = |_: Message| {
+            Message::new("other", "t", r#"{"order":{"id":7}}"#).with_headers(message().headers().clone())
+        };
+        let payload = |_: Message| {
+            Message::new("id", "t", r#"{"order":{"id":8}}"#).with_headers(message().headers().clone())
+        };
+        let header = |name: &'static str| {
+            move |message: Message| {
+                let mut headers = crate::Headers::default();
+                let kept = message.headers().iter().filter(|(n, _)| !n.eq_ignore_ascii_case(name));
+                kept.for_each(|(name, value)| headers.push(name, value.clone()));
+                headers.push(name, "other");
+                message.with_headers(headers)
+            }
+        };
+        let cases: [(KeyStrategy, [bool; 5]); 9] = [
+            (KeyStrategy::MessageId, [false, true, true, true, true]),
+            (KeyStrategy::message_id_header(), [true, true, false, true, true]),
+            (KeyStrategy::correlation_id(), [true, true, true, false, true]),
+            (KeyStrategy::handler_and_correlation_id(), [true, true, true, false, true]),
+            (KeyStrategy::json_pointer("/order/id"), [true, false, true, true, true]),
+            (KeyStrategy::Content, [true, false, true, true, true]),
+            (KeyStrategy::cloud_events(), [true, true, true, true, false]),
+            (KeyStrategy::custom(|m| Some(m.id().into())), [false, true, true, true, true]),
+            (KeyStrategy::custom_with(|m, _| Some(m.payload().to_vec())), [true, false, true, true, true]),
+        ];
+        for (strategy, expected) in cases {
+            let seen = [
+                meet(&strategy, id),
+                meet(&strategy, payload),
+                meet(&strategy, header("message-id")),
+                meet(&strategy, header("correlation-id")),
+                meet(&strategy, header("ce-id")),
+            ];
+            assert_eq!(seen, expected, "{strategy:?}");
+        }
+        assert!(!meet(&KeyStrategy::cloud_events(), header("ce-source")));
+    }
+
+    #[test]
+    fn a_key_may_depend_on_the_handler() {
+        let custom =
+            KeyStrategy::custom_with(|m, cx| Some([cx.handler()?.as_str().as_bytes(), m.id()].concat()));
+        for strategy in [KeyStrategy::handler_and_correlation_id(), custom] {
+            assert_ne!(key_for(&strategy, "a", &message()), key_for(&strategy, "b", &message()));
+            assert_eq!(key_for(&strategy, "a", &message()), key_for(&strategy, "a", &message()));
+            assert!(strategy.asks_for_handler());
+        }
+        let shared = KeyStrategy::correlation_id();
+        assert_eq!(key_for(&shared, "a", &message()), key_for(&shared, "b", &message()));
+    }
+
+    #[test]
+    fn an_event_is_known_in_every_binding() {
+        let by = |message: Message| key(&KeyStrategy::cloud_events(), &message).unwrap();
+        let headers = |prefix: &str| {
+            let name = |name| format!("{prefix}{name}");
+            Message::new("", "t", "x").with_header(name("source"), "/shop").with_header(name("id"), "e")
+        };
+        let http = by(headers("ce-"));
+        for prefix in ["Ce-", "ce_", "cloudEvents:", "cloudEvents_"] {
+            assert_eq!(by(headers(prefix)), http, "{prefix}");
+        }
+        let structured = Message::new("", "t", r#"{"specversion":"1.0","source":"/shop","id":"e"}"#);
+        assert_eq!(by(structured), http);
+        let no_event = Message::new("1", "t", r#"{"source":"/shop","id":"e"}"#);
+        assert_eq!(by(no_event.clone()), key(&KeyStrategy::MessageId, &no_event).unwrap());
+    }
+
+    // Handler a goes by one header, handler b by another: the same value is not the same key.
+    #[test]
+    fn headers_and_fields_of_the_same_value_are_told_apart_where_there_are_several() {
+        let message =
+            || Message::new("1", "t", r#"{"a":"x","b":"x"}"#).with_header("a", "x").with_header("b", "x");
+        for (a, b) in [
+            (KeyStrategy::header("a"), KeyStrategy::header("b")),
+            (KeyStrategy::json_pointer("/a"), KeyStrategy::json_pointer("/b")),
+        ] {
+            assert_ne!(key_for(&a, "h", &message()), key_for(&b, "h", &message()));
+            assert!(!a.is_same(&b) && a.is_same(&a.clone()));
+        }
     }
 
     #[test]
@@ -150,6 +438,8 @@ mod tests {
             KeyStrategy::header("absent"),
             KeyStrategy::json_pointer("/order"),
             KeyStrategy::json_pointer("/absent"),
+            KeyStrategy::Handler,
+            KeyStrategy::handler_and_correlation_id(),
             KeyStrategy::Composite(vec![]),
             KeyStrategy::Composite(vec![KeyStrategy::Content, KeyStrategy::header("absent")]),
             KeyStrategy::custom(|_| Some(vec![])),
@@ -157,6 +447,7 @@ mod tests {
         ] {
             assert_eq!(key(&strategy, &message()).unwrap(), by_id, "{strategy:?}");
         }
+        assert_eq!(key_for(&KeyStrategy::header("absent"), "h", &message()), by_id);
     }
 
     // FAULTS A11: a missing id is refused, never replaced by a random one.

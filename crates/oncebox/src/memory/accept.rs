@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::tables::{Aside, Entry, Scope, Stored, Tables};
 use crate::config::OnConflict;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Fingerprint;
-use crate::store::{Accepted, AsideReason, NewMessage, Seq};
+use crate::store::{Accepted, AsideId, AsideReason, Known, NewMessage, Route, Seq};
 use crate::time::Timestamp;
 
 /// What a message is to an inbox.
@@ -41,7 +42,7 @@ impl Tables {
         let known = scope.keys.get(&new.key).copied();
         match (verdict(new, scope.fingerprint(new), scope.watermark), known) {
             (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
-                0 => Accepted::Duplicate(seq),
+                0 => Accepted::Duplicate(Known::new(seq, scope.age(seq, now))),
                 added => Accepted::HandlersAdded(seq, added),
             },
             (Verdict::KeptAside(reason), seq) => {
@@ -120,25 +121,35 @@ impl Scope {
     /// Adds the entries that the message does not have yet; returns how many.
     fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
         let due = now.after(new.delay);
-        let mut added = 0;
-        for route in &*new.routes {
-            let entries = self.messages.get(&seq).map(|stored| &stored.entries);
-            let covered = |key| entries.is_some_and(|entries| entries.contains_key(key));
-            if !covered(&route.key) && !route.legacy.iter().any(covered) {
-                self.add(seq, &route.key, Entry::due(due));
-                self.arrange(seq, &route.key, now);
-                added += 1;
-            }
+        new.routes.iter().filter(|route| self.add_entry(seq, route, due, now)).count()
+    }
+
+    /// Adds the entry of a handler unless the message has one; says whether it did.
+    pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp, now: Timestamp) -> bool {
+        let entries = self.messages.get(&seq).map(|stored| &stored.entries);
+        let covered = |key| entries.is_some_and(|entries| entries.contains_key(key));
+        let missing = !covered(&route.key) && !route.legacy.iter().any(covered);
+        if missing {
+            self.add(seq, &route.key, Entry::due(due));
+            self.arrange(seq, &route.key, now);
         }
-        added
+        missing
+    }
+
+    /// How long a message has been here.
+    fn age(&self, seq: Seq, now: Timestamp) -> Duration {
+        self.messages.get(&seq).map_or(Duration::ZERO, |stored| now.since(stored.received_at))
     }
 
     fn keep_aside(&mut self, new: &NewMessage, reason: AsideReason, now: Timestamp) {
-        let id = (new.key, *new.fingerprint.as_bytes());
-        self.asides.entry(id).or_insert_with(|| Aside {
-            reason,
-            received_at: now,
-            message: Arc::clone(&new.message),
-        });
+        let under = (new.key, *new.fingerprint.as_bytes());
+        if self.asides.contains_key(&under) {
+            return;
+        }
+        self.last_aside += 1;
+        let id = AsideId(self.last_aside);
+        let message = Arc::clone(&new.message);
+        self.asides.insert(under, Aside { id, reason, received_at: now, message });
+        self.aside_ids.insert(id, under);
     }
 }

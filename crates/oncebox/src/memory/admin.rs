@@ -13,8 +13,8 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
-    Admin, BlockedKey, BlockedParams, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page,
-    Seq,
+    Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, BlockedKey,
+    BlockedParams, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use crate::time::Timestamp;
 
@@ -22,6 +22,10 @@ use crate::time::Timestamp;
 impl Admin for Memory {
     async fn count(&self, inbox: &InboxName) -> Result<Counts> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).count()))
+    }
+
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        Ok(self.shared.change(|tables, _| tables.scope(inbox).count_tenant(tenant)))
     }
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
@@ -34,6 +38,14 @@ impl Admin for Memory {
 
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
         Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params.limit)))
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).aside(filter)))
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        Ok(self.shared.change(|tables, now| tables.scope(&params.inbox).backfill(params, now)))
     }
 
     async fn operate(
@@ -73,12 +85,45 @@ impl Scope {
             status,
             count: entries.len() as u64,
         });
+        let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
+        let stale = self.asides.values().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
+        let kept_aside = self.asides.len() as u64;
         Counts {
             entries: entries.collect(),
             messages: self.messages.len() as u64,
-            kept_aside: self.asides.len() as u64,
+            unrouted: unrouted as u64,
+            kept_aside,
+            conflicts: kept_aside - stale,
+            stale,
             paused: self.paused.iter().cloned().collect(),
         }
+    }
+
+    fn count_tenant(&self, tenant: &str) -> Counts {
+        let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
+        let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
+            handler: handler.clone(),
+            status,
+            count: entries.iter().filter(is_theirs).count() as u64,
+        });
+        let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
+        let asides = || self.asides.values().filter(|aside| aside.message.tenant() == Some(tenant));
+        let stale = asides().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
+        let kept_aside = asides().count() as u64;
+        Counts {
+            entries: counted.filter(|counted| counted.count > 0).collect(),
+            messages: messages().count() as u64,
+            unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
+            kept_aside,
+            conflicts: kept_aside - stale,
+            stale,
+            paused: self.paused.iter().cloned().collect(),
+        }
+    }
+
+    /// Whether a message is a tenant's.
+    fn is_of(&self, seq: Seq, tenant: &str) -> bool {
+        self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
     }
 
     fn list(&self, filter: &Filter) -> Page {
@@ -91,7 +136,10 @@ impl Scope {
             .flat_map(|(handler, _, entries)| {
                 let after =
                     move |seq: &Seq| filter.after.as_ref().is_none_or(|(s, h)| (s, h) < (seq, handler));
-                let page = entries.range((from, Bound::Unbounded)).filter(move |seq| after(seq));
+                let theirs =
+                    move |seq: &Seq| filter.tenant.as_ref().is_none_or(|tenant| self.is_of(*seq, tenant));
+                let page = entries.range((from, Bound::Unbounded));
+                let page = page.filter(move |seq| after(seq) && theirs(seq));
                 page.take(filter.limit.saturating_add(1)).map(|seq| (*seq, handler.clone()))
             })
             .collect();
@@ -121,6 +169,9 @@ impl Scope {
                 message: Arc::clone(&aside.message),
             })
             .collect();
+        let stored = view.stored.as_ref().map(|(_, _, message)| message);
+        let message = stored.or_else(|| view.kept_aside.first().map(|aside| &aside.message));
+        view.tenant = message.and_then(|message| message.tenant()).map(Into::into);
         (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
     }
 
@@ -140,6 +191,38 @@ impl Scope {
             Some(key)
         };
         heads.into_iter().filter_map(blocked).collect()
+    }
+
+    fn aside(&self, filter: &AsideFilter) -> AsidePage {
+        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut asides: Vec<AsideView> = self
+            .aside_ids
+            .range((from, Bound::Unbounded))
+            .filter_map(|(id, under)| Some((id, under, self.asides.get(under)?)))
+            .filter(|(.., aside)| filter.reason.is_none_or(|reason| reason == aside.reason))
+            .map(|(id, (key, _), aside)| {
+                AsideView::new(*id, aside.reason, *key, aside.received_at, Arc::clone(&aside.message))
+            })
+            .take(filter.limit.saturating_add(1))
+            .collect();
+        let more = asides.len() > filter.limit;
+        asides.truncate(filter.limit);
+        let next = asides.last().map(|last| last.id).filter(|_| more);
+        AsidePage { asides, next }
+    }
+
+    fn backfill(&mut self, params: &BackfillParams, now: Timestamp) -> Backfilled {
+        let from = params.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page: Vec<(Seq, bool)> = self
+            .messages
+            .range((from, Bound::Unbounded))
+            .take(params.limit)
+            .map(|(seq, stored)| (*seq, params.takes(stored.message.kind())))
+            .collect();
+        let wanted = page.iter().filter(|(_, wanted)| *wanted);
+        let added = wanted.filter(|(seq, _)| self.add_entry(*seq, &params.route, now, now)).count();
+        let full = params.limit > 0 && page.len() == params.limit;
+        Backfilled::new(added, page.last().map(|(seq, _)| *seq).filter(|_| full))
     }
 
     fn operate(
@@ -162,8 +245,10 @@ impl Scope {
     fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
         let old = self.asides.iter().filter(|(_, aside)| aside.received_at <= horizon);
         let old: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
-        for id in &old {
-            self.asides.remove(id);
+        for under in &old {
+            if let Some(aside) = self.asides.remove(under) {
+                self.aside_ids.remove(&aside.id);
+            }
         }
         old.len()
     }

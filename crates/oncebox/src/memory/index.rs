@@ -164,6 +164,11 @@ impl Indexes {
         self.by_status.get(&(handler.clone(), Status::Running)).into_iter().flatten().copied()
     }
 
+    /// How many entries of a handler wait.
+    pub(super) fn pending(&self, handler: &HandlerKey) -> u64 {
+        self.by_status.get(&(handler.clone(), Status::Pending)).map_or(0, |entries| entries.len() as u64)
+    }
+
     /// Whether nothing with the same order key keeps a pending entry waiting.
     pub(super) fn is_in_turn(&self, seq: Seq, handler: &HandlerKey, order: Option<OrderKey>) -> bool {
         let lane = order.and_then(|order| self.lanes.get(&(handler.clone(), order)));

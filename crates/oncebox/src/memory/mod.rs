@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, RenewParams, Renewed, RescueParams, Settled,
-    Store, SweepParams, Swept, Wakeup, Wakeups,
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
+    RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;
@@ -132,6 +132,10 @@ impl Store for Memory {
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         Ok(self.shared.change(|tables, now| tables.sweep(params, now)))
+    }
+
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        Ok(self.shared.change(|tables, now| tables.orphans(params, now)))
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

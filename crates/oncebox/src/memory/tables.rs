@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::index::Indexes;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, InLine, PoisonReason, Status};
-use crate::store::{AsideReason, Claim, ClaimId, EntryView, Seq, Token};
+use crate::store::{AsideId, AsideReason, Claim, ClaimId, EntryView, Seq, SweepId, Token};
 use crate::time::Timestamp;
 
 /// Everything there is.
@@ -20,12 +22,12 @@ pub(super) struct Tables {
 }
 
 /// The mark of a key for a handler.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum MarkRow {
     /// Held by a transaction that has not ended.
     Open,
-    /// Committed.
-    Done,
+    /// Committed, with the result that was left, if one was.
+    Done(Option<Bytes>),
 }
 
 /// Everything of one inbox.
@@ -36,12 +38,17 @@ pub(super) struct Scope {
     /// One row for each payload under a key, so that redeliveries do not pile up.
     pub(super) asides: BTreeMap<(Key, [u8; 16]), Aside>,
     pub(super) paused: BTreeSet<HandlerKey>,
+    /// The same by number, in the order they were kept.
+    pub(super) aside_ids: BTreeMap<AsideId, (Key, [u8; 16])>,
+    pub(super) last_aside: i64,
+    /// Who sweeps, and until when others are kept away.
+    pub(super) sweeper: Option<(SweepId, Timestamp)>,
     /// When the newest message that was swept had come in.
     pub(super) watermark: Option<Timestamp>,
     pub(super) indexes: Indexes,
     pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
-    /// Committed marks by age.
-    pub(super) mark_ages: BTreeSet<(Timestamp, Key, HandlerKey)>,
+    /// Committed marks by handler and age.
+    pub(super) mark_ages: BTreeMap<HandlerKey, BTreeSet<(Timestamp, Key)>>,
 }
 
 /// A message and its entries.
@@ -57,6 +64,7 @@ pub(super) struct Stored {
 
 /// A message that was kept aside.
 pub(super) struct Aside {
+    pub(super) id: AsideId,
     pub(super) reason: AsideReason,
     pub(super) received_at: Timestamp,
     pub(super) message: Arc<Message>,

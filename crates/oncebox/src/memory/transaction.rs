@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::tables::{MarkRow, Tables};
 use super::{Memory, Shared};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,9 +20,18 @@ pub struct MemoryTx {
     store: Arc<Shared>,
     /// Held in the store until the transaction ends, so that a concurrent mark is told to wait.
     marks: Vec<(InboxName, (Key, HandlerKey))>,
+    /// Results, each with the place of its mark in `marks`.
+    results: Vec<(usize, Bytes)>,
     completions: Vec<Claim>,
-    /// How many marks and completions there were at the last savepoint.
-    savepoint: (usize, usize),
+    savepoint: Savepoint,
+}
+
+/// How much there was at the last savepoint.
+#[derive(Clone, Copy, Default)]
+struct Savepoint {
+    marks: usize,
+    results: usize,
+    completions: usize,
 }
 
 impl MemoryTx {
@@ -40,6 +51,15 @@ impl MemoryTx {
         for (inbox, mark) in self.marks.drain(kept..) {
             tables.scope(&inbox).marks.remove(&mark);
         }
+    }
+
+    /// The place of a mark that this transaction made.
+    fn own(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Option<usize> {
+        self.marks.iter().position(|(of, (k, h))| of == inbox && k == key && h == handler)
+    }
+
+    fn result(&self, place: usize) -> Option<&Bytes> {
+        self.results.iter().find(|(of, _)| *of == place).map(|(_, result)| result)
     }
 
     /// Notes a completion, if the claim holds; the commit asks once more.
@@ -62,10 +82,10 @@ impl MemoryTx {
         for claim in self.completions.drain(..) {
             tables.settle(&Settlement::done(&claim), now);
         }
-        for (inbox, (key, handler)) in self.marks.drain(..) {
+        for (place, (inbox, (key, handler))) in std::mem::take(&mut self.marks).into_iter().enumerate() {
             let scope = tables.scope(&inbox);
-            scope.mark_ages.insert((now, key, handler.clone()));
-            scope.marks.insert((key, handler), MarkRow::Done);
+            scope.mark_ages.entry(handler.clone()).or_default().insert((now, key));
+            scope.marks.insert((key, handler), MarkRow::Done(self.result(place).cloned()));
         }
         Ok(())
     }
@@ -91,7 +111,13 @@ impl Transactional for Memory {
 
     async fn begin(&self) -> Result<MemoryTx> {
         let store = Arc::clone(&self.shared);
-        Ok(MemoryTx { store, marks: Vec::new(), completions: Vec::new(), savepoint: (0, 0) })
+        Ok(MemoryTx {
+            store,
+            marks: Vec::new(),
+            results: Vec::new(),
+            completions: Vec::new(),
+            savepoint: Savepoint::default(),
+        })
     }
 
     async fn commit(&self, mut tx: MemoryTx) -> Result<()> {
@@ -113,10 +139,8 @@ impl MarkIn<MemoryTx> for Memory {
         let mut tables = self.shared.tables.lock();
         let scope = tables.scope(inbox);
         Ok(match scope.marks.get(&id) {
-            Some(MarkRow::Done) => Mark::Duplicate,
-            Some(MarkRow::Open) if tx.marks.iter().any(|(of, mine)| of == inbox && *mine == id) => {
-                Mark::Duplicate
-            }
+            Some(MarkRow::Done(_)) => Mark::Duplicate,
+            Some(MarkRow::Open) if tx.own(inbox, key, handler).is_some() => Mark::Duplicate,
             Some(MarkRow::Open) => Mark::Busy,
             None => {
                 scope.marks.insert(id.clone(), MarkRow::Open);
@@ -125,7 +149,45 @@ impl MarkIn<MemoryTx> for Memory {
             }
         })
     }
+
+    async fn record(
+        &self,
+        tx: &mut MemoryTx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        tx.is_of(self)?;
+        match tx.own(inbox, key, handler) {
+            Some(place) if tx.result(place).is_none() => {
+                tx.results.push((place, Bytes::copy_from_slice(result)));
+                Ok(())
+            }
+            _ => Err(Error::new(ErrorKind::Refused, UNMARKED)),
+        }
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut MemoryTx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        tx.is_of(self)?;
+        if let Some(place) = tx.own(inbox, key, handler) {
+            return Ok(tx.result(place).cloned());
+        }
+        let mut tables = self.shared.tables.lock();
+        Ok(match tables.scope(inbox).marks.get(&(*key, handler.clone())) {
+            Some(MarkRow::Done(result)) => result.clone(),
+            Some(MarkRow::Open) | None => None,
+        })
+    }
 }
+
+const UNMARKED: &str = "a result needs a mark of the same transaction that has none yet";
 
 impl SettleIn<MemoryTx> for Memory {
     async fn complete(&self, tx: &mut MemoryTx, claim: &Claim) -> Result<Settled> {
@@ -145,14 +207,16 @@ impl ShareIn<MemoryTx> for Memory {
 
     async fn savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
         tx.is_of(self)?;
-        tx.savepoint = (tx.marks.len(), tx.completions.len());
+        tx.savepoint =
+            Savepoint { marks: tx.marks.len(), results: tx.results.len(), completions: tx.completions.len() };
         Ok(())
     }
 
     async fn rollback_to_savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
         tx.is_of(self)?;
-        let (marks, completions) = tx.savepoint;
+        let Savepoint { marks, results, completions } = tx.savepoint;
         tx.unmark(marks);
+        tx.results.truncate(results);
         tx.completions.truncate(completions);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the producer meant: source, id, type, payload bytes, headers, ordering key, time.
+//! What the producer meant: tenant, source, id, type, payload bytes, headers, ordering key, time.
 
 mod decode;
 mod headers;
@@ -25,6 +25,7 @@ use crate::time::Timestamp;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
+    tenant: Option<Box<str>>,
     source: Box<str>,
     id: Bytes,
     kind: Box<str>,
@@ -38,6 +39,7 @@ impl Message {
     /// A message with the id its producer gave it, its type, and its payload.
     pub fn new(id: impl Into<Bytes>, kind: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
         Self {
+            tenant: None,
             source: "".into(),
             id: id.into(),
             kind: kind.into(),
@@ -51,6 +53,13 @@ impl Message {
     /// Who produced it. Ids are unique within a source, so the source is part of the key.
     pub fn with_source(mut self, source: impl Into<Box<str>>) -> Self {
         self.source = source.into();
+        self
+    }
+
+    /// Whose it is, where one inbox serves several customers. The tenant is part of the key and of the order, so two
+    /// tenants never meet. Take it from what was authenticated, never from what the sender says of itself.
+    pub fn with_tenant(mut self, tenant: impl Into<Box<str>>) -> Self {
+        self.tenant = Some(tenant.into());
         self
     }
 
@@ -76,6 +85,11 @@ impl Message {
     pub fn with_time(mut self, time: Timestamp) -> Self {
         self.time = Some(time);
         self
+    }
+
+    /// Whose it is, if the inbox serves several.
+    pub fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
     }
 
     /// Who produced it; empty if the transport does not say.
@@ -122,6 +136,7 @@ impl Message {
             Ok(())
         };
         field("message id", self.id.len(), limits.id, ErrorKind::InvalidMessage)?;
+        field("tenant", self.tenant().map_or(0, str::len), limits.text, ErrorKind::InvalidMessage)?;
         field("message source", self.source.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("message type", self.kind.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("set of headers", self.headers.size(), limits.headers, ErrorKind::InvalidMessage)?;
@@ -134,6 +149,9 @@ impl Message {
         field("payload", self.payload.len(), limits.payload, ErrorKind::TooLarge)?;
         if self.kind.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
+        }
+        if self.tenant().is_some_and(str::is_empty) {
+            return Err(Error::new(ErrorKind::InvalidMessage, "the tenant is empty; leave it out instead"));
         }
         if self.ordering_key.as_ref().is_some_and(Bytes::is_empty) {
             return Err(Error::new(
@@ -151,7 +169,7 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_own_error() {
-        let limits = Limits { id: 4, text: 4, payload: 4, headers: 4 };
+        let limits = Limits { id: 4, text: 4, payload: 4, headers: 4, ..Limits::default() };
         let kind = |m: Message| m.validate(&limits).unwrap_err().kind();
         assert!(Message::new("1234", "abcd", "1234").validate(&limits).is_ok());
         assert_eq!(kind(Message::new("12345", "a", "")), ErrorKind::InvalidMessage);
@@ -159,6 +177,8 @@ mod tests {
         assert_eq!(kind(Message::new("1", "", "")), ErrorKind::InvalidMessage);
         assert_eq!(kind(Message::new("1", "a", "12345")), ErrorKind::TooLarge);
         assert_eq!(kind(Message::new("1", "a", "").with_source("abcde")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "a", "").with_tenant("abcde")), ErrorKind::InvalidMessage);
+        assert_eq!(kind(Message::new("1", "a", "").with_tenant("")), ErrorKind::InvalidMessage);
         assert_eq!(kind(Message::new("1", "a", "").with_header("abc", "de")), ErrorKind::InvalidMessage);
         assert_eq!(kind(Message::new("1", "a", "").with_ordering_key("")), ErrorKind::InvalidMessage);
     }

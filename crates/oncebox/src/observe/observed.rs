@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tracing::Instrument as _;
 
 use super::names;
@@ -12,8 +13,9 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, RenewParams, Renewed,
-    RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, Orphan, OrphanParams,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
+    Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -49,14 +51,10 @@ async fn observe<T>(verb: &'static str, items: usize, call: impl Future<Output =
     result
 }
 
-/// What was stored and will not run tells so: nobody else would.
+/// What is kept aside and will not run tells so: nobody else would.
 fn report_accepted(message: &NewMessage, answer: Accepted) {
     let (inbox, key, kind) = (&message.inbox, &message.key, message.message.kind());
     match answer {
-        Accepted::First(seq) if message.routes.is_empty() => {
-            metrics::counter!(names::UNROUTED).increment(1);
-            tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
-        }
         Accepted::Conflict(seq) => {
             tracing::warn!(%inbox, %key, seq = seq.0, kind, "kept aside: its key was stored with another payload");
         }
@@ -152,8 +150,16 @@ impl<S: Store> Store for Observed<S> {
         Ok(swept)
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        observe("orphans", params.limit, self.0.orphans(params)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         self.0.wakeups()
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.0.is_transient(error)
     }
 }
 
@@ -166,6 +172,15 @@ impl<S: Transactional> Transactional for Observed<S> {
 
     async fn commit(&self, tx: Self::Tx) -> Result<()> {
         observe("commit", 1, self.0.commit(tx)).await
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        // It cannot fail as far as anybody can tell.
+        let call = async {
+            self.0.rollback(tx).await;
+            Ok(())
+        };
+        let _ = observe("rollback", 1, call).await;
     }
 
     async fn finish(&self, tx: Self::Tx, claim: &Claim) -> Result<Settled> {
@@ -191,6 +206,27 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
             metrics::counter!(names::MARKED, "outcome" => mark.as_str()).increment(1);
             Ok(mark)
         }
+    }
+
+    fn record(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send {
+        observe("record", 1, self.0.record(tx, inbox, key, handler, result))
+    }
+
+    fn recall(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Option<Bytes>>> + Send {
+        observe("recall", 1, self.0.recall(tx, inbox, key, handler))
     }
 }
 

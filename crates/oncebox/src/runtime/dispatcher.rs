@@ -31,6 +31,25 @@ pub(super) async fn run<S: Store>(
     Dispatcher::new(core, settlements).run().await
 }
 
+/// Tokens that were taken for a claim. Those for which there was no entry go back, whatever becomes of the claim.
+struct Tokens<'a, S: Store> {
+    handlers: &'a [Arc<Registered<S>>],
+    taken: Vec<usize>,
+}
+
+impl<S: Store> Drop for Tokens<'_, S> {
+    fn drop(&mut self) {
+        for (handler, taken) in self.handlers.iter().zip(&self.taken) {
+            handler.gate.give_back(*taken);
+        }
+    }
+}
+
+/// How many claims are for a handler.
+fn count<S: Store>(claimed: &[Claimed], handler: &Registered<S>) -> usize {
+    claimed.iter().filter(|claimed| handler.route.answers_to(&claimed.claim.handler)).count()
+}
+
 struct Dispatcher<S: Store> {
     core: Arc<Core<S>>,
     settlements: UnboundedSender<Settlement>,
@@ -86,7 +105,7 @@ impl<S: Store> Dispatcher<S> {
             } else if plan.claims() {
                 self.healthy(&plan).await
             } else {
-                if grounded && !self.suspects && !self.hungry.contains(&true) {
+                if grounded && !self.has_work() {
                     core.quiet.answer(self.ticket);
                 }
                 self.idle(landing, plan.short).await;
@@ -128,12 +147,22 @@ impl<S: Store> Dispatcher<S> {
         }
     }
 
+    /// Whether there may be work that can be begun now or soon. What is left alone until its handler works again is not
+    /// waited for.
+    fn has_work(&self) -> bool {
+        let now = self.core.inbox.clock.monotonic();
+        let mut handlers = self.handlers.iter().zip(&self.hungry);
+        handlers.any(|(handler, hungry)| (self.suspects || *hungry) && !handler.gate.is_shut(now))
+    }
+
     fn plan(&mut self) -> Plan {
-        let (config, flights) = (&self.core.inbox.config, &self.core.flights);
-        let total = Room { most: config.in_flight, busy: flights.len() };
+        let (Shared { config, clock, .. }, flights) = (&*self.core.inbox, &self.core.flights);
+        let (total, now) = (Room { most: config.in_flight, busy: flights.len() }, clock.monotonic());
         let seat = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
             let busy = flights.count(&handler.route.key);
-            Seat { room: Room { most: handler.registration.concurrency, busy }, hungry: *hungry }
+            let room = Room { most: handler.registration.concurrency, busy };
+            let (most, free) = handler.gate.room(now);
+            Seat { room, gate: Room { most, busy: most - free }, hungry: *hungry }
         };
         let seats: Vec<Seat> = self.handlers.iter().zip(&self.hungry).map(seat).collect();
         self.turn = self.turn.wrapping_add(1);
@@ -151,8 +180,12 @@ impl<S: Store> Dispatcher<S> {
                 None => std::future::pending().await,
             }
         };
-        let poll = self.polled.saturating_add(config.poll);
-        let next = nudge.next_due().map_or(poll, |due| due.min(poll)).saturating_sub(clock.monotonic());
+        let (poll, now) = (self.polled.saturating_add(config.poll), clock.monotonic());
+        let waits = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
+            if self.suspects || *hungry { handler.gate.opens_at(now) } else { None }
+        };
+        let gates = self.handlers.iter().zip(&self.hungry).filter_map(waits);
+        let next = gates.chain(nudge.next_due()).fold(poll, Duration::min).saturating_sub(now);
         tokio::select! {
             () = landing, if room_is_waited_for || self.core.quiet.is_waited_for() => {}
             () = self.core.stop.wait() => {}
@@ -169,15 +202,10 @@ impl<S: Store> Dispatcher<S> {
     /// Claims and starts what no worker has crashed with.
     async fn healthy(&mut self, plan: &Plan) -> Result<()> {
         self.after_suspect = false;
-        let asked = plan.limits.iter().enumerate().filter(|(_, limit)| **limit > 0);
-        let wants = asked.map(|(index, limit)| self.want(index, *limit)).collect();
-        let claimed =
-            self.claim(ClaimParams::new(self.core.inbox.name.clone(), wants, self.core.inbox.config.lease));
-        let claimed = claimed.await?;
+        let (claimed, asked) = self.claim(&plan.limits, false).await?;
         for (index, handler) in self.handlers.iter().enumerate() {
-            let answers = |claimed: &&Claimed| handler.route.answers_to(&claimed.claim.handler);
             // A handler that got all it asked for may have more, and so may one that was not asked.
-            if claimed.iter().filter(answers).count() < plan.limits[index] {
+            if count(&claimed, handler) < asked[index] {
                 self.hungry[index] = false;
             }
         }
@@ -187,10 +215,8 @@ impl<S: Store> Dispatcher<S> {
 
     /// Claims one entry that crashed a worker before, and runs it with nothing beside it.
     async fn suspect(&mut self, plan: &Plan) -> Result<()> {
-        let open = plan.open.iter().enumerate().filter(|(_, open)| **open);
-        let wants = open.map(|(index, _)| self.want(index, 1)).collect();
-        let params = ClaimParams::new(self.core.inbox.name.clone(), wants, self.core.inbox.config.lease);
-        match self.claim(params.suspect()).await?.pop() {
+        let limits: Vec<usize> = plan.open.iter().map(|open| usize::from(*open)).collect();
+        match self.claim(&limits, true).await?.0.pop() {
             Some(suspect) => {
                 self.after_suspect = true;
                 self.alone(suspect).await;
@@ -200,11 +226,33 @@ impl<S: Store> Dispatcher<S> {
         Ok(())
     }
 
-    fn want(&self, index: usize, limit: usize) -> Want {
-        Want { route: self.handlers[index].route.clone(), limit }
+    /// Claims entries, at most so many of each handler; says how many of each were asked for.
+    async fn claim(&self, limits: &[usize], suspect: bool) -> Result<(Vec<Claimed>, Vec<usize>)> {
+        let now = self.core.inbox.clock.monotonic();
+        let mut tokens = Tokens { handlers: &self.handlers, taken: vec![0; limits.len()] };
+        for ((handler, taken), limit) in self.handlers.iter().zip(&mut tokens.taken).zip(limits) {
+            *taken = handler.gate.take(*limit, now);
+        }
+        let asked = tokens.taken.clone();
+        let wants: Vec<Want> = self
+            .handlers
+            .iter()
+            .zip(&asked)
+            .filter(|(_, limit)| **limit > 0)
+            .map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit })
+            .collect();
+        if wants.is_empty() {
+            return Ok((Vec::new(), asked));
+        }
+        let params = ClaimParams::new(self.core.inbox.name.clone(), wants, self.core.inbox.config.lease);
+        let claimed = self.ask(if suspect { params.suspect() } else { params }).await?;
+        for (handler, taken) in self.handlers.iter().zip(&mut tokens.taken) {
+            *taken = taken.saturating_sub(count(&claimed, handler));
+        }
+        Ok((claimed, asked))
     }
 
-    async fn claim(&self, params: ClaimParams) -> Result<Vec<Claimed>> {
+    async fn ask(&self, params: ClaimParams) -> Result<Vec<Claimed>> {
         let Shared { clock, config, registry, store, .. } = &*self.core.inbox;
         // Taken before the claim is first sent: the lease cannot have begun earlier.
         let deadline = clock.monotonic().saturating_add(config.lease);

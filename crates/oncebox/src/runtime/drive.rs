@@ -1,8 +1,11 @@
-//! Processing by hand: no background task, for tests, cron jobs and serverless functions. Every run is alone: who asks
-//! for a number of entries is told of each before the next begins, so handlers do not share commits here.
+//! Processing by hand: no background task, for tests, cron jobs and serverless functions. One call of a handler follows
+//! the other, and handlers do not share commits here. A gate that is shut is not waited for: whoever drives by hand may
+//! have stopped the clock.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::batch;
 use super::executor::{Verdict, execute};
 use super::flights::Flights;
 use super::renewer::keep_renewing;
@@ -10,8 +13,9 @@ use super::repeat::is_trouble;
 use super::supervisor::Stop;
 use super::{rescuer, settler};
 use crate::error::Result;
+use crate::handler::{Function, Registered};
 use crate::inbox::Shared;
-use crate::state::{Outcome, Policy, Settlement, decide};
+use crate::state::{Ended, Outcome, Pass, Policy, Settlement, decide};
 use crate::store::{ClaimParams, Claimed, Store, Want};
 
 /// How often a call that failed is made again. Without a pause: whoever drives by hand may have stopped the clock.
@@ -47,15 +51,24 @@ async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
 }
 
 async fn claim<S: Store>(inbox: &Shared<S>, limit: usize, suspect: bool) -> Result<Vec<Claimed>> {
-    let limit = limit.min(inbox.config.batch);
+    let (limit, now) = (limit.min(inbox.config.batch), inbox.clock.monotonic());
+    let handlers: Vec<_> =
+        inbox.registry.durable().map(|handler| (handler, handler.gate.take(limit, now))).collect();
+    let some = handlers.iter().filter(|(_, limit)| *limit > 0);
     let wants: Vec<Want> =
-        inbox.registry.durable().map(|handler| Want { route: handler.route.clone(), limit }).collect();
+        some.map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit }).collect();
     if wants.is_empty() {
         return Ok(Vec::new());
     }
     let params = ClaimParams::new(inbox.name.clone(), wants, inbox.config.lease);
     let params = if suspect { params.suspect() } else { params };
-    insist(|| inbox.store.claim(&params)).await
+    let claimed = insist(|| inbox.store.claim(&params)).await;
+    let answers = claimed.as_deref().unwrap_or_default();
+    for (handler, taken) in handlers {
+        let of_handler = |claimed: &&Claimed| handler.route.answers_to(&claimed.claim.handler);
+        handler.gate.give_back(taken.saturating_sub(answers.iter().filter(of_handler).count()));
+    }
+    claimed
 }
 
 /// Runs claimed entries, and keeps the claims of those that still wait.
@@ -77,30 +90,109 @@ async fn run_each<S: Store>(
     claimed: Vec<Claimed>,
 ) -> Result<usize> {
     let mut ran = 0;
-    let mut waiting = claimed.into_iter();
-    while let Some(claimed) = waiting.next() {
-        let claim = claimed.claim.clone();
-        let ended = run(inbox, claimed).await;
-        flights.land([&claim]);
-        if let Err(error) = ended {
-            let rest = waiting.map(|rest| decide(&Policy::default(), &rest.claim, Outcome::Released));
-            if let Err(error) = settle(inbox, &rest.collect::<Vec<_>>()).await {
-                tracing::warn!(inbox = %inbox.name, error = %error, "cannot give back what did not run");
+    let mut waiting: VecDeque<Claimed> = claimed.into();
+    while let Some(first) = waiting.pop_front() {
+        let Some(handler) = inbox.registry.by_key(&first.claim.handler).map(Arc::clone) else { continue };
+        let mut part = vec![first];
+        let others = std::mem::take(&mut waiting);
+        for other in others {
+            let fits = part.len() < handler.registration.most.unwrap_or(1);
+            if fits && handler.route.answers_to(&other.claim.handler) {
+                part.push(other);
+            } else {
+                waiting.push_back(other);
             }
-            return Err(error);
         }
-        ran += 1;
+        let ended = run(inbox, &handler, &part).await;
+        flights.land(part.iter().map(|claimed| &claimed.claim));
+        match ended {
+            Ok(count) => ran += count,
+            Err(error) => {
+                let rest = waiting.iter().map(released);
+                if let Err(error) = settle(inbox, &rest.collect::<Vec<_>>()).await {
+                    tracing::warn!(inbox = %inbox.name, error = %error, "cannot give back what did not run");
+                }
+                return Err(error);
+            }
+        }
     }
     Ok(ran)
 }
 
-async fn run<S: Store>(inbox: &Arc<Shared<S>>, claimed: Claimed) -> Result<()> {
-    let Some(handler) = inbox.registry.by_key(&claimed.claim.handler) else {
-        return Ok(());
-    };
-    match execute(inbox, handler, &claimed, &Stop::default()).await {
-        Verdict::Settle(settlement) => settle(inbox, &[settlement]).await,
-        Verdict::Written => Ok(()),
+fn released(claimed: &Claimed) -> Settlement {
+    decide(&Policy::default(), &claimed.claim, Outcome::Released)
+}
+
+/// Runs claimed entries of one handler, several in one call if it takes many; returns how many ran.
+async fn run<S: Store>(
+    inbox: &Arc<Shared<S>>,
+    handler: &Registered<S>,
+    claimed: &[Claimed],
+) -> Result<usize> {
+    let (never, mut together) = (Stop::default(), Vec::new());
+    if let ([_, _, ..], Function::Batch(function)) = (claimed, &handler.registration.function) {
+        let entered: Option<Vec<_>> = claimed.iter().map(|_| Entered::new(inbox, handler)).collect();
+        if let Some(entered) = entered {
+            let refs: Vec<&Claimed> = claimed.iter().collect();
+            together = batch::execute(inbox, handler, &**function, &refs, &never).await;
+            for (entered, verdict) in entered.into_iter().zip(&together) {
+                if let Some(verdict) = verdict {
+                    entered.end(verdict.ended());
+                }
+            }
+        }
+    }
+    together.resize_with(claimed.len(), || None);
+    let (mut ran, mut settlements) = (0, Vec::new());
+    for (claimed, verdict) in claimed.iter().zip(together) {
+        let verdict = if let Some(verdict) = verdict {
+            verdict
+        } else {
+            let Some(entered) = Entered::new(inbox, handler) else {
+                // Its handler is left alone: it did not run.
+                settlements.push(released(claimed));
+                continue;
+            };
+            let verdict = execute(inbox, handler, claimed, &never).await;
+            entered.end(verdict.ended());
+            verdict
+        };
+        ran += 1;
+        if let Verdict::Settle(settlement) = verdict {
+            settlements.push(settlement);
+        }
+    }
+    settle(inbox, &settlements).await?;
+    Ok(ran)
+}
+
+/// A run that its handler's gate let in, and that has to end there even if the caller goes away.
+struct Entered<'a, S: Store> {
+    inbox: &'a Shared<S>,
+    handler: &'a Registered<S>,
+    pass: Option<Pass>,
+}
+
+impl<'a, S: Store> Entered<'a, S> {
+    fn new(inbox: &'a Shared<S>, handler: &'a Registered<S>) -> Option<Self> {
+        let pass = handler.gate.enter(inbox.clock.monotonic())?;
+        Some(Self { inbox, handler, pass: Some(pass) })
+    }
+
+    fn end(mut self, ended: Ended) {
+        self.tell(ended);
+    }
+
+    fn tell(&mut self, ended: Ended) {
+        if let Some(pass) = self.pass.take() {
+            self.handler.gate.end(pass, ended, self.inbox.clock.monotonic());
+        }
+    }
+}
+
+impl<S: Store> Drop for Entered<'_, S> {
+    fn drop(&mut self) {
+        self.tell(Ended::Neither);
     }
 }
 

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
-use super::repeat::is_trouble;
+use super::batch;
+use super::repeat::{is_transient, is_trouble};
 use super::supervisor::Stop;
-use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Context, Failure, FinishTx, Registered};
-use crate::inbox::{Processed, Shared};
-use crate::key::Key;
+use crate::error::{Error, ErrorKind};
+use crate::handler::{Context, Failure, FinishTx, Function, Registered, retry_of};
+use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::names;
-use crate::state::{ErrorText, Outcome, Settlement, decide};
-use crate::store::{Claim, Claimed, Mark, Settled, Store};
+use crate::state::{Ended, Event, Outcome, Policy, Retry, Settlement, decide};
+use crate::store::{Claim, Claimed, Settled, Store};
 
 /// How long an entry waits when its transaction could not be committed through no fault of its own.
 const STORE_TROUBLE: Duration = Duration::from_secs(1);
@@ -25,12 +25,56 @@ const STORE_TROUBLE: Duration = Duration::from_secs(1);
 /// the fence refuses that if the completion was written, and otherwise the handler runs again.
 pub(super) const UNCOMMITTED: Outcome = Outcome::Snooze { delay: STORE_TROUBLE };
 
+/// What a run said instead of "done".
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) outcome: Outcome,
+    /// The retry for this kind of error, if it has one of its own.
+    retry: Option<Retry>,
+    /// Whether only the database stood in the way, and may not the next time.
+    pub(super) transient: bool,
+}
+
+impl From<Outcome> for Said {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, retry: None, transient: false }
+    }
+}
+
+impl Said {
+    /// What follows from it.
+    pub(super) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
+        let policy = &handler.registration.policy;
+        Verdict::Settle(match self.retry {
+            None => decide(policy, claim, self.outcome),
+            Some(retry) => decide(&Policy { retry, ..policy.clone() }, claim, self.outcome),
+        })
+    }
+}
+
 /// What became of a run.
 pub(super) enum Verdict {
     /// To be written by the settler.
     Settle(Settlement),
     /// Already written, in the handler's own transaction.
     Written,
+    /// Somebody else has the entry: there is nothing to be written.
+    Lost,
+}
+
+impl Verdict {
+    /// What the handler's breaker learns from it.
+    pub(super) fn ended(&self) -> Ended {
+        match self {
+            Self::Written => Ended::Well,
+            Self::Lost => Ended::Neither,
+            Self::Settle(settlement) => match settlement.event {
+                Event::Done => Ended::Well,
+                Event::Fail | Event::Exhaust => Ended::Badly,
+                _ => Ended::Neither,
+            },
+        }
+    }
 }
 
 /// Runs a claimed entry to its verdict. Gives it back untouched when `cut` is requested.
@@ -40,19 +84,22 @@ pub(super) async fn execute<S: Store>(
     claimed: &Claimed,
     cut: &Stop,
 ) -> Verdict {
+    if let Function::Batch(function) = &handler.registration.function {
+        return batch::execute_one(inbox, handler, &**function, claimed, cut).await;
+    }
     let claim = &claimed.claim;
     let mut context = context(inbox, handler, claimed);
-    let outcome = match attempt(inbox, handler, claimed, &mut context, cut).await {
-        Err(outcome) => outcome,
+    let said = match attempt(inbox, handler, claimed, &mut context, cut).await {
+        Err(said) => said,
         Ok(()) => match context.take_tx() {
-            None => Outcome::Done,
-            Some(tx) => match complete(tx, claim).await {
-                None => return Verdict::Written,
-                Some(outcome) => outcome,
+            None => Outcome::Done.into(),
+            Some(tx) => match complete(inbox, handler, tx, claim).await {
+                Ok(verdict) => return verdict,
+                Err(said) => said,
             },
         },
     };
-    Verdict::Settle(decide(&handler.registration.policy, claim, outcome))
+    said.settle(handler, claim)
 }
 
 /// What a run of a claimed entry is given.
@@ -69,60 +116,84 @@ pub(super) async fn attempt<S: Store>(
     claimed: &Claimed,
     context: &mut Context<S>,
     cut: &Stop,
-) -> std::result::Result<(), Outcome> {
+) -> Result<(), Said> {
     let (seq, attempt) = (claimed.claim.seq.0, context.attempt());
     let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq, attempt);
     tokio::select! {
         biased;
         ended = run(handler, &claimed.message, context, inbox).instrument(span) => ended,
-        () = cut.wait() => Err(Outcome::Released),
+        () = cut.wait() => Err(Outcome::Released.into()),
     }
 }
 
-/// Completes a claim in the handler's own transaction; an outcome is what has to be settled instead.
-async fn complete(tx: Box<dyn FinishTx>, claim: &Claim) -> Option<Outcome> {
+/// Completes a claim in the handler's own transaction; an error is what has to be settled instead.
+async fn complete<S: Store>(
+    inbox: &Shared<S>,
+    handler: &Registered<S>,
+    tx: Box<dyn FinishTx>,
+    claim: &Claim,
+) -> Result<Verdict, Said> {
     // A task of its own: a commit must not be torn when this run is aborted.
-    match tokio::spawn(tx.complete(claim.clone())).await {
+    let error = match tokio::spawn(tx.complete(claim.clone())).await {
         Ok(Ok(Settled::Applied)) => {
             metrics::counter!(names::SETTLED, "event" => "done").increment(1);
-            None
+            return Ok(Verdict::Written);
         }
         Ok(Ok(Settled::LeaseLost)) => {
             tracing::info!("rolled back: the claim belongs to somebody else");
-            None
+            return Ok(Verdict::Lost);
         }
         Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost => {
             tracing::info!("rolled back: the claim belongs to somebody else");
-            None
+            return Ok(Verdict::Lost);
         }
-        Ok(Err(error)) if is_trouble(error.kind()) => {
-            tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
-            Some(UNCOMMITTED)
-        }
-        // Another run would write the same once more: a person has to see what is there.
-        Ok(Err(error)) if error.kind() == ErrorKind::TransactionEnded => {
-            Some(Outcome::Reject { error: ErrorText::of(&error) })
-        }
-        // What the handler wrote cannot be committed, now or ever.
-        Ok(Err(error)) => Some(Outcome::Retry { error: ErrorText::of(&error), after: None }),
-        Err(panic) => Some(Outcome::Retry {
-            error: ErrorText::new(format!("the commit panicked: {panic}")),
-            after: None,
-        }),
+        Ok(Err(error)) => error,
+        Err(panic) => return Err(failed(inbox, &format!("the commit panicked: {panic}"))),
+    };
+    Err(uncommitted(inbox, handler, &error))
+}
+
+/// What a commit that failed means for those whose completion was in it.
+pub(super) fn uncommitted<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, error: &Error) -> Said {
+    if is_trouble(error.kind()) {
+        tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
+        return UNCOMMITTED.into();
     }
+    let text = inbox.redactor.error(error);
+    if error.kind() == ErrorKind::TransactionEnded {
+        // Another run would write the same once more: a person has to see what is there.
+        return Outcome::Reject { error: text }.into();
+    }
+    // What the handler wrote cannot be committed, now or ever.
+    let retry = retry_of(&handler.registration.kinds, error);
+    Said { outcome: Outcome::Retry { error: text, after: None }, retry, transient: false }
+}
+
+/// A failed attempt with this text.
+pub(super) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> Said {
+    Outcome::Retry { error: inbox.redactor.text(text), after: None }.into()
 }
 
 /// Runs the handler function: decoding, panics and the timeout included.
-async fn run<S: Store>(
+pub(super) async fn run<S: Store>(
     handler: &Registered<S>,
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> std::result::Result<(), Outcome> {
+) -> Result<(), Said> {
+    observed(handler, inbox, call(handler, message, context, inbox)).await
+}
+
+/// Runs a call of user code: measured, and with its panic as a failed attempt.
+pub(super) async fn observed<S: Store, T>(
+    handler: &Registered<S>,
+    inbox: &Shared<S>,
+    call: impl Future<Output = Result<T, Said>>,
+) -> Result<T, Said> {
     let start = Instant::now();
-    let ended = match AssertUnwindSafe(call(handler, message, context, inbox)).catch_unwind().await {
+    let ended = match AssertUnwindSafe(call).catch_unwind().await {
         Ok(ended) => ended,
-        Err(panic) => Err(Outcome::Retry { error: ErrorText::new(panic_text(&*panic)), after: None }),
+        Err(panic) => Err(failed(inbox, &panic_text(&*panic))),
     };
     let handler = handler.route.key.shared();
     metrics::histogram!(names::HANDLER_SECONDS, "handler" => handler).record(start.elapsed().as_secs_f64());
@@ -134,71 +205,49 @@ async fn call<S: Store>(
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> std::result::Result<(), Outcome> {
-    let run = handler
-        .registration
-        .function
-        .run(message, context)
-        .map_err(|error| Outcome::Undecodable { error: ErrorText::of(&error) })?;
-    let result = match handler.registration.timeout {
-        None => run.await,
-        Some(timeout) => tokio::select! {
-            biased;
-            result = run => result,
-            () = inbox.clock.sleep(timeout) => {
-                let error = ErrorText::new(format!("the handler did not finish within {timeout:?}"));
-                return Err(Outcome::Retry { error, after: None });
-            }
-        },
+) -> Result<(), Said> {
+    let Function::One(function) = &handler.registration.function else {
+        return Err(failed(inbox, "a batch handler was called for one message"));
     };
-    result.map_err(|failure| failure_outcome(&failure))
+    let run = function
+        .run(message, context)
+        .map_err(|error| Outcome::Undecodable { error: inbox.redactor.error(&error) })?;
+    let result = in_time(handler, inbox, run).await?;
+    result.map_err(|failure| said(handler, inbox, &failure))
 }
 
-/// A store that was briefly away is not the handler's failure: no attempt is counted for it.
-fn failure_outcome(failure: &Failure) -> Outcome {
-    match failure.store_error() {
-        Some(kind) if is_trouble(kind) => UNCOMMITTED,
-        _ => failure.outcome(),
+/// Waits for a run no longer than its handler may take.
+pub(super) async fn in_time<S: Store, T>(
+    handler: &Registered<S>,
+    inbox: &Shared<S>,
+    run: impl Future<Output = T>,
+) -> Result<T, Said> {
+    let Some(timeout) = handler.registration.timeout else { return Ok(run.await) };
+    tokio::select! {
+        biased;
+        result = run => Ok(result),
+        () = inbox.clock.sleep(timeout) => {
+            Err(failed(inbox, &format!("the handler did not finish within {timeout:?}")))
+        }
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+/// What a handler said. A store that was briefly away is not the handler's failure: no attempt is counted for it.
+pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure: &Failure) -> Said {
+    if is_transient(&*inbox.store, failure.error()) {
+        return Said { transient: true, ..UNCOMMITTED.into() };
+    }
+    match failure.store_error() {
+        Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
+        _ => {
+            let retry = handler.registration.retry_of(failure);
+            Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: false }
+        }
+    }
+}
+
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", text.unwrap_or("no text"))
-}
-
-/// Runs an inline handler: mark, handler and commit in one transaction.
-pub(crate) async fn run_inline<S: Store>(
-    inbox: &Arc<Shared<S>>,
-    handler: &Arc<Registered<S>>,
-    key: Key,
-    message: &Arc<Message>,
-) -> Result<Processed> {
-    let Some(open) = handler.registration.open else {
-        return Err(Error::new(
-            ErrorKind::InvalidHandler,
-            format!("{:?} is not an inline handler", handler.route.key),
-        ));
-    };
-    let handler_key = handler.route.key.clone();
-    let (mark, tx) = open(Arc::clone(&inbox.store), inbox.name.clone(), key, handler_key.clone()).await?;
-    match mark {
-        Mark::Duplicate => return Ok(Processed::Duplicate),
-        Mark::Busy => return Ok(Processed::Busy),
-        Mark::First => {}
-    }
-    let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
-    context.set_tx(tx);
-    if let Err(outcome) = run(handler, message, &mut context, inbox).await {
-        return Ok(Processed::Failed(outcome));
-    }
-    let Some(tx) = context.take_tx() else {
-        return Err(Error::new(ErrorKind::CommitUnknown, "the transaction of an inline handler is gone"));
-    };
-    // A task of its own: a commit must not be torn when the caller goes away.
-    let committed = tokio::spawn(tx.commit()).await;
-    committed
-        .map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))??;
-    Ok(Processed::Done)
 }

@@ -1,6 +1,7 @@
 //! The entries in hand, from claim to settlement. Capacity is free again only when a settlement is written.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,22 @@ use tokio::task::AbortHandle;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::names;
 use crate::store::{Claim, Seq};
+
+/// Which entry is in hand. Looked up several times for each message: only the number is hashed, which tells nearly all apart.
+#[derive(PartialEq, Eq)]
+struct Id(Seq, HandlerKey);
+
+impl Id {
+    fn of(claim: &Claim) -> Self {
+        Self(claim.seq, claim.handler.clone())
+    }
+}
+
+impl Hash for Id {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 /// An entry in hand.
 struct Flight {
@@ -26,7 +43,7 @@ struct Flight {
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<(Seq, HandlerKey), Flight>,
+    flights: HashMap<Id, Flight>,
     per_handler: HashMap<HandlerKey, usize>,
     /// Nothing may be begun any more.
     closed: bool,
@@ -34,14 +51,14 @@ struct Table {
 
 impl Table {
     fn get(&mut self, claim: &Claim) -> Option<&mut Flight> {
-        let flight = self.flights.get_mut(&(claim.seq, claim.handler.clone()))?;
+        let flight = self.flights.get_mut(&Id::of(claim))?;
         // A rescued entry can come back to the same worker: the older claim must not take the newer one's place.
         (flight.claim.token == claim.token).then_some(flight)
     }
 
     fn remove(&mut self, claim: &Claim) -> Option<Flight> {
         self.get(claim)?;
-        let flight = self.flights.remove(&(claim.seq, claim.handler.clone()))?;
+        let flight = self.flights.remove(&Id::of(claim))?;
         if let Some(count) = self.per_handler.get_mut(&flight.handler) {
             *count -= 1;
         }
@@ -61,7 +78,7 @@ impl Flights {
     pub(super) fn insert(&self, claim: &Claim, handler: &HandlerKey, deadline: Duration) {
         let mut table = self.table.lock();
         let (claim, handler) = (claim.clone(), handler.clone());
-        let id = (claim.seq, claim.handler.clone());
+        let id = Id::of(&claim);
         let flight = Flight { claim, handler: handler.clone(), deadline, task: None, stopped: false };
         match table.flights.insert(id, flight) {
             None => *table.per_handler.entry(handler).or_default() += 1,

@@ -5,27 +5,24 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
 use super::executor::{UNCOMMITTED, Verdict, attempt, context};
-use super::launch::{Run, start};
+use super::launch::{Run, one_by_one, patience};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::ShareTx;
 use crate::observe::names;
 use crate::store::{Claim, Settled, Store};
 use crate::time::Sleep;
 
-/// How long a shared transaction may be open. Renewals come in time even if they have to wait for it, as they have on
-/// SQLite, and those who ran do not wait for ever for one that hangs.
-fn patience(lease: Duration) -> Duration {
-    lease / 6
-}
-
 /// Runs entries of one handler, one after the other: together if there are several, and else alone.
 pub(super) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
-    while runs.len() > 1 && !runs[0].core.stop.requested() {
+    loop {
+        runs.retain_mut(Run::may_begin);
+        if runs.len() < 2 || runs[0].core.stop.requested() {
+            break;
+        }
         let shared = AssertUnwindSafe(share(&mut runs)).catch_unwind().await;
         // Told only now: the transaction is over, and holds no claim any more.
         runs.retain(|run| run.verdict.is_none());
@@ -35,21 +32,7 @@ pub(super) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
             break;
         }
     }
-    let Some(last) = runs.pop() else { return };
-    let (clock, patience) = (Arc::clone(&last.core.inbox.clock), patience(last.core.inbox.config.lease));
-    for run in runs {
-        // One by one, because together they would wait for a place to write, each with its timeout running. But in
-        // tasks of their own, because one that hangs must not hold up the others.
-        if let Some(task) = start(vec![run]) {
-            tokio::select! {
-                _ = task => {}
-                () = clock.sleep(patience) => {}
-            }
-        }
-    }
-    if !last.core.stop.requested() {
-        last.alone().await;
-    }
+    one_by_one(runs).await;
 }
 
 /// Runs entries in one transaction. An error says that nothing of it was stored, and that all who have no verdict are
@@ -71,7 +54,8 @@ async fn share<S: Store>(runs: &mut [Run<S>]) -> Result<()> {
     let mut done = Vec::new();
     for run in runs.iter_mut().filter(|run| run.verdict.is_none()) {
         // Later ones get another transaction, before the patience with this one is over.
-        if core.stop.requested() || clock.monotonic().saturating_sub(begun) > patience / 2 {
+        let is_late = clock.monotonic().saturating_sub(begun) > patience / 2;
+        if core.stop.requested() || is_late || !run.is_let_in() {
             break;
         }
         tx.savepoint().await?;
@@ -100,9 +84,12 @@ async fn take_part<S: Store>(
         }
     };
     let mut tx = context.return_tx().ok_or_else(not_shared)?;
-    if let Err(outcome) = ended {
-        run.verdict = Some(run.settle(outcome));
-        tx.rollback_to_savepoint().await?;
+    match ended {
+        Ok(()) => run.did_well(),
+        Err(said) => {
+            run.conclude(said.settle(&run.handler, &run.claimed.claim));
+            tx.rollback_to_savepoint().await?;
+        }
     }
     Ok(tx)
 }
@@ -146,7 +133,7 @@ fn claims<'a, S: Store>(runs: impl Iterator<Item = &'a Run<S>>) -> Vec<Claim> {
 fn lost<S: Store>(run: &mut Run<S>) {
     let (seq, handler) = (run.claimed.claim.seq.0, &run.handler.route.key);
     tracing::info!(seq, %handler, "left out: the claim belongs to somebody else");
-    run.verdict = Some(Verdict::Written);
+    run.conclude(Verdict::Lost);
 }
 
 fn not_shared() -> Error {

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
 use super::Core;
 use super::executor::{Verdict, execute};
-use super::group;
-use crate::handler::Registered;
+use super::{batch, group};
+use crate::handler::{Function, Registered};
 use crate::name::HandlerKey;
-use crate::state::{ErrorText, Outcome, Policy, Settlement, decide};
+use crate::state::{Ended, ErrorText, Outcome, Pass, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
-/// Runs what one claim brought: each entry in a task of its own, or in groups where a handler shares its commits.
+/// Runs what one claim brought: each entry in a task of its own, or several in one where a handler takes many messages
+/// or shares its commits.
 pub(super) fn launch_all<S: Store>(
     core: &Arc<Core<S>>,
     settlements: &UnboundedSender<Settlement>,
@@ -22,7 +24,7 @@ pub(super) fn launch_all<S: Store>(
 ) {
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
     for run in claimed.into_iter().filter_map(|claimed| Run::new(core, settlements, claimed)) {
-        let most = run.handler.registration.share.as_ref().map_or(1, |share| share.most);
+        let most = run.handler.registration.together();
         let group = groups.entry(run.handler.route.key.clone()).or_default();
         group.push(run);
         if group.len() >= most {
@@ -55,13 +57,42 @@ pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
         Some(run) if runs.is_empty() => tokio::spawn(run.alone()),
         last => {
             runs.extend(last);
-            tokio::spawn(group::run(runs))
+            if let Some(Function::Batch(_)) = runs.first().map(|run| &run.handler.registration.function) {
+                tokio::spawn(batch::run(runs))
+            } else {
+                tokio::spawn(group::run(runs))
+            }
         }
     };
     for claim in claims {
         core.flights.attach(&claim, task.abort_handle());
     }
     Some(task)
+}
+
+/// How long runs that belong together may wait for one of them. Renewals come in time even if they have to wait for a
+/// shared transaction, as they have on SQLite, and those who ran do not wait for ever for one that hangs.
+pub(super) fn patience(lease: Duration) -> Duration {
+    lease / 6
+}
+
+/// Runs entries that cannot run together, each by itself.
+pub(super) async fn one_by_one<S: Store>(mut runs: Vec<Run<S>>) {
+    let Some(last) = runs.pop() else { return };
+    let (clock, patience) = (Arc::clone(&last.core.inbox.clock), patience(last.core.inbox.config.lease));
+    for run in runs {
+        // One by one, because together they would wait for a place to write, each with its timeout running. But in
+        // tasks of their own, because one that hangs must not hold up the others.
+        if let Some(task) = start(vec![run]) {
+            tokio::select! {
+                _ = task => {}
+                () = clock.sleep(patience) => {}
+            }
+        }
+    }
+    if !last.core.stop.requested() {
+        last.alone().await;
+    }
 }
 
 /// Gives back a claim that did not run, unless it was lost.
@@ -85,6 +116,10 @@ pub(super) struct Run<S: Store> {
     pub(super) handler: Arc<Registered<S>>,
     pub(super) claimed: Claimed,
     pub(super) verdict: Option<Verdict>,
+    /// Its right to run, until its handler's gate knows how it ended.
+    pass: Option<Pass>,
+    /// The gate knows already that the handler did well, though the commit is still to come.
+    told: bool,
     /// It has a transaction and a task for itself: nobody else can have brought them down.
     alone: bool,
 }
@@ -96,16 +131,59 @@ impl<S: Store> Run<S> {
             tracing::error!(handler = %claimed.claim.handler, "claimed an entry of an unknown handler");
             return None;
         };
+        let pass = handler.gate.enter(core.inbox.clock.monotonic());
         let (core, settlements) = (Arc::clone(core), settlements.clone());
-        Some(Self { core, settlements, handler, claimed, verdict: None, alone: false })
+        let mut run =
+            Self { core, settlements, handler, claimed, verdict: None, pass, told: false, alone: false };
+        // Given back at once if its handler is left alone.
+        run.may_begin().then_some(run)
     }
 
     /// Runs the entry by itself.
     pub(super) async fn alone(mut self) {
-        self.alone = true;
+        if !self.may_begin() {
+            return;
+        }
+        (self.alone, self.told) = (true, false);
         // What it borrows is gone before this is dropped: a transaction must be rolled back before its entry is given
         // back.
-        self.verdict = Some(execute(&self.core.inbox, &self.handler, &self.claimed, &self.core.cut).await);
+        let verdict = execute(&self.core.inbox, &self.handler, &self.claimed, &self.core.cut).await;
+        self.conclude(verdict);
+    }
+
+    /// Whether the entry may run. If its handler's breaker opened meanwhile it may not, and is given back uncounted.
+    pub(super) fn may_begin(&mut self) -> bool {
+        let may = self.is_let_in();
+        if !may && self.verdict.is_none() {
+            self.conclude(self.settle(Outcome::Released));
+        }
+        may
+    }
+
+    pub(super) fn is_let_in(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| self.handler.gate.may_begin(pass))
+    }
+
+    /// Its verdict, of which the handler's gate knows at once.
+    pub(super) fn conclude(&mut self, verdict: Verdict) {
+        self.ended(verdict.ended());
+        self.verdict = Some(verdict);
+    }
+
+    /// The handler did well; what becomes of the entry depends on a commit that is still to come.
+    pub(super) fn did_well(&mut self) {
+        self.ended(Ended::Well);
+        self.told = true;
+        // It may have to run again.
+        self.pass = self.handler.gate.enter(self.core.inbox.clock.monotonic());
+    }
+
+    /// Tells the handler's gate how the run ended.
+    fn ended(&mut self, ended: Ended) {
+        if let Some(pass) = self.pass.take() {
+            let ended = if self.told { Ended::Neither } else { ended };
+            self.handler.gate.end(pass, ended, self.core.inbox.clock.monotonic());
+        }
     }
 
     /// What follows from an outcome.
@@ -125,6 +203,7 @@ impl<S: Store> Run<S> {
 
 impl<S: Store> Drop for Run<S> {
     fn drop(&mut self) {
+        self.ended(Ended::Neither);
         let (claim, Core { inbox, flights, .. }) = (&self.claimed.claim, &*self.core);
         let verdict = match self.verdict.take() {
             Some(verdict) => verdict,
@@ -136,7 +215,7 @@ impl<S: Store> Drop for Run<S> {
                 // Fails only when the runtime is gone; then the lease runs out.
                 let _ = self.settlements.send(settlement);
             }
-            Verdict::Written => {
+            Verdict::Written | Verdict::Lost => {
                 if claim.ordered {
                     // Before it lands: whoever sees nothing in hand must have been told what follows.
                     inbox.nudge.now();

@@ -2,16 +2,22 @@
 //!
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store
-//!                                           renewer · rescuer · sweeper
+//!                         └─▶ forget
+//!                                           renewer · rescuer · sweeper · orphans
 //! ```
 
+mod batch;
+mod direct;
 mod dispatcher;
 mod drive;
 mod executor;
 mod flights;
+mod forget;
 mod group;
+mod inline;
 mod launch;
 mod nudge;
+mod orphans;
 mod plan;
 mod quiet;
 mod receiver;
@@ -22,8 +28,10 @@ mod settler;
 mod supervisor;
 mod sweeper;
 
+pub(crate) use direct::run_directly;
 pub(crate) use drive::{drain, process_pending};
-pub(crate) use executor::run_inline;
+pub(crate) use forget::{Forget, launch as forget};
+pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
 pub(crate) use sweeper::sweep;
 
@@ -32,8 +40,11 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
+use crate::error::Result;
 use crate::inbox::Shared;
+use crate::name::HandlerKey;
 use crate::source::Source;
+use crate::state::BreakerState;
 use crate::store::Store;
 use flights::Flights;
 use quiet::Quiet;
@@ -88,19 +99,23 @@ impl<S: Store> Running<S> {
             supervise(&core, "settler", false, move |core| settler::run(core, Arc::clone(&queue))),
             supervise(&core, "renewer", false, renewer::run),
             supervise(&core, "rescuer", true, rescuer::run),
+            supervise(&core, "orphans", true, orphans::run),
         ];
-        if let Some(retention) = core.inbox.config.retention {
-            serving.push(supervise(&core, "sweeper", true, move |core| sweeper::run(core, retention)));
+        if sweeper::params(&core.inbox).is_some() {
+            serving.push(supervise(&core, "sweeper", true, sweeper::run));
         }
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
 
-    /// Receives from a source until shutdown, or until the source is over.
-    pub fn receive(&self, source: impl Source) {
+    /// Receives from a source until shutdown, or until the source is over. Refused if the source may bring a message again
+    /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
+    pub fn receive(&self, source: impl Source) -> Result<()> {
+        receiver::check_window(&self.core.inbox, &source)?;
         let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source)));
         let task =
             supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&intake)));
         self.receivers.lock().push(task);
+        Ok(())
     }
 
     /// Stops receiving and claiming, lets running handlers finish within the grace, gives back what did not finish
@@ -117,10 +132,14 @@ impl<S: Store> Running<S> {
                 let _ = task.join().await;
             }
             core.flights.empty().await;
+            core.inbox.forget.empty().await;
         });
         tokio::select! {
             () = &mut ended => return,
-            () = clock.sleep(config.grace) => core.cut.request(),
+            () = clock.sleep(config.grace) => {
+                core.cut.request();
+                core.inbox.forget.cut();
+            }
         }
         // Handlers that were cut are given back through the settler; only one that blocks its thread stays.
         tokio::select! {
@@ -133,9 +152,15 @@ impl<S: Store> Running<S> {
     }
 
     /// Waits until nothing is due and nothing runs: for programs that end when their work is done, and for tests.
-    /// What is due later, as retries are, is not waited for.
+    /// What is due later, as retries are, is not waited for; nor are the entries of a handler whose breaker is open.
     pub async fn idle(&self) {
+        self.core.inbox.forget.empty().await;
         self.core.quiet.wait().await;
+    }
+
+    /// Where the breakers of handlers stand that have one.
+    pub fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
+        self.core.inbox.breakers()
     }
 
     /// How many entries are in hand.
@@ -147,6 +172,7 @@ impl<S: Store> Running<S> {
 impl<S: Store> Drop for Running<S> {
     fn drop(&mut self) {
         self.core.stop.request();
+        self.core.inbox.forget.cut();
         // The components end with the handles that are dropped now.
         self.core.flights.close();
     }

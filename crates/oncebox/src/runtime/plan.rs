@@ -8,6 +8,10 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// No limit.
+    #[cfg(test)]
+    const ANY: Self = Self { most: usize::MAX, busy: 0 };
+
     const fn free(self) -> usize {
         self.most.saturating_sub(self.busy)
     }
@@ -22,8 +26,16 @@ impl Room {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     pub(super) room: Room,
+    /// What its gate lets through: its rate and its breaker.
+    pub(super) gate: Room,
     /// Whether there may be work for it.
     pub(super) hungry: bool,
+}
+
+impl Seat {
+    fn free(self) -> usize {
+        self.room.free().min(self.gate.free())
+    }
 }
 
 /// What to claim, handler by handler in the order they were given.
@@ -45,10 +57,10 @@ impl Plan {
         let enough = |room: Room| room.free() > 0 && (eager || room.is_worth_a_claim(batch));
         let mut served: Vec<usize> = Vec::new();
         for index in (0..seats.len()).map(|index| (index + turn) % seats.len()) {
-            let Seat { room, hungry } = seats[index];
-            plan.open[index] = total.free() > 0 && room.free() > 0;
-            if hungry && plan.open[index] {
-                if enough(total) && enough(room) {
+            let seat = seats[index];
+            plan.open[index] = total.free() > 0 && seat.free() > 0;
+            if seat.hungry && plan.open[index] {
+                if enough(total) && enough(seat.room) && enough(seat.gate) {
                     served.push(index);
                 } else {
                     plan.short = true;
@@ -60,7 +72,7 @@ impl Plan {
         let share = free.checked_div(served.len()).unwrap_or(0).max(1);
         for most in [share, usize::MAX] {
             for &index in &served {
-                let more = seats[index].room.free().min(most).saturating_sub(plan.limits[index]).min(free);
+                let more = seats[index].free().min(most).saturating_sub(plan.limits[index]).min(free);
                 plan.limits[index] += more;
                 free -= more;
             }
@@ -78,7 +90,11 @@ impl Plan {
 mod tests {
     use super::*;
 
-    const IDLE: Seat = Seat { room: Room { most: 64, busy: 0 }, hungry: true };
+    const IDLE: Seat = seat(64, 0);
+
+    const fn seat(most: usize, busy: usize) -> Seat {
+        Seat { room: Room { most, busy }, gate: Room::ANY, hungry: true }
+    }
 
     fn plan(in_flight: usize, seats: &[Seat], turn: usize) -> Plan {
         let busy = seats.iter().map(|seat| seat.room.busy).sum();
@@ -92,7 +108,7 @@ mod tests {
         let fed = Seat { hungry: false, ..IDLE };
         assert_eq!(plan(512, &[fed, IDLE, fed], 0).limits, [0, 64, 0]);
         assert_eq!(plan(512, &[IDLE, IDLE], 0).limits, [50, 50]);
-        let small = Seat { room: Room { most: 4, busy: 0 }, hungry: true };
+        let small = seat(4, 0);
         assert_eq!(plan(512, &[small, IDLE, IDLE], 0).limits, [4, 63, 33]);
     }
 
@@ -108,7 +124,7 @@ mod tests {
     #[test]
     fn never_more_than_there_is_room_for() {
         for (in_flight, busy) in [(1, 0), (3, 1), (100, 60), (512, 64), (512, 0)] {
-            let seats = [Seat { room: Room { most: 64, busy }, hungry: true }, IDLE, IDLE];
+            let seats = [seat(64, busy), IDLE, IDLE];
             let plan = plan(in_flight, &seats, 1);
             let asked: usize = plan.limits.iter().sum();
             assert!(asked <= in_flight.saturating_sub(busy).min(100), "{in_flight} {busy} {plan:?}");
@@ -119,13 +135,26 @@ mod tests {
     // Slots must not stay empty behind runs that take hours.
     #[test]
     fn a_little_room_is_waited_with_but_not_for_ever() {
-        let seat = Seat { room: Room { most: 64, busy: 60 }, hungry: true };
-        let waits = plan(512, &[seat], 0);
+        let few = seat(64, 60);
+        let waits = plan(512, &[few], 0);
         assert!(waits.short && !waits.claims() && waits.open[0]);
-        let eager = Plan::new(Room { most: 512, busy: 60 }, 100, &[seat], 0, true);
+        let eager = Plan::new(Room { most: 512, busy: 60 }, 100, &[few], 0, true);
         assert_eq!(eager.limits, [4]);
-        let full = Seat { room: Room { most: 64, busy: 64 }, hungry: true };
+        let full = seat(64, 64);
         assert_eq!(plan(512, &[full], 0), Plan { limits: vec![0], open: vec![false], short: false });
         assert_eq!(plan(512, &[], 0), Plan::default());
+    }
+    // Tokens are gathered like room is: a claim for each that grows would be many small claims.
+    #[test]
+    fn never_more_than_the_gate_lets_through() {
+        let gated = |most, busy| Seat { gate: Room { most, busy }, ..IDLE };
+        assert_eq!(plan(512, &[gated(10, 0), IDLE], 0).limits, [10, 64]);
+        assert_eq!(plan(512, &[gated(1, 0)], 0).limits, [1], "a probe");
+        let shut = plan(512, &[gated(0, 0)], 0);
+        assert_eq!(shut, Plan { limits: vec![0], open: vec![false], short: false }, "an open breaker");
+        let few = plan(512, &[gated(100, 90)], 0);
+        assert!(few.short && !few.claims() && few.open[0]);
+        let eager = Plan::new(Room { most: 512, busy: 0 }, 100, &[gated(100, 90)], 0, true);
+        assert_eq!(eager.limits, [10]);
     }
 }

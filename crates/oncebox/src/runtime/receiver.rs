@@ -8,12 +8,13 @@ use tokio::task::JoinSet;
 
 use super::Core;
 use super::repeat::Pauses;
-use crate::error::{Error, Result};
-use crate::inbox::{Receipt, Shared};
-use crate::source::{Ack, Delivery, Source};
+use crate::config::ShortWindow;
+use crate::error::{Error, ErrorKind, Result};
+use crate::inbox::{Prepared, Processed, Receipt, Shared};
+use crate::source::{Ack, Delivery, Redelivery, Settle, Source};
 use crate::store::{Accepted, Store};
 
-/// How long a delivery is held back that somebody else is working on right now.
+/// How much later a delivery is to come again that somebody else worked on for too long to wait for.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
@@ -26,6 +27,32 @@ pub(super) struct Intake<Src> {
 impl<Src> Intake<Src> {
     pub(super) fn new(source: Src) -> Self {
         Self { source, in_hand: JoinSet::new() }
+    }
+}
+
+/// Refuses a source that may bring a message again after the inbox has forgotten it, or warns of it.
+pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) -> Result<()> {
+    let redelivers = source.redelivers_for();
+    let long_enough = match (inbox.config.retention, redelivers) {
+        (None, _) | (_, Redelivery::Unknown) => true,
+        (Some(retention), Redelivery::Within(time)) => retention >= time,
+        (Some(_), Redelivery::Forever) => false,
+    };
+    // Where nothing is remembered, that was said when the inbox was built.
+    if long_enough || inbox.is_direct() {
+        return Ok(());
+    }
+    let (name, window) = (source.name(), inbox.config.retention.unwrap_or_default());
+    let what = format!(
+        "`retention` is {window:?}: the source {name:?} may bring a message again, {redelivers:?}, when the inbox {:?} has forgotten it; remember for longer, or set `short_window` to Warn",
+        inbox.name
+    );
+    match inbox.config.short_window {
+        ShortWindow::Refuse => Err(Error::new(ErrorKind::InvalidConfig, what)),
+        ShortWindow::Warn => {
+            tracing::warn!("{what}");
+            Ok(())
+        }
     }
 }
 
@@ -74,14 +101,25 @@ fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool 
     one.is_some()
 }
 
-/// Stores one delivery and settles it. A store that is away is waited for: giving the delivery back would only make
-/// the broker count another failed delivery.
+/// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
+/// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
+/// put it aside after so many.
 async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     let (message, settle) = delivery.into_parts();
-    let message = Arc::new(message);
-    let mut pauses = Pauses::default();
+    let prepared = match core.inbox.prepare_delivery(Arc::new(message)) {
+        Ok(prepared) => prepared,
+        Err(error) => return tell(settle, Ack::Reject { reason: error.to_string() }).await,
+    };
+    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     let ack = loop {
-        match core.inbox.receive(&message).await {
+        match core.inbox.receive(&prepared).await {
+            Ok(Receipt::Busy) if busy.may_go_on(&core.inbox) => {
+                tokio::select! {
+                    () = core.inbox.clock.sleep(busy.pauses.next()) => {}
+                    // Dropped unsettled: the broker keeps it.
+                    () = core.stop.wait() => return,
+                }
+            }
             Ok(receipt) => break ack(&receipt),
             Err(error) if waits(&error) => {
                 if pauses.is_first() {
@@ -96,19 +134,34 @@ async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
             Err(error) => break Ack::Reject { reason: error.to_string() },
         }
     };
+    tell(settle, ack).await;
+}
+
+async fn tell(settle: Box<dyn Settle>, ack: Ack) {
     if let Err(error) = settle.settle(ack).await {
         // The broker brings it again, and it will be a duplicate.
         tracing::debug!(error = %error, "could not settle a delivery");
     }
 }
 
+/// How long somebody else has been working on a delivery.
+#[derive(Default)]
+struct Busy {
+    since: Option<Duration>,
+    pauses: Pauses,
+}
+
+impl Busy {
+    fn may_go_on<S: Store>(&mut self, inbox: &Shared<S>) -> bool {
+        let now = inbox.clock.monotonic();
+        now.saturating_sub(*self.since.get_or_insert(now)) < inbox.config.busy_wait
+    }
+}
+
 /// Errors of the store are waited out; only what is wrong with the message itself is refused.
 fn waits(error: &Error) -> bool {
-    use crate::error::ErrorKind;
-    !matches!(
-        error.kind(),
-        ErrorKind::MissingKey | ErrorKind::InvalidMessage | ErrorKind::TooLarge | ErrorKind::Unrouted
-    )
+    use ErrorKind::{InvalidMessage, MissingKey, Tenant, TooLarge, Unrouted};
+    !matches!(error.kind(), MissingKey | InvalidMessage | TooLarge | Unrouted | Tenant)
 }
 
 fn ack(receipt: &Receipt) -> Ack {
@@ -122,21 +175,36 @@ fn ack(receipt: &Receipt) -> Ack {
 
 impl<S: Store> Shared<S> {
     /// Takes a message the whole way: durable entries first, then inline handlers.
-    pub(crate) async fn receive(self: &Arc<Self>, message: &Arc<crate::message::Message>) -> Result<Receipt> {
-        let prepared = self.prepare(message, Duration::ZERO)?;
+    pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Receipt> {
+        let message = &prepared.message;
+        if self.is_direct() {
+            return super::run_directly(self, message).await;
+        }
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
-        // that follows finds it there. A message for inline handlers alone leaves nothing but their marks.
-        if !prepared.routes.is_empty() || !self.registry.has_inline(message.kind()) {
-            let accepted = self.accept(&prepared).await?;
-            if matches!(accepted, Accepted::Conflict(_) | Accepted::Stale) {
-                // It is kept aside for a person, so nothing of it may run.
+        // that follows finds it there.
+        let mut conflicts = Vec::new();
+        let mut duplicate = true;
+        if let Some(offers) = &prepared.offers {
+            let answer = self.offer(offers).await?;
+            if answer.stale {
+                // It may have run before, so nothing of it may run.
                 return Ok(Receipt::Done);
             }
+            duplicate = matches!(answer.whole, Accepted::Duplicate(_));
+            conflicts = answer.conflicts;
         }
         let mut receipt = Receipt::Done;
-        for handler in self.registry.inline(message.kind()) {
-            let processed = super::run_inline(self, handler, prepared.key, message).await?;
-            receipt = receipt.and(Receipt::of(processed, &handler.registration.policy));
+        for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
+            // What is kept aside for a person does not run under the same key.
+            if !conflicts.contains(key) {
+                let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
+                let (processed, _) = inline.run().await?;
+                duplicate &= processed == Processed::Duplicate;
+                receipt = receipt.and(Receipt::of(processed, &handler.registration.policy));
+            }
+        }
+        if duplicate {
+            self.note_duplicate(message);
         }
         Ok(receipt)
     }

@@ -1,5 +1,6 @@
 //! Calls that have to be made again.
 
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use super::supervisor::Stop;
@@ -21,6 +22,20 @@ pub(super) const fn is_trouble(kind: ErrorKind) -> bool {
             | ErrorKind::SchemaOutdated
             | ErrorKind::SchemaTooNew
     )
+}
+
+/// Whether the database ended a transaction that may well succeed if it is made again. Never after a commit of which
+/// nobody knows whether it happened: it would be made twice.
+pub(super) fn is_transient<S: Store>(store: &S, error: &(dyn StdError + 'static)) -> bool {
+    let (mut link, mut transient) = (Some(error), false);
+    while let Some(error) = link {
+        if error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::CommitUnknown) {
+            return false;
+        }
+        transient |= store.is_transient(error);
+        link = error.source();
+    }
+    transient
 }
 
 /// Pauses that double.

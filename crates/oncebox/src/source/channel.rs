@@ -3,14 +3,14 @@
 use async_trait::async_trait;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Ack, Delivery, Settle, Source};
+use super::{Ack, Delivery, Redelivery, Settle, Source};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 
 /// A connected sender and source; at most `capacity` messages wait between them.
 pub fn channel(name: impl Into<String>, capacity: usize) -> (ChannelSender, ChannelSource) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
-    (ChannelSender { sender }, ChannelSource { name: name.into(), receiver })
+    (ChannelSender { sender }, ChannelSource { name: name.into(), receiver, redelivers: Redelivery::Unknown })
 }
 
 /// Delivers messages to a [`ChannelSource`].
@@ -35,12 +35,25 @@ impl ChannelSender {
 pub struct ChannelSource {
     name: String,
     receiver: mpsc::Receiver<(Message, oneshot::Sender<Ack>)>,
+    redelivers: Redelivery,
+}
+
+impl ChannelSource {
+    /// Says how long whoever delivers may deliver again. Default: nobody knows.
+    pub fn redelivers(mut self, redelivers: Redelivery) -> Self {
+        self.redelivers = redelivers;
+        self
+    }
 }
 
 #[async_trait]
 impl Source for ChannelSource {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn redelivers_for(&self) -> Redelivery {
+        self.redelivers
     }
 
     async fn recv(&mut self) -> Option<Delivery> {

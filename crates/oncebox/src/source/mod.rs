@@ -72,6 +72,19 @@ impl std::fmt::Debug for Delivery {
     }
 }
 
+/// How long after its first delivery a broker may bring a message again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Redelivery {
+    /// Nobody knows. Nothing is checked.
+    #[default]
+    Unknown,
+    /// Within this time: its retention, or how long it tries.
+    Within(Duration),
+    /// For ever, as a log that is kept for ever can be read from its start.
+    Forever,
+}
+
 /// Where deliveries come from.
 ///
 /// A source that fails reconnects by itself with a back-off; it returns `None` only when it is over for good.
@@ -80,6 +93,12 @@ impl std::fmt::Debug for Delivery {
 pub trait Source: Send + 'static {
     /// Its name, for logs and metrics.
     fn name(&self) -> &str;
+
+    /// How long it may bring a message again. An inbox that forgets sooner is refused, or warned of
+    /// ([`Config::short_window`](crate::Config::short_window)). Default: nobody knows.
+    fn redelivers_for(&self) -> Redelivery {
+        Redelivery::Unknown
+    }
 
     /// The next delivery.
     async fn recv(&mut self) -> Option<Delivery>;

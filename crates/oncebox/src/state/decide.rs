@@ -46,6 +46,17 @@ pub enum Outcome {
     Crashed,
 }
 
+impl Outcome {
+    /// What was said, if it was text.
+    pub(crate) const fn text(&self) -> Option<&ErrorText> {
+        match self {
+            Self::Retry { error, .. } | Self::Reject { error } | Self::Undecodable { error } => Some(error),
+            Self::Discard { reason } => Some(reason),
+            Self::Done | Self::Snooze { .. } | Self::Released | Self::Crashed => None,
+        }
+    }
+}
+
 /// Why an entry was poisoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

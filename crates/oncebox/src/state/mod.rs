@@ -2,19 +2,28 @@
 //!
 //! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person, [`follow`]
 //! for those behind a poisoned entry. Stores persist the answer under the fence; they never choose a state themselves.
+//! [`Breaker`] and [`Rate`] decide no state: they say how much of a handler's work is begun.
 
+mod breaker;
 mod decide;
 mod diagram;
 mod line;
+mod mask;
 mod operate;
 mod policy;
+mod rate;
 mod text;
+
+pub(crate) use breaker::{Admits, Change, Circuit, Ended, Pass};
+pub use breaker::{Breaker, BreakerState};
 
 pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
 pub use diagram::{EDGES, Edge, Event, diagram};
 pub use line::{InLine, OnPoisoned, follow};
 pub use operate::{Operation, operate};
 pub use policy::{Policy, Retry};
+pub(crate) use rate::Bucket;
+pub use rate::Rate;
 pub use text::ErrorText;
 
 use std::fmt;

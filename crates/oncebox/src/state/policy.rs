@@ -9,6 +9,14 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// The n-th retry waits `min(first * 2^(n-1), max)`, of which the upper half is spread by a value derived from the
 /// entry, so that entries that failed together do not come back together.
+///
+/// | preset | attempts | waits | for |
+/// |---|---|---|---|
+/// | [`never`](Self::never) | 1 | | what no repeat can help |
+/// | [`quick`](Self::quick) | 5 | 1 s to 8 s, a quarter of a minute in all | messages that are worthless later |
+/// | [`default`](Self::default) | 20 | 4 s to 12 h, three days in all | most handlers |
+/// | [`patient`](Self::patient) | 25 | 1 min to 24 h, two weeks in all | what must not be given up while people are away |
+/// | [`fixed`](Self::fixed) | yours | always the same, not spread | a service that says when to come back |
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -18,35 +26,73 @@ pub struct Retry {
     pub first: Duration,
     /// The longest wait.
     pub max: Duration,
+    /// Whether waits are spread over their upper half. Off, entries that failed together come back together.
+    pub spread: bool,
 }
 
 impl Default for Retry {
     /// 20 attempts over about three days: an outage over a week-end poisons nothing.
     fn default() -> Self {
-        Self { attempts: 20, first: Duration::from_secs(4), max: Duration::from_hours(12) }
+        Self { attempts: 20, first: Duration::from_secs(4), max: Duration::from_hours(12), spread: true }
     }
 }
 
 impl Retry {
+    /// The shortest wait: what is shorter is nothing to a store that counts milliseconds.
+    pub const MIN_WAIT: Duration = Duration::from_millis(2);
+
     /// No retry: the first failure poisons.
     pub fn never() -> Self {
         Self { attempts: 1, ..Self::default() }
     }
 
-    /// Five attempts within about half a minute: for handlers whose message is worthless later.
+    /// Five attempts within a quarter of a minute: for handlers whose message is worthless later.
     pub fn quick() -> Self {
-        Self { attempts: 5, first: Duration::from_secs(1), max: Duration::from_secs(15) }
+        Self::new(5, Duration::from_secs(1), Duration::from_secs(15))
+    }
+
+    /// 25 attempts over about two weeks, from a minute to a day apart: for what must not be given up while the other
+    /// side, or whoever mends it, is away.
+    pub fn patient() -> Self {
+        Self::new(25, Duration::from_mins(1), Duration::from_hours(24))
+    }
+
+    /// `attempts` in all, each `wait` after the one before, to the millisecond.
+    pub fn fixed(attempts: u32, wait: Duration) -> Self {
+        Self { attempts, first: wait, max: wait, spread: false }
     }
 
     /// `attempts` in all, with waits from `first`, doubling, to `max`.
     pub fn new(attempts: u32, first: Duration, max: Duration) -> Self {
-        Self { attempts, first, max }
+        Self { attempts, first, max, spread: true }
+    }
+
+    /// Checks that it can work. `option` is what the user calls it, for the error.
+    pub(crate) fn validate(&self, option: &str) -> Result<()> {
+        let Self { attempts, first, max, .. } = self;
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
+        if first > max {
+            return refuse(format!(
+                "`{option}` has a `first` wait of {first:?}, which is longer than its `max` of {max:?}: raise `max`, or lower `first`"
+            ));
+        }
+        if *attempts > 1 && *first < Self::MIN_WAIT {
+            return refuse(format!(
+                "`{option}` has a `first` wait of {first:?} and {attempts} attempts: failing entries would spin; \
+                 wait {:?} or more, or use `Retry::never()`",
+                Self::MIN_WAIT
+            ));
+        }
+        Ok(())
     }
 
     /// The wait after `failures` failed attempts; `spread` in `0..=u32::MAX` chooses the point in its upper half.
     pub fn delay(&self, failures: u32, spread: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(31);
         let base = self.first.saturating_mul(1 << doublings).min(self.max);
+        if !self.spread {
+            return base;
+        }
         let half = base / 2;
         let part = half.as_nanos().saturating_mul(u128::from(spread)) / u128::from(u32::MAX);
         half + Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
@@ -82,22 +128,21 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Checks that the rules can work.
+    /// Checks that the rules can work. An error names the option, its value and what to do.
     pub fn validate(&self) -> Result<()> {
-        let refuse = |what: &str| Err(Error::new(ErrorKind::InvalidConfig, what));
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         if self.crashes == 0 {
             return refuse(
-                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1",
+                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1"
+                    .into(),
             );
         }
-        if self.retry.first > self.retry.max {
-            return refuse("`retry.first` is longer than `retry.max`");
-        }
-        if self.retry.attempts > 1 && self.retry.first.is_zero() {
-            return refuse("`retry.first` is 0: failing entries would spin");
-        }
+        self.retry.validate("retry")?;
         if self.decode_retry.is_zero() {
-            return refuse("`decode_retry` is 0: undecodable entries would spin");
+            return refuse(format!(
+                "`decode_retry` is {:?}: undecodable entries would spin; use a second or more",
+                self.decode_retry
+            ));
         }
         Ok(())
     }
@@ -124,6 +169,36 @@ mod tests {
         let hours = |n: u64| Duration::from_secs(n * 3600);
         assert!(longest > hours(72) && longest < hours(96), "{longest:?}");
         assert!(shortest > hours(36), "{shortest:?}");
+    }
+
+    #[test]
+    fn presets_last_as_long_as_they_say() {
+        let longest =
+            |retry: &Retry| -> Duration { (1..retry.attempts).map(|n| retry.delay(n, u32::MAX)).sum() };
+        assert_eq!(longest(&Retry::never()), Duration::ZERO);
+        assert_eq!(longest(&Retry::quick()), Duration::from_secs(15));
+        let days = longest(&Retry::patient()).as_secs() / 86_400;
+        assert_eq!(days, 14, "about two weeks");
+        let fixed = Retry::fixed(4, Duration::from_secs(30));
+        for (n, spread) in [(1, 0), (2, 7), (3, u32::MAX)] {
+            assert_eq!(fixed.delay(n, spread), Duration::from_secs(30), "not spread, not doubled");
+        }
+        for preset in [Retry::never(), Retry::quick(), Retry::default(), Retry::patient(), fixed] {
+            preset.validate("retry").unwrap();
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_option_its_value_and_the_way_out() {
+        let second = Duration::from_secs(1);
+        let error = Retry::new(3, 2 * second, second).validate("retry_for::<Late>").unwrap_err();
+        for part in ["`retry_for::<Late>`", "2s", "1s", "raise `max`"] {
+            assert!(error.what().contains(part), "{error}");
+        }
+        let error = Retry::fixed(3, Duration::from_nanos(1)).validate("retry").unwrap_err();
+        for part in ["`retry`", "1ns", "3 attempts", "2ms", "Retry::never()"] {
+            assert!(error.what().contains(part), "{error}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{HandlerCount, Seq, Store};
-use crate::error::Result;
+use super::{BackfillParams, Backfilled, HandlerCount, Seq, Store};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -20,8 +20,14 @@ pub struct Counts {
     pub entries: Vec<HandlerCount>,
     /// Messages remembered.
     pub messages: u64,
-    /// Messages kept aside as conflict or stale.
+    /// Those of them that have no entry: no handler that is stored for was registered for their type.
+    pub unrouted: u64,
+    /// Messages kept aside, for whatever reason.
     pub kept_aside: u64,
+    /// Those of them whose key was known with another payload.
+    pub conflicts: u64,
+    /// Those of them that were older than what is remembered.
+    pub stale: u64,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
 }
@@ -43,6 +49,8 @@ pub struct Filter {
     pub status: Status,
     /// Only this handler key.
     pub handler: Option<HandlerKey>,
+    /// Only messages of this tenant.
+    pub tenant: Option<Box<str>>,
     /// Only entries after this one; where the previous page ended.
     pub after: Option<(Seq, HandlerKey)>,
     /// At most this many.
@@ -52,7 +60,7 @@ pub struct Filter {
 impl Filter {
     /// The first hundred entries with a status.
     pub fn new(inbox: InboxName, status: Status) -> Self {
-        Self { inbox, status, handler: None, after: None, limit: 100 }
+        Self { inbox, status, handler: None, tenant: None, after: None, limit: 100 }
     }
 }
 
@@ -184,6 +192,9 @@ pub enum AsideReason {
 }
 
 impl AsideReason {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Conflict, Self::Stale];
+
     /// The word for it in the database.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -204,12 +215,77 @@ pub struct KeptAside {
     pub message: Arc<Message>,
 }
 
+/// The number of a message that was kept aside; later ones have greater ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AsideId(pub i64);
+
+/// Which messages that were kept aside to list.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AsideFilter {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// Only those that are aside for this reason.
+    pub reason: Option<AsideReason>,
+    /// Only those after this one; where the previous page ended.
+    pub after: Option<AsideId>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+impl AsideFilter {
+    /// The first hundred, for whatever reason.
+    pub fn new(inbox: InboxName) -> Self {
+        Self { inbox, reason: None, after: None, limit: 100 }
+    }
+}
+
+/// A message that was kept aside, as an operator sees it in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AsideView {
+    /// Its number among those kept aside.
+    pub id: AsideId,
+    /// Why.
+    pub reason: AsideReason,
+    /// The key it came under; what else is known of that is shown by [`Admin::show`].
+    pub key: Key,
+    /// When it came.
+    pub received_at: Timestamp,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+impl AsideView {
+    /// A message that was kept aside.
+    pub const fn new(
+        id: AsideId,
+        reason: AsideReason,
+        key: Key,
+        received_at: Timestamp,
+        message: Arc<Message>,
+    ) -> Self {
+        Self { id, reason, key, received_at, message }
+    }
+}
+
+/// A page of messages that were kept aside.
+#[derive(Clone, Debug, Default)]
+pub struct AsidePage {
+    /// The messages, the first kept first.
+    pub asides: Vec<AsideView>,
+    /// Where the next page starts, if there is one.
+    pub next: Option<AsideId>,
+}
+
 /// Everything a store knows of one key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MessageView {
     /// The key.
     pub key: Key,
+    /// Whose it is. The tenant is part of the key, so all that is known of a key belongs to one.
+    pub tenant: Option<Box<str>>,
     /// The stored message, its number and when it came; `None` if only asides are known.
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
@@ -221,7 +297,65 @@ pub struct MessageView {
 impl MessageView {
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {
-        Self { key, stored: None, entries: Vec::new(), kept_aside: Vec::new() }
+        Self { key, tenant: None, stored: None, entries: Vec::new(), kept_aside: Vec::new() }
+    }
+}
+
+/// What an operator of one tenant can see and do: nothing of another tenant is shown, counted or touched.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> oncebox::Result<()> {
+/// use oncebox::{InboxName, Memory, store::OfTenant};
+///
+/// let store = Memory::new();
+/// let acme = OfTenant::new(&store, InboxName::new("orders")?, "acme");
+/// assert_eq!(acme.count().await?.messages, 0);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OfTenant<'a, S> {
+    store: &'a S,
+    inbox: InboxName,
+    tenant: Box<str>,
+}
+
+impl<'a, S: Admin> OfTenant<'a, S> {
+    /// What `tenant` has in an inbox.
+    pub fn new(store: &'a S, inbox: InboxName, tenant: impl Into<Box<str>>) -> Self {
+        Self { store, inbox, tenant: tenant.into() }
+    }
+
+    /// How much of everything there is.
+    pub async fn count(&self) -> Result<Counts> {
+        self.store.count_tenant(&self.inbox, &self.tenant).await
+    }
+
+    /// A filter for the first hundred entries with a status.
+    pub fn filter(&self, status: Status) -> Filter {
+        Filter { tenant: Some(self.tenant.clone()), ..Filter::new(self.inbox.clone(), status) }
+    }
+
+    /// Entries with a status. The inbox and tenant of the filter are not looked at.
+    pub async fn list(&self, filter: &Filter) -> Result<Page> {
+        let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
+        self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
+    }
+
+    /// Everything known of a key.
+    pub async fn show(&self, key: &Key) -> Result<Option<MessageView>> {
+        let view = self.store.show(&self.inbox, key).await?;
+        Ok(view.filter(|view| view.tenant.as_deref() == Some(&*self.tenant)))
+    }
+
+    /// Retries, discards or replays one entry. A key of another tenant is not found.
+    pub async fn operate(&self, key: &Key, handler: &HandlerKey, operation: Operation) -> Result<EntryView> {
+        // A key belongs to one tenant for good, so what was seen before the operation is true during it.
+        if self.show(key).await?.is_none() {
+            let what = format!("there is no entry of {key} for {handler:?}");
+            return Err(Error::new(ErrorKind::NotFound, what));
+        }
+        self.store.operate(&self.inbox, key, handler, operation).await
     }
 }
 
@@ -231,11 +365,23 @@ pub trait Admin: Store {
     /// How much of everything there is.
     async fn count(&self, inbox: &InboxName) -> Result<Counts>;
 
+    /// How much there is of one tenant. Handlers are paused for all tenants, and are listed for each.
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts>;
+
     /// Entries with a status, oldest message first, a page at a time.
     async fn list(&self, filter: &Filter) -> Result<Page>;
 
     /// Everything known of a key.
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>>;
+
+    /// Messages that were kept aside, the first kept first, a page at a time.
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage>;
+
+    /// Gives a handler entries for messages that are still stored and have none for it, a page at a time and in the
+    /// order of acceptance: for one that was added after they came. Calling it again changes nothing, so what was
+    /// interrupted is done again from where it is known to have been, or from the start. Accepting, claiming and
+    /// sweeping go on meanwhile.
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled>;
 
     /// Ordering keys that are held back by a poisoned entry, those with the oldest message in front first. One with nobody
     /// behind it is listed too: the next message would wait.

@@ -107,6 +107,23 @@ impl NewMessage {
     }
 }
 
+/// What a store knows of a message that came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Known {
+    /// Its number.
+    pub seq: Seq,
+    /// How long before this one it came, on the store's clock.
+    pub age: Duration,
+}
+
+impl Known {
+    /// A message that came `age` ago.
+    pub const fn new(seq: Seq, age: Duration) -> Self {
+        Self { seq, age }
+    }
+}
+
 /// What became of a message that was offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -114,7 +131,7 @@ pub enum Accepted {
     /// It is new and stored.
     First(Seq),
     /// It was stored before; nothing changed.
-    Duplicate(Seq),
+    Duplicate(Known),
     /// It was stored before; entries were added for handlers that it had not been stored for.
     HandlersAdded(Seq, usize),
     /// Its key was stored before with another payload. It is kept aside and does not run.
@@ -124,6 +141,24 @@ pub enum Accepted {
 }
 
 impl Accepted {
+    /// The answer for a message that was offered under two keys: what needs a person counts most, then what is new. So
+    /// the order is conflict, stale, first, handlers added (all of them together), and duplicate only if both are.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let rank = |accepted: &Self| match accepted {
+            Self::Duplicate(_) => 0,
+            Self::HandlersAdded(..) => 1,
+            Self::First(_) => 2,
+            Self::Stale => 3,
+            Self::Conflict(_) => 4,
+        };
+        match (self, other) {
+            (Self::HandlersAdded(seq, a), Self::HandlersAdded(_, b)) => Self::HandlersAdded(seq, a + b),
+            _ if rank(&other) > rank(&self) => other,
+            _ => self,
+        }
+    }
+
     /// The word for it in metrics and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -302,50 +337,6 @@ impl RescueParams {
     /// A rescue for `routes`.
     pub fn new(inbox: InboxName, routes: Vec<Route>, lease: Duration, limit: usize) -> Self {
         Self { inbox, claim_id: ClaimId::fresh(), routes, lease, limit }
-    }
-}
-
-/// What is asked of sweep.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct SweepParams {
-    /// The inbox.
-    pub inbox: InboxName,
-    /// How long finished messages are remembered, from completion.
-    pub retention: Duration,
-    /// Look at no more messages than this.
-    pub limit: usize,
-    /// Where the previous page ended; `None` for the first.
-    pub after: Option<Seq>,
-}
-
-impl SweepParams {
-    /// The first page of a sweep.
-    pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
-        Self { inbox, retention, limit, after: None }
-    }
-}
-
-/// What a sweep removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Swept {
-    /// Messages with their keys and outcomes.
-    pub messages: usize,
-    /// Marks of `once` and inline handlers.
-    pub marks: usize,
-    /// Where to go on; `None` when everything old enough was looked at. Set also when as many marks as the limit allows
-    /// were removed, because there may be more.
-    pub next: Option<Seq>,
-}
-
-impl Swept {
-    /// Nothing removed, nothing left.
-    pub const NOTHING: Self = Self { messages: 0, marks: 0, next: None };
-
-    /// A page of a sweep.
-    pub const fn new(messages: usize, marks: usize, next: Option<Seq>) -> Self {
-        Self { messages, marks, next }
     }
 }
 

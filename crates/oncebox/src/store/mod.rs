@@ -10,17 +10,20 @@
 mod admin;
 mod entry;
 mod migrate;
+mod sweep;
 mod transaction;
 mod wakeups;
 
 pub use admin::{
-    Admin, AsideReason, BlockedKey, BlockedParams, Counts, EntryView, Filter, KeptAside, MessageView, Page,
+    Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
+    EntryView, Filter, KeptAside, MessageView, OfTenant, Page,
 };
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, NewMessage, RenewParams,
-    Renewed, RescueParams, Route, Seq, Settled, SweepParams, Swept, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
+    Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
 pub use migrate::{Migrate, Migration};
+pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
 
@@ -32,6 +35,7 @@ use crate::state::Settlement;
 /// What a store can do. Wrappers report what is true of the whole, not of themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Capabilities {
     /// The name of the store, for messages and labels.
     pub name: &'static str,
@@ -41,12 +45,14 @@ pub struct Capabilities {
     pub transactions: bool,
     /// Several processes can work on the same data.
     pub shared: bool,
+    /// Nothing is stored at all, and handlers run while the delivery is held: [`Direct`](crate::Direct).
+    pub direct: bool,
 }
 
 impl Capabilities {
     /// A store that can do nothing beyond the verbs.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, durable: false, transactions: false, shared: false }
+        Self { name, durable: false, transactions: false, shared: false, direct: false }
     }
 }
 
@@ -83,13 +89,28 @@ pub trait Store: Send + Sync + 'static {
     /// previous owner still writes is refused from here on.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>>;
 
-    /// Removes finished messages past their retention, a bounded number at a time, oldest first. Never removes
-    /// anything pending, running, poisoned or kept aside.
+    /// Removes finished messages past their retention, a bounded number at a time, oldest first. A message leaves when
+    /// each of its entries is finished and past the window of its handler. Never removes anything pending, running,
+    /// poisoned or kept aside.
+    ///
+    /// One sweeps an inbox at a time, over all processes. While somebody else does, the answer is [`Swept::NOTHING`].
     async fn sweep(&self, params: &SweepParams) -> Result<Swept>;
+
+    /// Handler keys that the caller does not know, whose entries have waited for longer than a grace, and of which none
+    /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
     /// The store's source of wake-ups, if it has one.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         None
+    }
+
+    /// Whether an error of the database says that the same transaction may well succeed if it is made again: it was
+    /// chosen to end a deadlock, could not be serialized, or found a lock taken. Handlers get such errors from the
+    /// driver, which only the store knows. The library asks for each cause of an error in turn.
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        let _ = error;
+        false
     }
 }
 
@@ -123,7 +144,15 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).sweep(params).await
     }
 
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        (**self).orphans(params).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         (**self).wakeups()
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        (**self).is_transient(error)
     }
 }

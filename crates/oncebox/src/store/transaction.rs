@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use bytes::Bytes;
+
 use super::{Claim, Settled, Store};
 use crate::error::Result;
 use crate::key::Key;
@@ -37,6 +39,11 @@ impl Mark {
 }
 
 /// A store that can open transactions for handlers, and complete their entries in them.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` has no transactions for handlers",
+    label = "this needs a store with transactions",
+    note = "take a store with transactions, or leave out what needs them: `inline`, `share_commit` and `cx.tx()`"
+)]
 pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     /// An open transaction. Dropping it rolls it back.
     type Tx: Send + 'static;
@@ -47,6 +54,12 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     /// Commits. An error of kind [`CommitUnknown`](crate::ErrorKind::CommitUnknown) means that it may have happened;
     /// any other error, that it did not. The library waits for it in a task of its own, which nothing aborts.
     fn commit(&self, tx: Self::Tx) -> impl Future<Output = Result<()>> + Send;
+
+    /// Rolls back, and returns when that is done: then nothing of the transaction is in anybody's way. A store for which
+    /// dropping it does as much leaves this as it is.
+    fn rollback(&self, tx: Self::Tx) -> impl Future<Output = ()> + Send {
+        async move { drop(tx) }
+    }
 
     /// Completes the entry and commits; rolls back if the claim no longer holds. Errors mean what they mean at
     /// [`commit`](Self::commit). A store that can do both in one round trip does so here.
@@ -62,6 +75,10 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
 }
 
 /// A store that can mark a key as handled inside a transaction of type `Tx`: the caller's own, or the store's.
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` cannot mark messages in a transaction of type `{Tx}`",
+    label = "this needs a store that can"
+)]
 pub trait MarkIn<Tx: ?Sized>: Store {
     /// Marks the key for the handler. Do this first in the transaction: then a concurrent duplicate cannot run.
     fn mark(
@@ -71,6 +88,27 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         key: &Key,
         handler: &HandlerKey,
     ) -> impl Future<Output = Result<Mark>> + Send;
+
+    /// Leaves a result with a mark that this transaction made, for whoever finds the mark later. Once for each mark:
+    /// [`Refused`](crate::ErrorKind::Refused) if there is a result already, or no mark.
+    fn record(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// The result that was left with a mark, after [`Mark::Duplicate`] in the same transaction. A call of its own: most
+    /// duplicates are not asked for their result.
+    fn recall(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Option<Bytes>>> + Send;
 }
 
 /// A store that can complete a claim inside a transaction of type `Tx`.

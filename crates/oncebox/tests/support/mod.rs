@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 pub(crate) mod books;
+pub(crate) mod ear;
+pub(crate) mod meter;
 pub(crate) mod panicky;
 
 use std::collections::HashMap;
@@ -150,6 +152,7 @@ struct Shared {
 
 impl Default for Stage {
     fn default() -> Self {
+        ear::install();
         let shared = Shared {
             log: Mutex::default(),
             plays: Mutex::default(),

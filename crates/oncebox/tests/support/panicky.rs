@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, RenewParams, Renewed, RescueParams, Settled,
-    Store, SweepParams, Swept, Wakeups,
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
+    RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{Memory, Result};
 use oncebox_testkit::Verb;
@@ -80,6 +80,11 @@ impl Store for Panicky {
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         self.may_panic(Verb::Sweep);
         self.memory.sweep(params).await
+    }
+
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        self.may_panic(Verb::Orphans);
+        self.memory.orphans(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -1,2 +1,3 @@
--- What a key is known with, held until the transaction ends.
-SELECT seq, fingerprint, handlers FROM @proof WHERE lane = $1 AND digest = $2 FOR UPDATE
+-- What a key is known with and for how long, held until the transaction ends. $1 lane, $2 digest, $3 now or nothing.
+SELECT seq, fingerprint, handlers, coalesce($3, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) - received_at
+FROM @proof WHERE lane = $1 AND digest = $2 FOR UPDATE

@@ -1,5 +1,5 @@
 -- Unfinished entries with a status. $1 inbox, $2 handler key or nothing, $3 number and $4 handler key to go on after, $5 how many,
--- $6 status.
+-- $6 status, $7 tenant or nothing.
 SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line, p.digest
 FROM (
     SELECT seq, handler, $6 AS status, coalesce(attempts, 0) AS attempts, coalesce(crashes, 0) AS crashes,
@@ -12,4 +12,5 @@ FROM (
 ) e
 JOIN @handler h ON h.id = e.handler JOIN @proof p ON p.seq = e.seq
 WHERE h.inbox = $1 AND ($2::text IS NULL OR h.key = $2) AND e.seq >= $3 AND (e.seq > $3 OR h.key COLLATE "C" > $4)
+  AND ($7::text IS NULL OR p.tenant = $7)
 ORDER BY e.seq, h.key COLLATE "C" LIMIT $5

@@ -1,6 +1,21 @@
--- $1 now or nothing, $2 inbox, $3 retention, $4 how many at most.
+-- Forgets marks past the window of their handler, the oldest of each first. $1 now or nothing, $2 inbox, $3 retention, $4 how
+-- many at most; of handlers with a window of their own: $5 the key, $6 the window.
+WITH RECURSIVE moment AS MATERIALIZED (
+    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+), marked AS (
+    -- The handlers that have marks: one step into the index for each.
+    (SELECT m.handler FROM @mark m WHERE m.inbox = $2 ORDER BY m.handler LIMIT 1)
+    UNION ALL
+    SELECT (SELECT m.handler FROM @mark m WHERE m.inbox = $2 AND m.handler > h.handler ORDER BY m.handler LIMIT 1)
+    FROM marked h WHERE h.handler IS NOT NULL
+)
 DELETE FROM @mark WHERE ctid = ANY (ARRAY(
-    SELECT m.ctid FROM @mark m
-    WHERE m.inbox = $2 AND m.at <= coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) - $3
-    ORDER BY m.at LIMIT $4 FOR UPDATE SKIP LOCKED
+    SELECT old.tid
+    FROM moment, marked h CROSS JOIN LATERAL (
+        SELECT m.ctid AS tid FROM @mark m
+        WHERE m.inbox = $2 AND m.handler = h.handler
+          AND m.at <= moment.now - coalesce(($6::int8[])[array_position($5::text[], h.handler)], $3)
+        ORDER BY m.at LIMIT $4 FOR UPDATE SKIP LOCKED
+    ) old
+    LIMIT $4
 ))

@@ -1,13 +1,13 @@
 -- Forgets finished messages past their retention, a page at a time. A key that got new work while this looked is left: whoever
 -- gives work to a known message also writes its proof. Answers with how many are gone, the last number looked at, how many
 -- were looked at, and whether all of these were old enough. $1 now or nothing, $2 inbox, $3 retention, $4 the number to
--- go on after, $5 how many to look at, $6 all lanes. The handlers are those of the same moment: one that was added
--- meanwhile may run already.
+-- go on after, $5 how many to look at, $6 all lanes, $7 the shortest window; of handlers with a window of their own: $8 the
+-- number, $9 the window. The handlers are those of the same moment: one that was added meanwhile may run already.
 WITH moment AS MATERIALIZED (
-    SELECT now, now - $3 AS cutoff
+    SELECT now, now - $3 AS cutoff, now - $7 AS latest
     FROM (SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) m
 ), page AS MATERIALIZED (
-    SELECT p.seq, p.received_at, p.inbox, p.ctid AS tid, p.xmin AS version
+    SELECT p.seq, p.received_at, p.inbox, octet_length(p.handlers) = 0 AS unrouted, p.ctid AS tid, p.xmin AS version
     FROM @proof p WHERE p.seq > $4 ORDER BY p.seq LIMIT $5
 ), bounds AS MATERIALIZED (
     SELECT min(seq) AS first, max(seq) AS last FROM page
@@ -18,10 +18,11 @@ WITH moment AS MATERIALIZED (
     UNION ALL SELECT e.seq FROM @poisoned e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @outcome e, moment m
     WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND e.at > m.cutoff
+      AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $3)
 ), finished AS MATERIALIZED (
     SELECT p.* FROM page p, moment m
-    WHERE p.inbox = $2 AND p.received_at <= m.cutoff AND p.seq NOT IN (SELECT seq FROM unfinished)
+    WHERE p.inbox = $2 AND p.received_at <= CASE WHEN p.unrouted THEN m.cutoff ELSE m.latest END
+      AND p.seq NOT IN (SELECT seq FROM unfinished)
 ), gone AS (
     DELETE FROM @proof p USING finished f WHERE p.ctid = f.tid AND p.xmin = f.version
     RETURNING p.seq, p.received_at
@@ -40,4 +41,4 @@ WITH moment AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM gone), (SELECT last FROM bounds), (SELECT count(*) FROM page),
        -- One from a time when the clock was wrong may stay, but keeps no other from leaving.
-       NOT EXISTS (SELECT 1 FROM page p, moment m WHERE p.received_at > m.cutoff AND p.received_at <= m.now)
+       NOT EXISTS (SELECT 1 FROM page p, moment m WHERE p.received_at > m.latest AND p.received_at <= m.now)

@@ -1,1 +1,1 @@
-SELECT fingerprint, handlers FROM oncebox_message WHERE seq = ?1
+SELECT fingerprint, handlers, received_at FROM oncebox_message WHERE seq = ?1

@@ -1,2 +1,2 @@
 -- What the order of a stored message depends on: of several deliveries of a message, the first one counts.
-SELECT source, ordering_key FROM oncebox_message WHERE seq = ?1
+SELECT tenant, source, ordering_key FROM oncebox_message WHERE seq = ?1

@@ -1,1 +1,1 @@
-SELECT count(*) FROM oncebox_aside WHERE inbox = ?1
+SELECT count(*), count(*) FILTER (WHERE reason = 'stale') FROM oncebox_aside WHERE inbox = ?1

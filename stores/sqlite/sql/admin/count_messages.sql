@@ -1,1 +1,1 @@
-SELECT count(*) FROM oncebox_message WHERE inbox = ?1
+SELECT count(*), count(*) FILTER (WHERE length(handlers) = 0) FROM oncebox_message WHERE inbox = ?1

@@ -1,0 +1,60 @@
+//! What the attribute makes: the function as it was, and beside it a type of the same name.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote, quote_spanned};
+use syn::{Attribute, ItemFn, Type};
+
+use crate::options::Options;
+use crate::signature::{store_of, type_parameters};
+
+pub(crate) fn expand(options: TokenStream, item: &TokenStream) -> TokenStream {
+    let Ok(function) = syn::parse2::<ItemFn>(item.clone()) else {
+        let what = "`#[oncebox::handler]` stands above an `async fn` that is not a method";
+        let error = syn::Error::new_spanned(item, what).to_compile_error();
+        return quote!(#item #error);
+    };
+    match (store_of(&function), Options::parse(options)) {
+        (Ok(store), Ok(options)) => expand_with(&function, &store, &options),
+        (store, options) => {
+            let errors = store.err().into_iter().chain(options.err());
+            let errors = errors.map(|error| error.to_compile_error());
+            // The function stays, and so does its name as a type: nothing else is complained of because of this.
+            let (name, vis) = (&function.sig.ident, &function.vis);
+            quote!(#function #(#errors)* #[allow(non_camel_case_types, dead_code)] #vis enum #name {})
+        }
+    }
+}
+
+fn expand_with(function: &ItemFn, store: &Type, Options { key, calls }: &Options) -> TokenStream {
+    let (name, vis) = (&function.sig.ident, &function.vis);
+    let conditions: Vec<&Attribute> =
+        function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
+    let generics = type_parameters(&function.sig.generics);
+    let (parameters, arguments, condition) = generics.split_for_impl();
+    let arguments = arguments.as_turbofish();
+    let about = format!(" The settings of the handler [`{name}`](fn@{name}).");
+    let about_key = format!(" The key of the handler: `{}`.", key.value());
+    let registration = format_ident!("registration", span = name.span());
+    let handler = quote_spanned!(name.span()=> ::oncebox::handler::<_, #store, _>(#key, #name #arguments));
+    quote! {
+        #function
+
+        #(#conditions)*
+        #[doc = #about]
+        // Never a value, and with a name of its own beside the function's: types and functions do not meet.
+        #[allow(non_camel_case_types)]
+        #vis enum #name {}
+
+        #(#conditions)*
+        impl #name {
+            #[doc = #about_key]
+            #[allow(dead_code)]
+            #vis const KEY: &'static str = #key;
+
+            /// The handler with the settings of its attribute; what is set on it beats them.
+            #vis fn #registration #parameters () -> ::oncebox::Registration<#store> #condition {
+                #handler #(#calls)*
+            }
+        }
+    }
+}

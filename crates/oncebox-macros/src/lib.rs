@@ -1,0 +1,62 @@
+//! The attribute `#[oncebox::handler]`. Use it through the crate `oncebox`, which documents and re-exports it.
+
+mod duration;
+mod expand;
+mod key;
+mod options;
+mod retry;
+mod signature;
+mod suggest;
+
+use proc_macro::TokenStream;
+
+/// Writes the settings of a handler above the function instead of where it is registered.
+///
+/// The function stays what it is: it can be called, tested and registered by hand. Beside it the attribute makes a type
+/// of the same name that is never used as a value (functions and types have separate names), with
+///
+/// - `ship::registration()`, a [`Registration`](https://docs.rs/oncebox) for `Builder::register`,
+/// - `ship::KEY`, the handler key.
+///
+/// ```
+/// use oncebox::{BoxError, Context, Inbox, Memory, Message};
+///
+/// #[oncebox::handler(key = "ship-order", types = ["order.placed"], retry = "quick", timeout = "30s")]
+/// async fn ship(message: Message, _cx: &mut Context<Memory>) -> Result<(), BoxError> {
+///     println!("shipping {}", message.kind());
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), BoxError> {
+/// let inbox = Inbox::builder("orders", Memory::new()).register(ship::registration()).build()?;
+/// assert_eq!(ship::KEY, "ship-order");
+/// # Ok(()) }
+/// ```
+///
+/// # Options
+///
+/// | option | what it sets |
+/// |---|---|
+/// | `key = "ship-order"` | the handler key; the only option that must be there |
+/// | `legacy = ["order-handler"]` | keys it had before |
+/// | `types = ["order.placed"]` | the message types that `Builder::register` registers it for |
+/// | `retry = "quick"`, `"patient"`, `"never"` | `Retry::quick()`, `Retry::patient()`, `Retry::never()` |
+/// | `retry(attempts = 5, first = "1s", max = "1m")` | a `Retry`; what is left out is as in `Retry::default()` |
+/// | `crashes = 3` | `Policy::crashes` |
+/// | `decode_grace = "1h"`, `decode_retry = "1m"` | `Policy::decode_grace`, `Policy::decode_retry` |
+/// | `timeout = "30s"` | `Registration::timeout` |
+/// | `concurrency = 8` | `Registration::concurrency` |
+/// | `inline` | `Registration::inline` |
+/// | `fire_and_forget` | `Registration::fire_and_forget` |
+/// | `share_commit = 64` | `Registration::share_commit` |
+///
+/// Times are a whole number and one of `ms`, `s`, `m`, `h` and `d`. Whatever can be checked is checked by the compiler:
+/// keys, times, and that the function is a handler at all. A function that is generic over its store gives a
+/// registration that is.
+///
+/// What is set in code beats what stands in the attribute: `ship::registration().concurrency(2)` runs two at once, and
+/// `builder.on("order.paid", ship::registration())` goes by its own types.
+#[proc_macro_attribute]
+pub fn handler(options: TokenStream, function: TokenStream) -> TokenStream {
+    expand::expand(options.into(), &function.into()).into()
+}

@@ -1,0 +1,265 @@
+//! What stands in the parentheses of the attribute.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens as _, quote, quote_spanned};
+use syn::parse::Parser as _;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned as _;
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
+
+use crate::duration::Time;
+use crate::suggest::advice;
+use crate::{key, retry};
+
+const NAMES: &[&str] = &[
+    "key",
+    "legacy",
+    "types",
+    "retry",
+    "crashes",
+    "decode_grace",
+    "decode_retry",
+    "timeout",
+    "concurrency",
+    "inline",
+    "fire_and_forget",
+    "share_commit",
+];
+
+/// The most runs in one transaction, as in the library.
+const MAX_SHARE: usize = 64;
+
+/// The options, checked.
+pub(crate) struct Options {
+    pub(crate) key: LitStr,
+    /// Calls on the registration, in the order in which they were written.
+    pub(crate) calls: Vec<TokenStream>,
+}
+
+impl Options {
+    /// Reads all options, and names every mistake at once.
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Self, Error> {
+        let metas = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(tokens)?;
+        let mut reading = Reading::default();
+        let mut errors: Option<Error> = None;
+        for meta in &metas {
+            if let Err(error) = reading.read(meta) {
+                combine(&mut errors, error);
+            }
+        }
+        // A key that is there and wrong was complained of already.
+        if !reading.seen.iter().any(|name| name == "key") {
+            let what = "a handler needs a key: write `key = \"ship-order\"`; entries are stored under it, so it stays when the function is renamed";
+            combine(&mut errors, Error::new(Span::call_site(), what));
+        }
+        if let Err(error) = reading.check_together() {
+            combine(&mut errors, error);
+        }
+        match (errors, reading.key.take()) {
+            (None, Some(key)) => Ok(Self { calls: reading.calls(), key }),
+            (Some(error), _) => Err(error),
+            (None, None) => Err(Error::new(Span::call_site(), "a handler needs a key")),
+        }
+    }
+}
+
+fn combine(errors: &mut Option<Error>, error: Error) {
+    match errors {
+        Some(all) => all.combine(error),
+        None => *errors = Some(error),
+    }
+}
+
+/// The options read so far.
+#[derive(Default)]
+struct Reading {
+    seen: Vec<String>,
+    key: Option<LitStr>,
+    legacy: Vec<LitStr>,
+    calls: Vec<TokenStream>,
+    /// Assignments to fields of the policy.
+    policy: Vec<TokenStream>,
+    inline: Option<Span>,
+    share_commit: Option<Span>,
+}
+
+impl Reading {
+    fn read(&mut self, meta: &Meta) -> Result<(), Error> {
+        let name = name_of(meta);
+        let span = meta.path().span();
+        if self.seen.contains(&name) {
+            return Err(Error::new(span, format!("`{name}` is given twice")));
+        }
+        self.seen.push(name.clone());
+        match name.as_str() {
+            "key" => {
+                let value = text(value_of(meta, "key = \"ship-order\"")?, "key", "\"ship-order\"")?;
+                key::check(&value)?;
+                self.key = Some(value);
+            }
+            "legacy" => {
+                for value in texts(value_of(meta, "legacy = [\"old-key\"]")?, "legacy", "[\"old-key\"]")? {
+                    key::check(&value)?;
+                    self.calls.push(quote_spanned!(value.span()=> .legacy(#value)));
+                    self.legacy.push(value);
+                }
+            }
+            "types" => {
+                let values =
+                    texts(value_of(meta, "types = [\"order.placed\"]")?, "types", "[\"order.placed\"]")?;
+                if let Some(empty) = values.iter().find(|value| value.value().is_empty()) {
+                    return Err(Error::new(empty.span(), "a message type cannot be empty"));
+                }
+                self.calls.push(quote_spanned!(span=> .types([#(#values),*])));
+            }
+            "retry" => {
+                let rule = retry::parse(meta)?;
+                self.policy.push(quote_spanned!(span=> policy.retry = #rule;));
+            }
+            "crashes" => {
+                let value = positive(
+                    value_of(meta, "crashes = 3")?,
+                    "crashes",
+                    "an entry would be poisoned for the crash of its worker",
+                )?;
+                self.policy.push(quote_spanned!(span=> policy.crashes = #value;));
+            }
+            "decode_grace" => {
+                let value = text(value_of(meta, "decode_grace = \"1h\"")?, "decode_grace", "\"1h\"")?;
+                let time = Time::parse(&value)?.tokens();
+                self.policy.push(quote_spanned!(span=> policy.decode_grace = #time;));
+            }
+            "decode_retry" => {
+                let value = text(value_of(meta, "decode_retry = \"1m\"")?, "decode_retry", "\"1m\"")?;
+                let time = Time::parse_positive(&value, "undecodable entries would spin")?.tokens();
+                self.policy.push(quote_spanned!(span=> policy.decode_retry = #time;));
+            }
+            "timeout" => {
+                let value = text(value_of(meta, "timeout = \"30s\"")?, "timeout", "\"30s\"")?;
+                let time = Time::parse_positive(&value, "the handler could never finish")?.tokens();
+                self.calls.push(quote_spanned!(span=> .timeout(#time)));
+            }
+            "concurrency" => {
+                let value = positive(
+                    value_of(meta, "concurrency = 8")?,
+                    "concurrency",
+                    "the handler could never run",
+                )?;
+                self.calls.push(quote_spanned!(span=> .concurrency(#value)));
+            }
+            "inline" => {
+                if !matches!(meta, Meta::Path(_)) {
+                    return Err(Error::new(meta.span(), "`inline` takes no value: write `inline`"));
+                }
+                self.inline = Some(span);
+                self.calls.push(quote_spanned!(span=> .inline()));
+            }
+            "fire_and_forget" => {
+                if !matches!(meta, Meta::Path(_)) {
+                    let what = "`fire_and_forget` takes no value: write `fire_and_forget`";
+                    return Err(Error::new(meta.span(), what));
+                }
+                self.calls.push(quote_spanned!(span=> .fire_and_forget()));
+            }
+            "share_commit" => {
+                let value =
+                    number(value_of(meta, "share_commit = 64")?, "share_commit", "share_commit = 64")?;
+                if !(1..=MAX_SHARE).contains(&value.base10_parse()?) {
+                    let what = format!("{value} runs cannot share a commit: 1 to {MAX_SHARE} can");
+                    return Err(Error::new(value.span(), what));
+                }
+                self.share_commit = Some(span);
+                self.calls.push(quote_spanned!(span=> .share_commit(#value)));
+            }
+            other => {
+                let what = format!("there is no option `{other}`: {}", advice(other, NAMES));
+                return Err(Error::new(span, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules between options.
+    fn check_together(&self) -> Result<(), Error> {
+        let mut known: Vec<String> = self.key.iter().map(LitStr::value).collect();
+        for legacy in &self.legacy {
+            let value = legacy.value();
+            if self.key.as_ref().is_some_and(|key| key.value() == value) {
+                let what =
+                    format!("{value:?} is the key itself: `legacy` is for keys the handler had before");
+                return Err(Error::new(legacy.span(), what));
+            }
+            if known.contains(&value) {
+                return Err(Error::new(legacy.span(), format!("the legacy key {value:?} is given twice")));
+            }
+            known.push(value);
+        }
+        match (self.inline, self.share_commit) {
+            (Some(_), Some(span)) => Err(Error::new(
+                span,
+                "an `inline` handler cannot share commits, because its delivery waits: leave out `inline` or `share_commit`",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn calls(mut self) -> Vec<TokenStream> {
+        if !self.policy.is_empty() {
+            let policy = &self.policy;
+            self.calls.push(quote! {
+                .policy({
+                    let mut policy = ::oncebox::Policy::default();
+                    #(#policy)*
+                    policy
+                })
+            });
+        }
+        self.calls
+    }
+}
+
+/// The name of an option.
+pub(crate) fn name_of(meta: &Meta) -> String {
+    meta.path().to_token_stream().to_string().replace(' ', "")
+}
+
+/// What stands after the `=`.
+pub(crate) fn value_of<'a>(meta: &'a Meta, example: &str) -> Result<&'a Expr, Error> {
+    match meta {
+        Meta::NameValue(pair) => Ok(&pair.value),
+        _ => Err(Error::new(meta.span(), format!("`{}` needs a value: write `{example}`", name_of(meta)))),
+    }
+}
+
+/// A string.
+pub(crate) fn text(value: &Expr, name: &str, example: &str) -> Result<LitStr, Error> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text.clone()),
+        other => Err(Error::new(other.span(), format!("`{name}` is a string: write `{name} = {example}`"))),
+    }
+}
+
+/// A string, or several in brackets.
+fn texts(value: &Expr, name: &str, example: &str) -> Result<Vec<LitStr>, Error> {
+    match value {
+        Expr::Array(array) => array.elems.iter().map(|element| text(element, name, example)).collect(),
+        one => Ok(vec![text(one, name, example)?]),
+    }
+}
+
+/// A whole number.
+pub(crate) fn number(value: &Expr, name: &str, example: &str) -> Result<LitInt, Error> {
+    match value {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => Ok(number.clone()),
+        other => Err(Error::new(other.span(), format!("`{name}` is a whole number: write `{example}`"))),
+    }
+}
+
+/// A whole number of which 0 makes no sense.
+fn positive(value: &Expr, name: &str, why: &str) -> Result<LitInt, Error> {
+    let number = number(value, name, &format!("{name} = 8"))?;
+    if number.base10_parse::<u32>()? == 0 {
+        return Err(Error::new(number.span(), format!("`{name}` is 0: {why}; write at least 1")));
+    }
+    Ok(number)
+}

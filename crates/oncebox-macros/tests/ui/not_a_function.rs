@@ -1,0 +1,4 @@
+#[oncebox::handler(key = "ship-order")]
+struct Ship;
+
+fn main() {}

@@ -1,0 +1,254 @@
+//! The model: what an inbox holds, and what may happen to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, follow};
+use oncebox::store::{Accepted, Claim, ClaimMode, Known, Seq, Token};
+use oncebox::time::Timestamp;
+
+use super::step::{HANDLERS, MESSAGES, Offer};
+
+/// An entry of the model.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) seq: Seq,
+    /// The messages of one ordering key wait for each other.
+    pub(super) ordered: bool,
+    pub(super) status: Status,
+    pub(super) attempts: u32,
+    pub(super) crashes: u32,
+    /// Due, end of the lease, or end.
+    pub(super) at: Timestamp,
+    /// What it is to those behind it, if it is poisoned.
+    pub(super) in_line: Option<InLine>,
+    /// Due, for one that is parked.
+    not_before: Timestamp,
+    pub(super) token: Option<Token>,
+    /// Whether an operator had a hand in it since its last claim.
+    pub(super) operated: bool,
+    /// Earlier generations, as they finished: status, attempts, crashes and time.
+    pub(super) past: Vec<(Status, u32, u32, Timestamp)>,
+}
+
+impl Entry {
+    pub(super) fn generation(&self) -> u32 {
+        u32::try_from(self.past.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a claim is the one that holds it.
+    pub(super) fn is_held_by(&self, claim: &Claim) -> bool {
+        self.status == Status::Running && self.seq == claim.seq && self.token == Some(claim.token)
+    }
+
+    pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
+        self.status = settlement.next.status();
+        (self.attempts, self.crashes) = (settlement.attempts, settlement.crashes);
+        self.in_line = settlement.in_line;
+        self.at = match settlement.next {
+            Next::Pending { delay } => now.after(delay),
+            _ => now,
+        };
+    }
+
+    pub(super) fn operate(&mut self, operation: Operation, next: Status, now: Timestamp) {
+        self.operated = true;
+        if operation == Operation::Unblock {
+            self.in_line = Some(InLine::Skipped);
+            return;
+        }
+        if operation == Operation::Replay {
+            self.past.push((self.status, self.attempts, self.crashes, self.at));
+        }
+        if next == Status::Pending {
+            (self.attempts, self.crashes) = (0, 0);
+        }
+        (self.status, self.at, self.in_line) = (next, now, None);
+    }
+
+    /// Whether those behind it have to wait.
+    fn is_in_the_way(&self) -> bool {
+        match self.status {
+            Status::Pending | Status::Running => true,
+            Status::Poisoned => self.in_line.is_some_and(InLine::holds_back),
+            Status::Completed | Status::Discarded => false,
+        }
+    }
+
+    fn is_finished_by(&self, horizon: Timestamp) -> bool {
+        matches!(self.status, Status::Completed | Status::Discarded) && self.at <= horizon
+    }
+}
+
+/// A stored message.
+pub(super) struct Stored {
+    pub(super) seq: Seq,
+    /// The payload that came first.
+    pub(super) payload: u8,
+    pub(super) received_at: Timestamp,
+}
+
+/// All that an inbox holds.
+#[derive(Default)]
+pub(super) struct Books {
+    pub(super) messages: BTreeMap<u8, Stored>,
+    /// By id and payload.
+    pub(super) asides: BTreeSet<(u8, u8)>,
+    pub(super) entries: BTreeMap<(u8, &'static str), Entry>,
+    pub(super) paused: BTreeSet<&'static str>,
+    /// When the newest message that was swept had come in.
+    watermark: Option<Timestamp>,
+    last_seq: Option<Seq>,
+}
+
+impl Books {
+    /// Takes a message in, and returns the answer the store must have given. What it answered in fact is only needed
+    /// for the number of a message that is new. If the call was `repeated`, what is new is known already.
+    pub(super) fn accept(
+        &mut self,
+        offer: &Offer,
+        answer: Accepted,
+        repeated: bool,
+        now: Timestamp,
+    ) -> Result<Accepted, String> {
+        if let Some(Stored { seq, payload, received_at }) = self.messages.get(&offer.id) {
+            let (seq, age) = (*seq, now.since(*received_at));
+            if *payload != offer.payload && !offer.first_wins {
+                self.asides.insert((offer.id, offer.payload));
+                return Ok(Accepted::Conflict(seq));
+            }
+            return Ok(match self.add(seq, offer, now) {
+                added if added > 0 && !repeated => Accepted::HandlersAdded(seq, added),
+                _ => Accepted::Duplicate(Known::new(seq, age)),
+            });
+        }
+        let time = offer.age.map(|age| now.before(age));
+        if time.zip(self.watermark).is_some_and(|(time, mark)| time <= mark) {
+            self.asides.insert((offer.id, offer.payload));
+            return Ok(Accepted::Stale);
+        }
+        let seq = match answer {
+            Accepted::First(seq) if !repeated => seq,
+            Accepted::Duplicate(known) if repeated => known.seq,
+            other => return Err(format!("{other:?} for message {}, which is new", offer.id)),
+        };
+        if self.last_seq >= Some(seq) {
+            return Err(format!("{seq} comes after {:?}", self.last_seq));
+        }
+        self.last_seq = Some(seq);
+        self.messages.insert(offer.id, Stored { seq, payload: offer.payload, received_at: now });
+        self.add(seq, offer, now);
+        Ok(answer)
+    }
+
+    /// Adds the entries a message does not have yet; returns how many.
+    fn add(&mut self, seq: Seq, offer: &Offer, now: Timestamp) -> usize {
+        let before = self.entries.len();
+        for name in &offer.handlers {
+            self.entries.entry((offer.id, name)).or_insert_with(|| Entry {
+                seq,
+                ordered: is_ordered(offer.id),
+                status: Status::Pending,
+                attempts: 0,
+                crashes: 0,
+                at: now.after(offer.delay),
+                in_line: None,
+                not_before: Timestamp::ZERO,
+                token: None,
+                operated: false,
+                past: Vec::new(),
+            });
+        }
+        self.arrange(now);
+        self.entries.len() - before
+    }
+
+    /// Parks and frees entries behind others: after everything that changes a line.
+    pub(super) fn arrange(&mut self, now: Timestamp) {
+        for name in HANDLERS {
+            let parks = |entry: &Entry| entry.in_line == Some(InLine::Parks);
+            let of_handler = self.entries.iter().filter(|((_, of), _)| *of == name);
+            let first = of_handler.filter(|(_, entry)| parks(entry)).map(|(_, entry)| entry.seq).min();
+            let of_handler = self.entries.iter_mut().filter(|((_, of), _)| *of == name);
+            for entry in of_handler.map(|(_, entry)| entry).filter(|entry| entry.ordered) {
+                let behind_parked = first.is_some_and(|first| first < entry.seq);
+                match follow(entry.status, entry.in_line, behind_parked) {
+                    Some((Event::Park, next)) => {
+                        (entry.status, entry.in_line) = (next, Some(InLine::Parked));
+                        (entry.not_before, entry.at) = (entry.at, now);
+                    }
+                    Some((_, next)) => {
+                        (entry.status, entry.in_line, entry.at) = (next, None, entry.not_before);
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Whether an entry waits for another one with its ordering key.
+    pub(super) fn is_blocked(&self, entry: &Entry, name: &str) -> bool {
+        entry.ordered
+            && self.entries.iter().any(|((_, other_name), other)| {
+                let earlier = other.seq < entry.seq && other.is_in_the_way();
+                let runs = other.seq != entry.seq && other.status == Status::Running;
+                other.ordered && *other_name == name && (earlier || runs)
+            })
+    }
+
+    /// The entries of a handler that may be claimed if it is `now`, in the order of claims.
+    pub(super) fn claimable(&self, name: &str, mode: ClaimMode, now: Timestamp) -> Vec<(Timestamp, Seq, u8)> {
+        let may = |entry: &Entry| {
+            entry.status == Status::Pending
+                && entry.at <= now
+                && (entry.crashes == 0) == (mode == ClaimMode::Healthy)
+                && !self.is_blocked(entry, name)
+        };
+        let of_handler =
+            self.entries.iter().filter(|((_, of), _)| *of == name && !self.paused.contains(name));
+        let mut claimable: Vec<_> = of_handler
+            .filter(|(_, entry)| may(entry))
+            .map(|((id, _), entry)| (entry.at, entry.seq, *id))
+            .collect();
+        claimable.sort_unstable();
+        claimable
+    }
+
+    /// The entries of a handler whose lease ran out.
+    pub(super) fn lapsed(&self, name: &str, now: Timestamp) -> BTreeSet<Seq> {
+        let lapsed = |entry: &Entry| entry.status == Status::Running && entry.at < now;
+        let of_handler = self.entries.iter().filter(|((_, of), _)| *of == name);
+        of_handler.filter(|(_, entry)| lapsed(entry)).map(|(_, entry)| entry.seq).collect()
+    }
+
+    /// The messages that may be forgotten.
+    pub(super) fn forgettable(&self, horizon: Timestamp) -> BTreeSet<u8> {
+        let finished = |id: u8| {
+            HANDLERS
+                .iter()
+                .filter_map(|name| self.entries.get(&(id, *name)))
+                .all(|entry| entry.is_finished_by(horizon))
+        };
+        let old = self.messages.iter().filter(|(_, stored)| stored.received_at <= horizon);
+        old.map(|(id, _)| *id).filter(|id| finished(*id)).collect()
+    }
+
+    pub(super) fn forget(&mut self, gone: &BTreeSet<u8>) {
+        let last = gone.iter().filter_map(|id| self.messages.get(id)).map(|stored| stored.received_at).max();
+        self.watermark = self.watermark.max(last);
+        self.messages.retain(|id, _| !gone.contains(id));
+        self.entries.retain(|(id, _), _| !gone.contains(id));
+    }
+
+    pub(super) fn with_status(&self, status: Status) -> usize {
+        self.entries.values().filter(|entry| entry.status == status).count()
+    }
+}
+
+/// Whether the messages with this id have the ordering key.
+pub(super) fn is_ordered(id: u8) -> bool {
+    id < MESSAGES / 2
+}
+
+/// Long enough for everything to be due.
+pub(super) const EVERYTHING: Duration = Duration::from_hours(24 * 365);

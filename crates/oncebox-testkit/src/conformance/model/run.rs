@@ -1,0 +1,514 @@
+//! A sequence on a store: each step is made, its answer compared with the model's, and then all that is stored.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use oncebox::state::{InLine, Operation, Outcome, Settlement, Status, operate};
+use oncebox::store::{
+    Admin as _, Claim, ClaimMode, Claimed, NewMessage, RenewParams, Renewed, Settled, Store as _,
+    SweepParams, Token, Transactional as _,
+};
+use oncebox::time::Timestamp;
+use oncebox::{Error, ErrorKind, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
+
+use super::books::{Books, EVERYTHING, Entry, is_ordered};
+use super::step::{DONE, HANDLERS, Lost, MESSAGES, Offer, Step};
+use crate::fixture::{
+    LEASE, PAST_LEASE, RETENTION, claims, handler, inbox_named, key_in, moved_to, offer_routed, outcomes,
+    policy, route,
+};
+use crate::harness::{claim_params, rescue_params};
+use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
+
+/// What does not hold.
+type Checked<T = ()> = Result<T, String>;
+
+/// The entry of a claim.
+type EntryId = (u8, &'static str);
+
+/// One sequence of operations.
+pub(super) struct Run<'a, S> {
+    h: &'a Harness<S>,
+    store: FaultyStore<S>,
+    inbox: InboxName,
+    books: Books,
+    /// Every claim that was ever made, stale ones included.
+    claims: Vec<(Claim, EntryId)>,
+    last_token: Option<Token>,
+    /// The latest time there was, which is not now if the clock was turned back.
+    latest: Timestamp,
+    turned_back: Duration,
+    made: usize,
+    log: Vec<String>,
+}
+
+impl<'a, S: StoreUnderTest> Run<'a, S> {
+    pub(super) fn new(h: &'a Harness<S>, inbox: &str) -> Self {
+        Self {
+            h,
+            store: FaultyStore::new(h.store.clone()),
+            inbox: inbox_named(inbox),
+            books: Books::default(),
+            claims: Vec::new(),
+            last_token: None,
+            latest: h.now(),
+            turned_back: Duration::ZERO,
+            made: 0,
+            log: Vec::new(),
+        }
+    }
+
+    pub(super) fn turned_back(&self) -> Duration {
+        self.turned_back
+    }
+
+    /// How many steps were made.
+    pub(super) fn made(&self) -> usize {
+        self.made
+    }
+
+    pub(super) fn into_log(self) -> Vec<String> {
+        self.log
+    }
+
+    /// Makes all steps, then brings everything to its end: nothing may be left that cannot be handled or forgotten.
+    pub(super) async fn all(&mut self, steps: impl Iterator<Item = Step>) -> Checked {
+        for step in steps {
+            self.log.push(format!("{step:?}"));
+            self.made += 1;
+            self.step(&step).await?;
+            self.compare().await?;
+        }
+        self.log.push("everything is brought to its end".into());
+        self.finish().await?;
+        self.compare().await
+    }
+
+    async fn step(&mut self, step: &Step) -> Checked {
+        match step {
+            Step::Accept { offers, lost } => self.accept(offers, *lost).await,
+            Step::Claim { handler, limit, suspect, lost } => {
+                self.claim(handler, *limit, *suspect, *lost).await.map(drop)
+            }
+            Step::Settle { ago, outcome, on_poisoned, lost } => {
+                let Some((claim, id)) = self.claim_made(*ago) else { return Ok(()) };
+                let settlement = claim.settle(&policy_with(*on_poisoned), outcomes()[*outcome].clone());
+                self.settle(&settlement, id, *lost).await
+            }
+            Step::Complete { ago, lost } => self.complete(*ago, *lost).await,
+            Step::Renew { ago, lost } => self.renew(*ago, *lost).await,
+            Step::Rescue { handler, limit, lapse, settle, on_poisoned, lost } => {
+                if *lapse {
+                    self.advance(PAST_LEASE);
+                }
+                for (claim, id) in self.rescue(handler, *limit, *lost).await? {
+                    if *settle {
+                        let settlement = claim.settle(&policy_with(*on_poisoned), Outcome::Crashed);
+                        self.settle(&settlement, id, Lost::No).await?;
+                    }
+                }
+                Ok(())
+            }
+            Step::Advance(by) => {
+                self.advance(*by);
+                Ok(())
+            }
+            Step::TurnBack(by) => {
+                self.h.clock.turn_back(*by);
+                self.turned_back += *by;
+                Ok(())
+            }
+            Step::Operate { id, handler, operation, lost } => {
+                self.operate(*id, handler, *operation, *lost).await
+            }
+            Step::Pause { handler, pause, lost } => self.pause(handler, *pause, *lost).await,
+            Step::Sweep { wait, page, lost } => {
+                self.advance(*wait);
+                self.sweep(*page, *lost).await
+            }
+        }
+    }
+
+    /// Makes a call. If its answer is lost, the caller is told so, and makes it again. Also says whether the answer is
+    /// that to a repeat of what was done.
+    async fn call<T: Debug>(
+        &self,
+        verb: Verb,
+        lost: Lost,
+        call: impl AsyncFn(&FaultyStore<S>) -> Result<T, Error>,
+    ) -> Checked<(Result<T, Error>, bool)> {
+        let fault = match lost {
+            Lost::No => return Ok((call(&self.store).await, false)),
+            Lost::After => Fault::ErrAfter,
+            Lost::Before => Fault::ErrBefore(ErrorKind::CommitUnknown),
+        };
+        self.store.faults().next(verb, fault);
+        match call(&self.store).await {
+            Err(error) if error.kind() == ErrorKind::CommitUnknown => {}
+            // It failed by itself, and did nothing.
+            Err(error) => return Ok((Err(error), false)),
+            Ok(answer) => return Err(format!("{verb:?} answers {answer:?}, though the answer is lost")),
+        }
+        Ok((call(&self.store).await, lost == Lost::After))
+    }
+
+    async fn accept(&mut self, offers: &[Offer], lost: Lost) -> Checked {
+        let batch: Vec<NewMessage> = offers.iter().map(|offer| self.new_message(offer)).collect();
+        let (answers, repeated) =
+            self.call(Verb::Accept, lost, async |store| store.accept(&batch).await).await?;
+        let answers = answers.map_err(failed("accept"))?;
+        check(answers.len() == offers.len(), || format!("{} offers got {answers:?}", offers.len()))?;
+        for (offer, answer) in offers.iter().zip(answers) {
+            let expected = self.books.accept(offer, answer, repeated, self.h.now())?;
+            check(answer == expected, || format!("{answer:?} instead of {expected:?} for {offer:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn new_message(&self, offer: &Offer) -> NewMessage {
+        let mut message = message(offer.id, offer.payload);
+        if let Some(age) = offer.age {
+            message = message.with_time(self.h.now().before(age));
+        }
+        let routes = offer.handlers.iter().copied().map(route);
+        let mut new = moved_to(&self.inbox, &offer_routed(message, routes));
+        new.delay = offer.delay;
+        new.on_conflict = if offer.first_wins { OnConflict::FirstWins } else { OnConflict::KeepAside };
+        new
+    }
+
+    async fn claim(
+        &mut self,
+        name: &'static str,
+        limit: usize,
+        suspect: bool,
+        lost: Lost,
+    ) -> Checked<Vec<(Claim, EntryId)>> {
+        let mut params = claim_params(&[route(name)], limit);
+        params.inbox = self.inbox.clone();
+        let params = if suspect { params.suspect() } else { params };
+        let (claimed, _) = self.call(Verb::Claim, lost, async |store| store.claim(&params).await).await?;
+        let claimed = claimed.map_err(failed("claim"))?;
+        let most = if suspect { limit.min(1) } else { limit };
+        self.check_claim(name, params.mode, most, &claimed)?;
+        self.lease(name, claimed)
+    }
+
+    /// What may be claimed is, the longest due first, and nothing else.
+    fn check_claim(&self, name: &str, mode: ClaimMode, most: usize, claimed: &[Claimed]) -> Checked {
+        let due = self.books.claimable(name, mode, self.h.now());
+        // What was due before the clock was turned back may stay so, and what was dated then may not be due yet.
+        let wrong_clock = self.turned_back > Duration::ZERO;
+        let possible = self.books.claimable(name, mode, self.latest);
+        let sure = due.iter().filter(|(.., id)| !(wrong_clock && is_ordered(*id))).count();
+        let says = || format!("claimed {:?}, claimable are {due:?}, of {possible:?}", claims(claimed));
+        check((most.min(sure)..=most).contains(&claimed.len()), says)?;
+        let known = |claimed: &Claimed| possible.iter().any(|(_, seq, _)| *seq == claimed.claim.seq);
+        check(claimed.iter().all(known), says)?;
+        // An ordered entry may be dated anew when it is released, so its place among the others is the store's choice.
+        let free = wrong_clock || due.iter().any(|(.., id)| is_ordered(*id));
+        let wanted = due.iter().take(most).map(|(_, seq, _)| *seq);
+        check(free || wanted.eq(claimed.iter().map(|one| one.claim.seq)), says)
+    }
+
+    async fn rescue(
+        &mut self,
+        name: &'static str,
+        limit: usize,
+        lost: Lost,
+    ) -> Checked<Vec<(Claim, EntryId)>> {
+        let mut params = rescue_params(&[route(name)], limit);
+        params.inbox = self.inbox.clone();
+        let (rescued, _) = self.call(Verb::Rescue, lost, async |store| store.rescue(&params).await).await?;
+        let rescued = rescued.map_err(failed("rescue"))?;
+        let lapsed = self.books.lapsed(name, self.h.now());
+        let right = rescued.len() == limit.min(lapsed.len())
+            && rescued.iter().all(|rescued| lapsed.contains(&rescued.claim.seq));
+        check(right, || format!("rescued {:?}, lapsed are {lapsed:?}", claims(&rescued)))?;
+        self.lease(name, rescued)
+    }
+
+    /// Follows a claim or rescue.
+    fn lease(&mut self, name: &'static str, claimed: Vec<Claimed>) -> Checked<Vec<(Claim, EntryId)>> {
+        let (before, now) = (self.last_token, self.h.now());
+        let mut leased = Vec::new();
+        for Claimed { claim, message } in claimed {
+            let id = (message.id().first().copied().unwrap_or(u8::MAX), name);
+            let entry =
+                self.books.entries.get_mut(&id).ok_or_else(|| format!("{id:?} was never accepted"))?;
+            let same = (claim.seq, claim.attempts, claim.crashes, claim.generation)
+                == (entry.seq, entry.attempts, entry.crashes, entry.generation());
+            let named = claim.handler == handler(name) && claim.key == key(&self.inbox, id.0);
+            check(same && named && claim.claimed_at == now, || format!("{id:?} is leased as {claim:?}"))?;
+            check(before < Some(claim.token), || format!("{:?} comes after {before:?}", claim.token))?;
+            (entry.status, entry.at) = (Status::Running, now.after(LEASE));
+            (entry.token, entry.operated) = (Some(claim.token), false);
+            self.last_token = self.last_token.max(Some(claim.token));
+            leased.push((claim, id));
+        }
+        self.log_claims(&leased);
+        self.claims.extend(leased.iter().cloned());
+        Ok(leased)
+    }
+
+    fn log_claims(&mut self, leased: &[(Claim, EntryId)]) {
+        if let Some(line) = self.log.last_mut() {
+            let all: Vec<String> = leased
+                .iter()
+                .map(|(claim, (id, name))| format!("{id} for {name} as {:?}", claim.token))
+                .collect();
+            line.push_str(" -> ");
+            line.push_str(&all.join(", "));
+        }
+    }
+
+    /// A claim that was made some time, and its entry.
+    fn claim_made(&self, ago: usize) -> Option<(Claim, EntryId)> {
+        self.claims.iter().rev().nth(ago).cloned()
+    }
+
+    /// The entry that a claim holds, if it does.
+    fn held(&mut self, claim: &Claim, id: EntryId) -> Option<&mut Entry> {
+        self.books.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
+    }
+
+    async fn settle(&mut self, settlement: &Settlement, id: EntryId, lost: Lost) -> Checked {
+        let claim = &settlement.claim;
+        let batch = [settlement.clone()];
+        let (settled, _) = self.call(Verb::Settle, lost, async |store| store.settle(&batch).await).await?;
+        let settled = settled.map_err(failed("settle"))?;
+        let now = self.h.now();
+        let expected = if let Some(entry) = self.held(claim, id) {
+            entry.settle(settlement, now);
+            self.books.arrange(now);
+            Settled::Applied
+        } else {
+            let entry = self.books.entries.get(&id).filter(|entry| entry.seq == claim.seq);
+            // Whether a settlement is a repeat cannot be told any more once an operator changed what it had written.
+            // That it changes nothing is seen by what is stored.
+            if entry.is_some_and(|entry| entry.operated || entry.generation() > claim.generation) {
+                return Ok(());
+            }
+            let status = settlement.next.status();
+            // What is pending again may have been parked at once.
+            let is = |entry: &Entry| {
+                entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
+            };
+            let written = |entry: &Entry| entry.token == Some(claim.token) && is(entry);
+            if entry.is_some_and(written) { Settled::Applied } else { Settled::LeaseLost }
+        };
+        let says =
+            || format!("{settled:?} instead of {expected:?} for {:?} of {:?}", settlement.next, claim.token);
+        check(settled == [expected], says)
+    }
+
+    async fn complete(&mut self, ago: usize, lost: Lost) -> Checked {
+        let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
+        let complete = async |store: &FaultyStore<S>| store.finish(store.begin().await?, &claim).await;
+        let (settled, repeated) = self.call(Verb::Commit, lost, complete).await?;
+        let settled = settled.map_err(failed("complete"))?;
+        let now = self.h.now();
+        let mut expected = Settled::LeaseLost;
+        if let Some(entry) = self.held(&claim, id) {
+            entry.settle(&Settlement::done(&claim), now);
+            self.books.arrange(now);
+            // The work may not be done twice, so its repeat is refused.
+            expected = if repeated { Settled::LeaseLost } else { Settled::Applied };
+        }
+        check(settled == expected, || format!("{settled:?} instead of {expected:?} for {:?}", claim.token))
+    }
+
+    async fn renew(&mut self, ago: usize, lost: Lost) -> Checked {
+        let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
+        let params = RenewParams::new(vec![claim.clone()], LEASE);
+        let (renewed, _) = self.call(Verb::Renew, lost, async |store| store.renew(&params).await).await?;
+        let renewed = renewed.map_err(failed("renew"))?;
+        let until = self.h.now().after(LEASE);
+        let mut expected = Renewed::LeaseLost;
+        if let Some(entry) = self.held(&claim, id) {
+            entry.at = until;
+            expected = Renewed::Extended;
+        }
+        check(renewed == [expected], || format!("{renewed:?} instead of {expected:?} for {:?}", claim.token))
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.h.advance(by);
+        self.latest = self.latest.max(self.h.now());
+    }
+
+    async fn operate(&mut self, id: u8, name: &'static str, operation: Operation, lost: Lost) -> Checked {
+        let (inbox, key, handler) = (self.inbox.clone(), key(&self.inbox, id), handler(name));
+        let call = async |store: &FaultyStore<S>| store.operate(&inbox, &key, &handler, operation).await;
+        let (answer, repeated) = self.call(Verb::Operate, lost, call).await?;
+        let answer = answer.map(|view| view.status).map_err(|error| error.kind());
+        let now = self.h.now();
+        let mut expected = Err(ErrorKind::NotFound);
+        if let Some(entry) = self.books.entries.get_mut(&(id, name)) {
+            expected = operate(entry.status, entry.in_line, operation).map_err(|error| error.kind());
+            if let Ok(next) = expected {
+                entry.operate(operation, next, now);
+                self.books.arrange(now);
+                let entry = &self.books.entries[&(id, name)];
+                expected = if repeated {
+                    operate(entry.status, entry.in_line, operation).map_err(|error| error.kind())
+                } else {
+                    Ok(entry.status)
+                };
+            }
+        }
+        check(answer == expected, || format!("{answer:?} instead of {expected:?}"))
+    }
+
+    async fn pause(&mut self, name: &'static str, pause: bool, lost: Lost) -> Checked {
+        let (inbox, handler) = (self.inbox.clone(), handler(name));
+        let (answer, _) = if pause {
+            self.books.paused.insert(name);
+            self.call(Verb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
+        } else {
+            self.books.paused.remove(name);
+            self.call(Verb::Resume, lost, async |store| store.resume(&inbox, &handler).await).await?
+        };
+        answer.map_err(failed("pause or resume"))
+    }
+
+    async fn sweep(&mut self, page: usize, lost: Lost) -> Checked {
+        let before: BTreeSet<u8> = self.books.messages.keys().copied().collect();
+        let may_go = self.books.forgettable(self.h.now().before(RETENTION));
+        let mut params = SweepParams::new(self.inbox.clone(), RETENTION, page);
+        let mut lost = lost;
+        loop {
+            let (swept, _) = self.call(Verb::Sweep, lost, async |store| store.sweep(&params).await).await?;
+            let swept = swept.map_err(failed("sweep"))?;
+            lost = Lost::No;
+            check(swept.next.is_none_or(|next| Some(next) > params.after), || {
+                format!("{swept:?} goes back")
+            })?;
+            match swept.next {
+                None => break,
+                next => params.after = next,
+            }
+        }
+        let mut gone = BTreeSet::new();
+        for id in before {
+            let view = self.store.show(&self.inbox, &key(&self.inbox, id)).await.map_err(failed("show"))?;
+            if view.is_none_or(|view| view.stored.is_none()) {
+                gone.insert(id);
+            }
+        }
+        // Messages that came while the clock was wrong may stay a little longer, but none may leave too early.
+        let all_gone = gone == may_go || self.turned_back > Duration::ZERO;
+        check(all_gone && gone.is_subset(&may_go), || format!("swept were {gone:?}, finished {may_go:?}"))?;
+        self.books.forget(&gone);
+        Ok(())
+    }
+
+    /// Brings every entry to its end, and forgets every message.
+    async fn finish(&mut self) -> Checked {
+        self.advance(EVERYTHING);
+        for name in HANDLERS {
+            self.pause(name, false, Lost::No).await?;
+            for (claim, id) in self.rescue(name, 100, Lost::No).await? {
+                self.settle(&claim.settle(&policy(), Outcome::Released), id, Lost::No).await?;
+            }
+        }
+        let is_poisoned = |(id, entry): (&EntryId, &Entry)| (entry.status == Status::Poisoned).then_some(*id);
+        for (id, name) in self.books.entries.iter().filter_map(is_poisoned).collect::<Vec<_>>() {
+            self.operate(id, name, Operation::Discard, Lost::No).await?;
+        }
+        while self.books.with_status(Status::Pending) > 0 {
+            let mut claimed = 0;
+            for (name, suspect) in HANDLERS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+                for (claim, id) in self.claim(name, 10, suspect, Lost::No).await? {
+                    let settlement = claim.settle(&policy(), outcomes()[DONE].clone());
+                    self.settle(&settlement, id, Lost::No).await?;
+                    claimed += 1;
+                }
+            }
+            check(claimed > 0, || "something waits, and nothing can be claimed".into())?;
+        }
+        self.compare().await?;
+        self.advance(EVERYTHING);
+        self.sweep(100, Lost::No).await?;
+        check(self.books.messages.is_empty(), || "finished messages stay for ever".into())
+    }
+
+    /// Compares all that is stored with the model.
+    async fn compare(&self) -> Checked {
+        for id in 0..MESSAGES {
+            self.compare_message(id).await?;
+        }
+        let counts = self.h.store.count(&self.inbox).await.map_err(failed("count"))?;
+        let books = &self.books;
+        let expected = (books.messages.len() as u64, books.asides.len() as u64, books.paused.len());
+        let counted = (counts.messages, counts.kept_aside, counts.paused.len());
+        check(counted == expected, || format!("{counts:?} instead of {expected:?}"))?;
+        for status in [Status::Pending, Status::Running, Status::Poisoned] {
+            let expected = books.with_status(status) as u64;
+            check(counts.with_status(status) == expected, || format!("{counts:?}: {expected} are {status}"))?;
+        }
+        Ok(())
+    }
+
+    async fn compare_message(&self, id: u8) -> Checked {
+        let view = self.h.store.show(&self.inbox, &key(&self.inbox, id)).await.map_err(failed("show"))?;
+        let stored = view.as_ref().and_then(|view| view.stored.as_ref()).map(|(seq, at, _)| (*seq, *at));
+        let expected = self.books.messages.get(&id).map(|stored| (stored.seq, stored.received_at));
+        check(stored == expected, || format!("{id} is stored as {stored:?}, not {expected:?}"))?;
+        let aside = view.as_ref().map_or(0, |view| view.kept_aside.len());
+        let expected = self.books.asides.iter().filter(|(of, _)| *of == id).count();
+        check(aside == expected, || format!("{aside} of {id} are kept aside, not {expected}"))?;
+        let views = view.map(|view| view.entries).unwrap_or_default();
+        for name in HANDLERS {
+            let mut generations = views.iter().filter(|view| view.handler == handler(name));
+            let Some(entry) = self.books.entries.get(&(id, name)) else {
+                check(generations.next().is_none(), || format!("{id} has no entry for {name}: {views:?}"))?;
+                continue;
+            };
+            // What is finished stays as it was.
+            for (number, past) in (0..).zip(&entry.past) {
+                let same = generations.next().is_some_and(|view| {
+                    view.generation == number && (view.status, view.attempts, view.crashes, view.at) == *past
+                });
+                check(same, || format!("generation {number} of {id} for {name} was {past:?}: {views:?}"))?;
+            }
+            let (latest, more) = (generations.next(), generations.next());
+            check(more.is_none(), || format!("too many entries of {id} for {name}: {views:?}"))?;
+            let latest = latest.ok_or_else(|| format!("the entry of {id} for {name} is lost: {views:?}"))?;
+            let expected = (entry.status, entry.attempts, entry.crashes, entry.generation(), entry.in_line);
+            let same = (latest.status, latest.attempts, latest.crashes, latest.generation, latest.in_line);
+            check(same == expected, || format!("{id} for {name} is {latest:?}, not {expected:?}"))?;
+            let blocked = entry.status == Status::Pending && self.books.is_blocked(entry, name);
+            let at = if blocked { Timestamp::MAX } else { entry.at };
+            // An ordered entry may be dated anew when it is released.
+            let dated_anew = entry.ordered && entry.status == Status::Pending && latest.at != Timestamp::MAX;
+            let right = latest.at == at || (dated_anew && !blocked);
+            check(right, || format!("{id} for {name} is at {:?}, not {at:?}", latest.at))?;
+        }
+        Ok(())
+    }
+}
+
+fn policy_with(on_poisoned: OnPoisoned) -> Policy {
+    let mut policy = policy();
+    policy.on_poisoned = on_poisoned;
+    policy
+}
+
+fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+fn failed(verb: &str) -> impl FnOnce(Error) -> String {
+    move |error| format!("{verb} fails: {error}")
+}
+
+fn message(id: u8, payload: u8) -> Message {
+    let message = Message::new(vec![id], "order.placed", vec![payload]);
+    if is_ordered(id) { message.with_ordering_key("k") } else { message }
+}
+
+fn key(inbox: &InboxName, id: u8) -> oncebox::Key {
+    key_in(inbox, &message(id, 0))
+}

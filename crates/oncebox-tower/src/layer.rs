@@ -1,0 +1,271 @@
+//! The layer and its service.
+
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use oncebox::store::{MarkIn, Store, Transactional};
+use oncebox::{
+    Admission, Error, ErrorKind, HandlerKey, Inbox, KeyStrategy, Message, Opened, Permit, Recent, Result,
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::answer::{Answer, DoneWhen, Http, Instead};
+use crate::key::KeyOf;
+use crate::tx::{CarryTx, Tx};
+
+/// Makes a service idempotent.
+pub struct IdempotentLayer<G, K, A> {
+    guard: G,
+    key: Arc<K>,
+    answer: Arc<A>,
+}
+
+/// Marks in a store, for one handler key.
+pub struct Marks<S: Store> {
+    inbox: Inbox<S>,
+    handler: HandlerKey,
+}
+
+impl<S: Store> Clone for Marks<S> {
+    fn clone(&self) -> Self {
+        Self { inbox: self.inbox.clone(), handler: self.handler.clone() }
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Marks<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Marks").field("inbox", &self.inbox).field("handler", &self.handler).finish()
+    }
+}
+
+impl<K> IdempotentLayer<Recent, K, Http> {
+    /// Remembers keys in the memory of the process, for as long as `recent` does, and forgets them when it ends. `key` finds
+    /// the key of a request. Several routes that share one memory need [`Recent::of`] each.
+    pub fn recent(recent: Recent, key: K) -> Self {
+        Self { guard: recent, key: Arc::new(key), answer: Arc::new(Http) }
+    }
+}
+
+impl<S: Store, K> IdempotentLayer<Marks<S>, K, Http> {
+    /// Marks keys in the store of `inbox`, under the stable name `handler`, in a transaction that the service gets as a
+    /// [`Tx`] with its request. It is committed when the service says that the work is done, and else rolled back.
+    ///
+    /// The mark is the same as that of `once` for a message with this id and no source.
+    pub fn transactional(inbox: Inbox<S>, handler: &str, key: K) -> Result<Self>
+    where
+        S: Transactional,
+    {
+        let guard = Marks { inbox, handler: HandlerKey::new(handler)? };
+        Ok(Self { guard, key: Arc::new(key), answer: Arc::new(Http) })
+    }
+}
+
+impl<G, K, A> IdempotentLayer<G, K, A> {
+    /// Answers in another way than [`Http`]: a `Fn(Instead) -> Response`, or an [`Answer`] of your own.
+    pub fn answer_with<B>(self, answer: B) -> IdempotentLayer<G, K, B> {
+        IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(answer) }
+    }
+
+    /// Says which responses mean that the work is done. After others the key is free, and the transaction rolled back.
+    pub fn done_when<D>(self, done: D) -> IdempotentLayer<G, K, DoneWhen<A, D>>
+    where
+        A: Clone,
+    {
+        let answer = Arc::unwrap_or_clone(self.answer);
+        IdempotentLayer { guard: self.guard, key: self.key, answer: Arc::new(DoneWhen(answer, done)) }
+    }
+}
+
+impl<G: Clone, K, A> Clone for IdempotentLayer<G, K, A> {
+    fn clone(&self) -> Self {
+        let (key, answer) = (Arc::clone(&self.key), Arc::clone(&self.answer));
+        Self { guard: self.guard.clone(), key, answer }
+    }
+}
+
+impl<G: std::fmt::Debug, K, A> std::fmt::Debug for IdempotentLayer<G, K, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IdempotentLayer").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+impl<Svc, G: Clone, K, A> Layer<Svc> for IdempotentLayer<G, K, A> {
+    type Service = Idempotent<Svc, G, K, A>;
+
+    fn layer(&self, inner: Svc) -> Self::Service {
+        Idempotent { inner, layer: self.clone() }
+    }
+}
+
+/// A service that does the work of a key once. Made by [`IdempotentLayer`].
+pub struct Idempotent<Svc, G, K, A> {
+    inner: Svc,
+    layer: IdempotentLayer<G, K, A>,
+}
+
+impl<Svc: Clone, G: Clone, K, A> Clone for Idempotent<Svc, G, K, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<Svc, G: std::fmt::Debug, K, A> std::fmt::Debug for Idempotent<Svc, G, K, A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Idempotent").field("layer", &self.layer).finish_non_exhaustive()
+    }
+}
+
+type Answered<Svc, Req> = Pin<
+    Box<dyn Future<Output = Result<<Svc as Service<Req>>::Response, <Svc as Service<Req>>::Error>> + Send>,
+>;
+
+impl<G, K, A> IdempotentLayer<G, K, A> {
+    /// The key of a request, unless it is missing or empty.
+    fn key<Req>(&self, request: &Req) -> std::result::Result<Vec<u8>, Instead>
+    where
+        K: KeyOf<Req>,
+    {
+        self.key.key(request).filter(|key| !key.is_empty()).ok_or(Instead::NoKey)
+    }
+}
+
+fn admit(recent: &Recent, key: &[u8]) -> std::result::Result<Permit, Instead> {
+    match recent.admit(key) {
+        Ok(Admission::First(permit)) => Ok(permit),
+        Ok(Admission::Duplicate) => Err(Instead::Duplicate(None)),
+        Ok(Admission::Busy) => Err(Instead::Busy),
+        Err(error) => Err(Instead::Failed(error)),
+    }
+}
+
+impl<Svc, Req, K, A> Service<Req> for Idempotent<Svc, Recent, K, A>
+where
+    Svc: Service<Req>,
+    Svc::Future: Send + 'static,
+    Svc::Response: Send + 'static,
+    Svc::Error: Send + 'static,
+    K: KeyOf<Req>,
+    A: Answer<Svc::Response>,
+{
+    type Response = Svc::Response;
+    type Error = Svc::Error;
+    type Future = Answered<Svc, Req>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<std::result::Result<(), Svc::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let admitted = self.layer.key(&request).and_then(|key| admit(&self.layer.guard, &key));
+        let permit = match admitted {
+            Ok(permit) => permit,
+            Err(instead) => return Box::pin(ready(Ok(self.layer.answer.answer(instead)))),
+        };
+        let (run, answer) = (self.inner.call(request), Arc::clone(&self.layer.answer));
+        Box::pin(async move {
+            // An error, a panic and whoever stops waiting drop the permit: the key is free.
+            let response = run.await?;
+            if answer.is_done(&response) {
+                permit.done();
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Marks the key, as that of a message with this id and no source.
+async fn open<S>(inbox: &Inbox<S>, id: Vec<u8>, handler: &HandlerKey) -> Result<Opened<S>>
+where
+    S: Transactional + MarkIn<<S as Transactional>::Tx>,
+{
+    let key = KeyStrategy::MessageId.key(inbox.name(), &Message::new(id, "request", ""))?;
+    inbox.open(&key, handler.as_str()).await
+}
+
+/// Ends the transaction, however the request ends: a handle that is left somewhere must not keep it open.
+struct Ends<S: Transactional>(Tx<S>);
+
+impl<S: Transactional> Ends<S> {
+    /// Rolls back, and returns when that is done.
+    async fn rolled_back(self) {
+        if let Some(work) = self.0.end() {
+            work.rollback().await;
+        }
+    }
+}
+
+impl<S: Transactional> Drop for Ends<S> {
+    fn drop(&mut self) {
+        drop(self.0.end());
+    }
+}
+
+impl<Svc, Req, S, K, A> Service<Req> for Idempotent<Svc, Marks<S>, K, A>
+where
+    Svc: Service<Req> + Clone + Send + 'static,
+    Svc::Future: Send + 'static,
+    Svc::Response: Send + 'static,
+    Svc::Error: Send + 'static,
+    Req: CarryTx<S> + Send + 'static,
+    S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    K: KeyOf<Req>,
+    A: Answer<Svc::Response>,
+{
+    type Response = Svc::Response;
+    type Error = Svc::Error;
+    type Future = Answered<Svc, Req>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<std::result::Result<(), Svc::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Req) -> Self::Future {
+        let answer = Arc::clone(&self.layer.answer);
+        let key = match self.layer.key(&request) {
+            Ok(key) => key,
+            Err(instead) => return Box::pin(ready(Ok(answer.answer(instead)))),
+        };
+        // The one that is ready goes along; its clone may have to become so first.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let Marks { inbox, handler } = self.layer.guard.clone();
+        Box::pin(async move {
+            let work = match open(&inbox, key, &handler).await {
+                Ok(Opened::First(work)) => work,
+                Ok(Opened::Duplicate(result)) => return Ok(answer.answer(Instead::Duplicate(result))),
+                Ok(Opened::Busy) => return Ok(answer.answer(Instead::Busy)),
+                Err(error) => return Ok(answer.answer(Instead::Failed(error))),
+            };
+            let tx = Ends(Tx::new(work));
+            request.carry(tx.0.clone());
+            let response = match inner.call(request).await {
+                Ok(response) => response,
+                Err(error) => {
+                    tx.rolled_back().await;
+                    return Err(error);
+                }
+            };
+            if !answer.is_done(&response) {
+                tx.rolled_back().await;
+                return Ok(response);
+            }
+            let committed = match tx.0.end() {
+                Some(work) => work.commit().await,
+                None => Err(in_use()),
+            };
+            Ok(match committed {
+                Ok(()) => response,
+                Err(error) => answer.answer(Instead::Failed(error)),
+            })
+        })
+    }
+}
+
+/// What is written after the response cannot be part of it.
+fn in_use() -> Error {
+    let what = "the service answered while something of it still used the transaction";
+    Error::new(ErrorKind::Handler, what)
+}

@@ -1,0 +1,27 @@
+//! A tower layer that makes a service idempotent: an axum route, or the consumer of any pipeline.
+//!
+//! - [`IdempotentLayer::recent`] remembers keys in the memory of the process, for a while.
+//! - [`IdempotentLayer::transactional`] marks the key in a transaction of the store, hands that transaction to the service,
+//!   and commits both together: the effects of a request happen once, whatever is sent how often.
+//!
+//! A key that is being worked on is [`Busy`](Instead::Busy), which is not a duplicate; a service that fails, panics or is
+//! no longer waited for sets the key free.
+
+mod answer;
+mod key;
+mod layer;
+mod tx;
+
+pub use answer::{Answer, DoneWhen, Http, Instead};
+#[cfg(feature = "http")]
+pub use answer::{DUPLICATE, RETRY_AFTER};
+pub use key::KeyOf;
+#[cfg(feature = "http")]
+pub use key::{Header, header};
+pub use layer::{Idempotent, IdempotentLayer, Marks};
+pub use tx::{CarryTx, Tx, TxGuard};
+
+/// Compiles what the guide shows.
+#[cfg(all(doctest, feature = "http"))]
+#[doc = include_str!("../../../docs/guides/tower.md")]
+struct Guide;

@@ -1,0 +1,126 @@
+//! The transaction of a request, as the service gets it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oncebox::store::Transactional;
+use oncebox::{Error, ErrorKind, Result, Work};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A handle to the transaction in which the key of a request is marked. Whatever is written through it is committed with the
+/// mark, or not at all. Clones are the same transaction; it is over when the response is there, whoever still has a handle.
+pub struct Tx<S: Transactional> {
+    shared: Arc<Shared<S>>,
+}
+
+struct Shared<S: Transactional> {
+    state: Mutex<State<S>>,
+    /// One user at a time.
+    turn: Arc<Semaphore>,
+}
+
+struct State<S: Transactional> {
+    /// Out while somebody uses it.
+    work: Option<Work<S>>,
+    over: bool,
+}
+
+impl<S: Transactional> Tx<S> {
+    pub(crate) fn new(work: Work<S>) -> Self {
+        let state = Mutex::new(State { work: Some(work), over: false });
+        Self { shared: Arc::new(Shared { state, turn: Arc::new(Semaphore::new(1)) }) }
+    }
+
+    /// Waits for a turn, then gives the transaction until the answer is dropped.
+    pub async fn lock(&self) -> Result<TxGuard<S>> {
+        let turn = Arc::clone(&self.shared.turn).acquire_owned().await.map_err(|_| over())?;
+        let work = self.shared.state.lock().work.take().ok_or_else(over)?;
+        Ok(TxGuard { shared: Arc::clone(&self.shared), work: Some(work), _turn: turn })
+    }
+
+    /// Ends the use of the transaction. It is `None` if somebody still uses it: then it is rolled back when they stop.
+    pub(crate) fn end(&self) -> Option<Work<S>> {
+        let mut state = self.shared.state.lock();
+        state.over = true;
+        state.work.take()
+    }
+}
+
+fn over() -> Error {
+    Error::new(ErrorKind::Refused, "the transaction of the request is over: its response was sent")
+}
+
+impl<S: Transactional> Clone for Tx<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: Transactional> fmt::Debug for Tx<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+/// The transaction, for one user. It derefs to the store's own type.
+pub struct TxGuard<S: Transactional> {
+    shared: Arc<Shared<S>>,
+    /// There until this is dropped.
+    work: Option<Work<S>>,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl<S: Transactional> TxGuard<S> {
+    /// Leaves a result: what duplicates of the request are answered with. `limits.result` of the inbox says how large it
+    /// may be.
+    pub fn set_result(&mut self, result: impl Into<Bytes>) -> Result<()> {
+        self.work.as_mut().ok_or_else(over)?.set_result(result)
+    }
+}
+
+impl<S: Transactional> Deref for TxGuard<S> {
+    type Target = S::Tx;
+
+    #[expect(clippy::expect_used, reason = "only `drop` takes it out")]
+    fn deref(&self) -> &S::Tx {
+        self.work.as_ref().expect("it is there until this is dropped").as_tx()
+    }
+}
+
+impl<S: Transactional> DerefMut for TxGuard<S> {
+    #[expect(clippy::expect_used, reason = "only `drop` takes it out")]
+    fn deref_mut(&mut self) -> &mut S::Tx {
+        self.work.as_mut().expect("it is there until this is dropped").tx()
+    }
+}
+
+impl<S: Transactional> Drop for TxGuard<S> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if !state.over {
+            state.work = self.work.take();
+        }
+    }
+}
+
+impl<S: Transactional> fmt::Debug for TxGuard<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxGuard").finish_non_exhaustive()
+    }
+}
+
+/// A request that can carry the transaction to the service. Those of HTTP do, in their extensions.
+pub trait CarryTx<S: Transactional> {
+    /// Takes the handle along.
+    fn carry(&mut self, tx: Tx<S>);
+}
+
+#[cfg(feature = "http")]
+impl<S: Transactional, B> CarryTx<S> for http::Request<B> {
+    fn carry(&mut self, tx: Tx<S>) {
+        self.extensions_mut().insert(tx);
+    }
+}

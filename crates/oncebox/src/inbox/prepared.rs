@@ -1,0 +1,349 @@
+//! What a message is to an inbox: its keys and handlers, found before the store is asked, and what the store answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Shared;
+use crate::config::{MissingKey, OnConflict, OnDuplicate, Tenants, Unrouted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming};
+use crate::message::Message;
+use crate::name::HandlerKey;
+use crate::observe::names;
+use crate::runtime;
+use crate::store::{Accepted, NewMessage, Route, Store};
+
+/// What the store is offered for one message: one for each key that its durable handlers go by, mostly one.
+pub(crate) struct Offers {
+    first: NewMessage,
+    others: Vec<NewMessage>,
+    /// The keys of its fire-and-forget handlers, in the order of the registry.
+    forget: Vec<Key>,
+}
+
+impl Offers {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &NewMessage> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// Adds handlers to the offer with their key, or makes one.
+    fn add(&mut self, key: Key, routes: &Arc<[Route]>) {
+        let mut all = std::iter::once(&mut self.first).chain(&mut self.others);
+        if let Some(offer) = all.find(|offer| offer.key == key) {
+            if !routes.is_empty() {
+                offer.routes = offer.routes.iter().chain(&**routes).cloned().collect();
+            }
+            return;
+        }
+        let (mut offer, routes) = (self.first.clone(), Arc::clone(routes));
+        (offer.key, offer.routes) = (key, routes);
+        self.others.push(offer);
+    }
+}
+
+/// A message with everything that has to be known of it before it is received. One delivery is prepared once: what is
+/// compared with nothing is still recognised when the same delivery is tried again.
+pub(crate) struct Prepared {
+    pub(crate) message: Arc<Message>,
+    /// For the durable handlers; nothing if it has inline ones alone.
+    pub(crate) offers: Option<Offers>,
+    /// The keys of its inline handlers, in the order of the registry.
+    pub(crate) inline: Vec<Key>,
+}
+
+/// What the store said of all offers of a message.
+pub(crate) struct Answer {
+    /// Of all of them together, as [`Accepted::and`] puts it.
+    pub(crate) whole: Accepted,
+    /// The keys under which it was kept aside.
+    pub(crate) conflicts: Vec<Key>,
+    /// It is older than what is remembered.
+    pub(crate) stale: bool,
+}
+
+impl<S: Store> Shared<S> {
+    /// Checks a message and finds what the store is offered for it; the store is not asked.
+    pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<Offers> {
+        counted(
+            self.check_routed(message)
+                .and_then(|()| self.offers(message, &mut Keys::new(self, message), delay)),
+        )
+    }
+
+    /// Checks a message and finds the keys of its inline handlers.
+    pub(crate) fn prepare_inline(&self, message: &Arc<Message>) -> Result<Vec<Key>> {
+        counted(self.check_routed(message).and_then(|()| self.inline_keys(&mut Keys::new(self, message))))
+    }
+
+    /// Checks a message and finds everything that receiving it needs.
+    pub(crate) fn prepare_delivery(&self, message: Arc<Message>) -> Result<Prepared> {
+        let prepare = || {
+            self.check_routed(&message)?;
+            let mut keys = Keys::new(self, &message);
+            let inline = self.inline_keys(&mut keys)?;
+            // A message for inline handlers alone leaves nothing but their marks.
+            let kind = message.kind();
+            let forget = self.registry.forget(kind).next().is_some();
+            let stored = inline.is_empty() || forget || !self.registry.groups(kind).is_empty();
+            let stored = stored && !self.is_direct();
+            let offers = if stored { Some(self.offers(&message, &mut keys, Duration::ZERO)?) } else { None };
+            Ok((offers, inline))
+        };
+        let (offers, inline) = counted(prepare())?;
+        Ok(Prepared { message, offers, inline })
+    }
+
+    /// The key under which a handler recognises a message; `None` if it does not.
+    pub(crate) fn key_of(&self, message: &Message, handler: &HandlerKey) -> Result<Option<Key>> {
+        self.check(message)?;
+        let dedupe = self.registry.dedupe(message.kind(), Some(handler));
+        Keys::new(self, message).known(&dedupe, Some(self.current(handler)))
+    }
+
+    /// The key for the mark of a handler; one that nothing else has, if repeats are not recognised.
+    pub(crate) fn mark_key(&self, message: &Message, handler: &HandlerKey) -> Result<Key> {
+        self.check(message)?;
+        let dedupe = self.registry.dedupe(message.kind(), Some(handler));
+        Keys::new(self, message).of(&dedupe, Some(self.current(handler)))
+    }
+
+    /// Whether there is no store.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.store.capabilities().direct
+    }
+
+    /// The key that a handler is registered under today.
+    fn current<'a>(&'a self, handler: &'a HandlerKey) -> &'a HandlerKey {
+        self.registry.by_key(handler).map_or(handler, |registered| &registered.route.key)
+    }
+
+    /// Checks a message by itself.
+    fn check(&self, message: &Message) -> Result<()> {
+        message.validate(&self.config.limits)?;
+        let refuse = |what: String| Err(Error::new(ErrorKind::Tenant, what));
+        match (self.config.tenants, message.tenant()) {
+            (Tenants::Off, Some(tenant)) => refuse(format!(
+                "a message of type {:?} names the tenant {tenant:?}, and `tenants` is Off",
+                message.kind()
+            )),
+            (Tenants::Required, None) => refuse(format!(
+                "a message of type {:?} from source {:?} names no tenant, and `tenants` is Required",
+                message.kind(),
+                message.source()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_routed(&self, message: &Message) -> Result<()> {
+        self.check(message)?;
+        if self.config.unrouted == Unrouted::Refuse && !self.registry.knows(message.kind()) {
+            let what = format!("no handler is registered for messages of type {:?}", message.kind());
+            return Err(Error::new(ErrorKind::Unrouted, what));
+        }
+        Ok(())
+    }
+
+    fn offers(&self, message: &Arc<Message>, keys: &mut Keys<'_, S>, delay: Duration) -> Result<Offers> {
+        let kind = message.kind();
+        let forget = self.registry.forget(kind);
+        let forget: Vec<Key> = forget
+            .map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key)))
+            .collect::<Result<_>>()?;
+        let (first, others) = match (self.registry.groups(kind), forget.first()) {
+            ([], Some(key)) => ((*key, self.registry.no_routes()), &[][..]),
+            ([], None) => {
+                let key = keys.of(&self.registry.dedupe(kind, None), None)?;
+                ((key, self.registry.no_routes()), &[][..])
+            }
+            ([first, others @ ..], _) => {
+                let key = keys.of(&first.dedupe, first.handler.as_ref())?;
+                ((key, Arc::clone(&first.routes)), others)
+            }
+        };
+        let mut new = NewMessage::new(self.name.clone(), first.0, Arc::clone(message), first.1);
+        // What is new by its key cannot be in conflict.
+        if self.config.on_conflict == OnConflict::FirstWins {
+            new.on_conflict = OnConflict::FirstWins;
+        }
+        new.delay = delay;
+        let mut offers = Offers { first: new, others: Vec::new(), forget: Vec::new() };
+        for group in others {
+            offers.add(keys.of(&group.dedupe, group.handler.as_ref())?, &group.routes);
+        }
+        for key in &forget {
+            offers.add(*key, &self.registry.no_routes());
+        }
+        offers.forget = forget;
+        Ok(offers)
+    }
+
+    fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<Key>> {
+        let handlers = self.registry.inline(keys.message.kind());
+        handlers.map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key))).collect()
+    }
+
+    /// Offers a message to the store under all of its keys, in one call.
+    pub(crate) async fn offer(self: &Arc<Self>, offers: &Offers) -> Result<Answer> {
+        let accepted = if offers.others.is_empty() {
+            self.store.accept(std::slice::from_ref(&offers.first)).await?
+        } else {
+            let batch: Vec<NewMessage> = offers.iter().cloned().collect();
+            self.store.accept(&batch).await?
+        };
+        if accepted.len() != offers.len() {
+            return Err(short_answer());
+        }
+        self.answer(offers, &mut accepted.into_iter())
+    }
+
+    /// Puts the answers for one message together, and tells the dispatcher what it can soon claim.
+    pub(crate) fn answer(
+        self: &Arc<Self>,
+        offers: &Offers,
+        accepted: &mut impl Iterator<Item = Accepted>,
+    ) -> Result<Answer> {
+        let mut next = || accepted.next().ok_or_else(short_answer);
+        let mut all = Answer { whole: next()?, conflicts: Vec::new(), stale: false };
+        let mut one = all.whole;
+        for (place, offer) in offers.iter().enumerate() {
+            if place > 0 {
+                one = next()?;
+                all.whole = all.whole.and(one);
+            }
+            match one {
+                Accepted::Conflict(_) => all.conflicts.push(offer.key),
+                Accepted::Stale => all.stale = true,
+                _ => {}
+            }
+            self.announce(one, offer, &offers.forget);
+        }
+        Ok(all)
+    }
+
+    /// Notes how late a duplicate came, tells the dispatcher of this process what it can soon claim, and starts what is
+    /// not stored for.
+    fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
+        self.lateness.note(&self.name, &accepted);
+        if let Accepted::First(seq) = accepted {
+            let kind = message.message.kind();
+            if message.routes.is_empty() && forget.is_empty() {
+                metrics::counter!(names::UNROUTED).increment(1);
+                let (inbox, key) = (&message.inbox, &message.key);
+                tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
+            }
+            for ((handler, _), key) in self.registry.forget(kind).zip(forget) {
+                if *key == message.key {
+                    runtime::forget(self, handler, message);
+                }
+            }
+        }
+        if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
+        {
+            if message.delay.is_zero() {
+                self.nudge.now();
+            } else {
+                self.nudge.at(self.clock.monotonic().saturating_add(message.delay));
+            }
+        }
+    }
+
+    /// Says what became of a message to whoever asked; a duplicate as the inbox is told to.
+    pub(crate) fn told(&self, message: &Message, accepted: Accepted) -> Result<Accepted> {
+        match accepted {
+            Accepted::Duplicate(_) => self.refuse_duplicate(message, "was stored before").map(|()| accepted),
+            _ => Ok(accepted),
+        }
+    }
+
+    /// An error for a duplicate, if the inbox is told to answer with one.
+    pub(crate) fn refuse_duplicate(&self, message: &Message, what: &str) -> Result<()> {
+        self.note_duplicate(message);
+        if self.config.on_duplicate != OnDuplicate::Refuse {
+            return Ok(());
+        }
+        let (kind, source) = (message.kind(), message.source());
+        let what = format!("the message of type {kind:?} from source {source:?} {what}");
+        Err(Error::new(ErrorKind::Duplicate, what))
+    }
+
+    /// Logs a duplicate, if the inbox is told to.
+    pub(crate) fn note_duplicate(&self, message: &Message) {
+        if self.config.on_duplicate == OnDuplicate::Log {
+            let (inbox, kind, source) = (&self.name, message.kind(), message.source());
+            let id = String::from_utf8_lossy(&message.id()[..message.id().len().min(64)]);
+            tracing::info!(%inbox, kind, source, ?id, "a duplicate: it was there before, and nothing is done");
+        }
+    }
+}
+
+/// Counts what is refused before the store is asked.
+fn counted<T>(prepared: Result<T>) -> Result<T> {
+    if let Err(error) = &prepared {
+        metrics::counter!(names::REFUSED, "reason" => error.kind().as_str()).increment(1);
+    }
+    prepared
+}
+
+pub(super) fn short_answer() -> Error {
+    Error::new(ErrorKind::Corrupt, "the store answered for another number of messages than it was given")
+}
+
+/// Makes the keys of one message.
+struct Keys<'a, S: Store> {
+    inbox: &'a Shared<S>,
+    message: &'a Message,
+    /// The key that nothing else has, once it is needed. All handlers that compare nothing share it.
+    unique: Option<Key>,
+}
+
+impl<'a, S: Store> Keys<'a, S> {
+    fn new(inbox: &'a Shared<S>, message: &'a Message) -> Self {
+        Self { inbox, message, unique: None }
+    }
+
+    /// The key by which a handler recognises the message, or one that nothing else has.
+    fn of(&mut self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Key> {
+        Ok(match self.known(dedupe, handler)? {
+            Some(key) => key,
+            None => self.unique(if matches!(dedupe, Dedupe::Off) { "off" } else { "missing_key" }),
+        })
+    }
+
+    /// The key by which a handler recognises the message; `None` if it does not.
+    fn known(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
+        let Shared { name, config, .. } = self.inbox;
+        let context = KeyContext::new(name, handler);
+        let key = match dedupe {
+            Dedupe::Off => return Ok(None),
+            Dedupe::On => config.key.key_in(&context, self.message, Naming::Kind),
+            Dedupe::By(strategy) => strategy.key_in(&context, self.message, Naming::Full),
+        };
+        match key {
+            Ok(key) if config.on_conflict == OnConflict::AcceptAsNew => {
+                Ok(Some(key.of_payload(&Fingerprint::of(self.message))))
+            }
+            Ok(key) => Ok(Some(key)),
+            Err(error)
+                if error.kind() == ErrorKind::MissingKey
+                    && (config.missing_key == MissingKey::Undeduplicated || self.inbox.is_direct()) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unique(&mut self, reason: &'static str) -> Key {
+        let (inbox, kind) = (&self.inbox.name, self.message.kind());
+        *self.unique.get_or_insert_with(|| {
+            metrics::counter!(names::UNDEDUPLICATED, "reason" => reason).increment(1);
+            tracing::debug!(%inbox, kind, reason, "taken without being compared: every delivery runs");
+            Key::unique(inbox)
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Which key counts for which type and handler.
+
+use std::collections::HashMap;
+
+use super::KeyStrategy;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Whether repeats are recognised, and by which key.
+///
+/// Of several settings the most exact one counts: that of the handler
+/// ([`Registration::dedupe`](crate::Registration::dedupe)), then that of the very type, then that of the longest pattern
+/// that fits ([`Builder::key_for`](crate::Builder::key_for)), then the inbox's ([`Config::key`](crate::Config::key)).
+#[derive(Clone, Debug, Default)]
+pub enum Dedupe {
+    /// By the key of the inbox.
+    #[default]
+    On,
+    /// By another key.
+    By(KeyStrategy),
+    /// Not at all: every delivery runs.
+    Off,
+}
+
+impl Dedupe {
+    /// Whether both always mean the same key.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::On, Self::On) | (Self::Off, Self::Off) => true,
+            (Self::By(a), Self::By(b)) => a.is_same(b),
+            _ => false,
+        }
+    }
+}
+
+/// What was said of types and patterns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    exact: HashMap<Box<str>, Dedupe>,
+    /// What types start with; the longest first.
+    prefixes: Vec<(Box<str>, Dedupe)>,
+}
+
+impl Rules {
+    /// Checks all rules together.
+    pub(crate) fn new(rules: Vec<(Box<str>, Dedupe)>) -> Result<Self> {
+        let mut all = Self::default();
+        for (pattern, dedupe) in rules {
+            let refuse = |why: &str| Err(refused(&pattern, &dedupe, why));
+            if pattern.is_empty() {
+                return refuse("no message has an empty type; name a type, or use `*` for all of them");
+            }
+            match pattern.split_once('*') {
+                None => {
+                    if all.exact.contains_key(&pattern) {
+                        return refuse(TWICE);
+                    }
+                    all.exact.insert(pattern, dedupe);
+                }
+                Some((prefix, "")) => {
+                    if all.prefixes.iter().any(|(known, _)| **known == *prefix) {
+                        return refuse(TWICE);
+                    }
+                    all.prefixes.push((prefix.into(), dedupe));
+                }
+                Some(_) => {
+                    return refuse("a pattern has one `*`, at its end; write it like `order.*`");
+                }
+            }
+        }
+        all.prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Ok(all)
+    }
+
+    /// What counts for a type, if anything was said of it.
+    pub(crate) fn of(&self, kind: &str) -> Option<&Dedupe> {
+        let pattern = || self.prefixes.iter().find(|(prefix, _)| kind.starts_with(&**prefix));
+        self.exact.get(kind).or_else(|| pattern().map(|(_, dedupe)| dedupe))
+    }
+
+    /// Every rule with its pattern.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (String, &Dedupe)> {
+        let exact = self.exact.iter().map(|(kind, dedupe)| (kind.to_string(), dedupe));
+        exact.chain(self.prefixes.iter().map(|(prefix, dedupe)| (format!("{prefix}*"), dedupe)))
+    }
+}
+
+const TWICE: &str = "the same pattern was given before, and only one of them can count; leave one out";
+
+fn refused(pattern: &str, dedupe: &Dedupe, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, format!("`key_for({pattern:?})` is {dedupe:?}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(header: &str) -> Dedupe {
+        Dedupe::By(KeyStrategy::header(header))
+    }
+
+    #[test]
+    fn the_type_beats_the_pattern_and_the_longer_pattern_the_shorter() {
+        let rules = ["*", "order.placed", "order.*", "order.p*", "ord*"];
+        let rules = rules.map(|pattern| (pattern.into(), by(pattern))).into();
+        let rules = Rules::new(rules).unwrap();
+        for (kind, expected) in [
+            ("order.placed", "order.placed"),
+            ("order.placed.v2", "order.p*"),
+            ("order.shipped", "order.*"),
+            ("order.", "order.*"),
+            ("order", "ord*"),
+            ("mail", "*"),
+        ] {
+            assert!(rules.of(kind).unwrap().is_same(&by(expected)), "{kind}");
+        }
+        assert!(Rules::default().of("mail").is_none());
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_meant_are_refused() {
+        let twice = |a: &str| vec![(a.into(), Dedupe::On), (a.into(), Dedupe::Off)];
+        for (rules, why) in [
+            (twice("order.placed"), "`key_for(\"order.placed\")` is Off: the same pattern was given before"),
+            (twice("order.*"), "leave one out"),
+            (twice("*"), "leave one out"),
+            (vec![("".into(), Dedupe::On)], "name a type"),
+            (vec![("a*b".into(), Dedupe::On)], "write it like"),
+            (vec![("a**".into(), Dedupe::On)], "write it like"),
+        ] {
+            let error = Rules::new(rules).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            assert!(error.what().contains(why), "{error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `once`: a mark and what goes with it, inside a transaction of the caller's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::handler::{Marked, check_result};
+use crate::inbox::Inbox;
+use crate::key::Key;
+use crate::message::Message;
+use crate::name::HandlerKey;
+use crate::observe::Observed;
+use crate::store::{Mark, MarkIn, Store, Transactional};
+
+impl<S: Store> Inbox<S> {
+    /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
+    /// same transaction, then commit.
+    pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
+    where
+        S: MarkIn<Tx>,
+    {
+        let handler = HandlerKey::new(handler)?;
+        let key = self.shared.mark_key(message, &handler)?;
+        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
+    }
+
+    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction. Once for each mark;
+    /// `limits.result` says how large it may be.
+    pub async fn record<Tx: ?Sized>(
+        &self,
+        tx: &mut Tx,
+        message: &Message,
+        handler: &str,
+        result: &[u8],
+    ) -> Result<()>
+    where
+        S: MarkIn<Tx>,
+    {
+        check_result(result, self.shared.config.limits.result)?;
+        // Where every delivery runs, nobody will ever ask for it.
+        let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(()) };
+        self.shared.store.record(tx, &inbox, &key, &handler, result).await
+    }
+
+    /// The result that was left with the mark of a message: ask for it when [`once`](Self::once) said
+    /// [`Mark::Duplicate`], in the same transaction.
+    pub async fn recall<Tx: ?Sized>(
+        &self,
+        tx: &mut Tx,
+        message: &Message,
+        handler: &str,
+    ) -> Result<Option<Bytes>>
+    where
+        S: MarkIn<Tx>,
+    {
+        let Some(Marked { inbox, key, handler }) = self.known(message, handler)? else { return Ok(None) };
+        self.shared.store.recall(tx, &inbox, &key, &handler).await
+    }
+
+    /// The mark of a message that is recognised when it comes again; nothing if every delivery runs.
+    fn known(&self, message: &Message, handler: &str) -> Result<Option<Marked>> {
+        let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
+        let key = self.shared.key_of(message, &handler)?;
+        Ok(key.map(|key| Marked { inbox, key, handler }))
+    }
+
+    /// Opens a transaction of the store and marks a key in it, for work that is not a handler of this inbox: a route of a
+    /// web server, a step of another pipeline.
+    pub async fn open(&self, key: &Key, handler: &str) -> Result<Opened<S>>
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
+        let store = Arc::clone(&self.shared.store);
+        let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
+        let mut tx = store.begin().await?;
+        Ok(match store.mark(&mut tx, &inbox, key, &handler).await? {
+            Mark::Busy => Opened::Busy,
+            Mark::Duplicate => Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?),
+            Mark::First => {
+                let (marked, limit) =
+                    (Marked { inbox, key: *key, handler }, self.shared.config.limits.result);
+                Opened::First(Work { store, tx, marked, limit, result: None })
+            }
+        })
+    }
+}
+
+/// What [`Inbox::open`] found.
+#[derive(Debug)]
+#[must_use = "a duplicate's work must not be done again"]
+pub enum Opened<S: Transactional> {
+    /// The key is new for this handler: do the work, then commit.
+    First(Work<S>),
+    /// The work was committed before, and left this result, if it left one.
+    Duplicate(Option<Bytes>),
+    /// Somebody else is working on it right now: neither done nor free.
+    Busy,
+}
+
+/// Work whose mark is made and not committed. Dropping it rolls it back: the key is free again.
+pub struct Work<S: Transactional> {
+    store: Arc<Observed<S>>,
+    tx: S::Tx,
+    marked: Marked,
+    limit: usize,
+    result: Option<Bytes>,
+}
+
+impl<S: Transactional> Work<S> {
+    /// The transaction: what is written through it is committed with the mark.
+    pub fn tx(&mut self) -> &mut S::Tx {
+        &mut self.tx
+    }
+
+    /// Looks at the transaction.
+    pub fn as_tx(&self) -> &S::Tx {
+        &self.tx
+    }
+
+    /// Leaves a result for duplicates; `limits.result` says how large it may be. A second call replaces the first.
+    pub fn set_result(&mut self, result: impl Into<Bytes>) -> Result<()> {
+        let result = result.into();
+        check_result(&result, self.limit)?;
+        self.result = Some(result);
+        Ok(())
+    }
+
+    /// Rolls back, and returns when that is done: then the key is free for whoever comes next.
+    pub async fn rollback(self) {
+        self.store.rollback(self.tx).await;
+    }
+
+    /// Commits the work, its mark and its result. Goes on if the caller stops waiting for it: a commit is not torn.
+    pub async fn commit(self) -> Result<()>
+    where
+        S: MarkIn<<S as Transactional>::Tx>,
+    {
+        let committed = tokio::spawn(async move {
+            let Self { store, mut tx, marked: Marked { inbox, key, handler }, result, .. } = self;
+            if let Some(result) = result
+                && let Err(error) = store.record(&mut tx, &inbox, &key, &handler, &result).await
+            {
+                store.rollback(tx).await;
+                return Err(error);
+            }
+            store.commit(tx).await
+        });
+        committed
+            .await
+            .map_err(|panic| Error::new(ErrorKind::CommitUnknown, format!("the commit panicked: {panic}")))?
+    }
+}
+
+impl<S: Transactional> std::fmt::Debug for Work<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work")
+            .field("key", &self.marked.key)
+            .field("handler", &self.marked.handler)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,390 @@
+//! How late duplicates come, and whether they are remembered for long enough; and entries for handlers that came late.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inbox::Inbox;
+use crate::name::InboxName;
+use crate::observe::names;
+use crate::store::{Accepted, Admin, BackfillParams, Store};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// Where the buckets end, in seconds. What is later is in one more.
+const BOUNDS: [u64; 17] = [
+    1,
+    5,
+    15,
+    MINUTE,
+    5 * MINUTE,
+    15 * MINUTE,
+    HOUR,
+    3 * HOUR,
+    6 * HOUR,
+    12 * HOUR,
+    DAY,
+    2 * DAY,
+    3 * DAY,
+    5 * DAY,
+    7 * DAY,
+    14 * DAY,
+    30 * DAY,
+];
+
+/// A window must be this many times as long as the latest duplicate took: one that came later than any before would not
+/// have been recognised, so the latest that was seen is not the latest there can be.
+const MARGIN: u32 = 2;
+
+/// How late duplicates came to this process: a histogram that never grows.
+#[derive(Default)]
+pub(crate) struct Lateness {
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+    latest: AtomicU64,
+    stale: AtomicU64,
+}
+
+impl Lateness {
+    pub(crate) fn note(&self, inbox: &InboxName, accepted: &Accepted) {
+        match accepted {
+            Accepted::Duplicate(known) => {
+                self.add(known.age);
+                metrics::histogram!(names::DUPLICATE_SECONDS, "inbox" => inbox.to_string())
+                    .record(known.age.as_secs_f64());
+            }
+            Accepted::Stale => {
+                self.stale.fetch_add(1, Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&self, age: Duration) {
+        let bucket = BOUNDS.partition_point(|bound| Duration::from_secs(*bound) < age);
+        self.buckets[bucket].fetch_add(1, Relaxed);
+        self.latest.fetch_max(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    fn advice(&self, window: Option<Duration>) -> Advice {
+        let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
+        let (duplicates, stale) = (buckets.iter().sum(), self.stale.load(Relaxed));
+        let latest = Duration::from_millis(self.latest.load(Relaxed));
+        let within = |percent: u64| percentile(&buckets, percent, latest);
+        let enough = window.is_none_or(|window| window >= latest.saturating_mul(MARGIN));
+        Advice {
+            duplicates,
+            stale,
+            latest,
+            p50: within(50),
+            p90: within(90),
+            p99: within(99),
+            window,
+            covered: stale == 0 && enough,
+        }
+    }
+}
+
+/// Within which time so many percent of the duplicates came: the end of a bucket, but no more than the latest took.
+fn percentile(buckets: &[u64], percent: u64, latest: Duration) -> Duration {
+    let all: u64 = buckets.iter().sum();
+    let rank = all.saturating_mul(percent).div_ceil(100);
+    let mut passed = 0;
+    for (count, bound) in buckets.iter().zip(BOUNDS) {
+        passed += count;
+        if passed >= rank {
+            return Duration::from_secs(bound).min(latest);
+        }
+    }
+    latest
+}
+
+/// How late duplicates came, and whether keys are remembered for long enough.
+///
+/// It tells of what this process has accepted since it started, and of nothing else: not of other processes, and not of
+/// `once` and inline handlers, whose marks do not say how old they are. Its text is for operators:
+///
+/// ```text
+/// the latest of 1,204 duplicates came 3 h after the first; the window of 7 days covers it 56 times
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Advice {
+    /// Duplicates that came.
+    pub duplicates: u64,
+    /// Messages that came so late that nobody can tell whether they were duplicates. They are kept aside.
+    pub stale: u64,
+    /// How long after the first one the latest duplicate came.
+    pub latest: Duration,
+    /// Half of the duplicates came within this time. Like the others of its kind, it is rounded up to the next of a few
+    /// steps between a second and 30 days.
+    pub p50: Duration,
+    /// Nine of ten came within this time.
+    pub p90: Duration,
+    /// 99 of a hundred came within this time.
+    pub p99: Duration,
+    /// For how long a finished message is remembered at least; `None` for ever.
+    pub window: Option<Duration>,
+    /// Whether the window is at least twice as long as the latest duplicate took, and nothing came after it was over.
+    pub covered: bool,
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let latest = Span(self.latest);
+        match self.duplicates {
+            0 => write!(f, "no duplicate has come since this process started")?,
+            1 => write!(f, "the only duplicate came {latest} after the first")?,
+            many => write!(f, "the latest of {} duplicates came {latest} after the first", Grouped(many))?,
+        }
+        match self.window {
+            None => write!(f, "; keys are remembered for ever")?,
+            Some(window) if self.duplicates == 0 => {
+                write!(f, "; the window is {}", Span(window))?;
+            }
+            Some(window) => {
+                let (times, window) = (Times::of(window, self.latest), Span(window));
+                if window.0 >= self.latest.saturating_mul(MARGIN) {
+                    write!(f, "; the window of {window} covers it {times}")?;
+                } else {
+                    let better = Span(whole(self.latest.saturating_mul(MARGIN)));
+                    write!(
+                        f,
+                        "; the window of {window} covers it {times} only: set `retention` to {better} or more, or a later one is \
+                         handled again"
+                    )?;
+                }
+            }
+        }
+        match self.stale {
+            0 => Ok(()),
+            1 => write!(f, "; 1 message came too late to tell whether it ran before, and is kept aside"),
+            many => write!(
+                f,
+                "; {} messages came too late to tell whether they ran before, and are kept aside",
+                Grouped(many)
+            ),
+        }
+    }
+}
+
+/// Rounded up to the unit it is written in.
+fn whole(span: Duration) -> Duration {
+    let unit = match span.as_secs() {
+        0..MINUTE => 1,
+        MINUTE..HOUR => MINUTE,
+        HOUR..DAY => HOUR,
+        _ => DAY,
+    };
+    Duration::from_secs(
+        span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)).div_ceil(unit) * unit,
+    )
+}
+
+/// A span of time in the largest unit that leaves something to say.
+struct Span(Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0 => write!(f, "{} ms", self.0.as_millis()),
+            1..120 => write!(f, "{seconds} s"),
+            120..7200 => write!(f, "{} min", seconds / MINUTE),
+            7200..172_800 => write!(f, "{} h", seconds / HOUR),
+            _ => write!(f, "{} days", Grouped(seconds / DAY)),
+        }
+    }
+}
+
+/// How often one span goes into another.
+struct Times(f64);
+
+impl Times {
+    fn of(window: Duration, latest: Duration) -> Self {
+        Self(window.as_secs_f64() / latest.max(Duration::from_millis(1)).as_secs_f64())
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            times if times > 1_000.0 => write!(f, "more than 1,000 times"),
+            times if times >= 10.0 => write!(f, "{} times", times.floor()),
+            times => write!(f, "{times:.1} times"),
+        }
+    }
+}
+
+/// A number with commas between the thousands.
+struct Grouped(u64);
+
+impl fmt::Display for Grouped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (at, digit) in digits.chars().enumerate() {
+            if at > 0 && (digits.len() - at).is_multiple_of(3) {
+                write!(f, ",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Store> Inbox<S> {
+    /// How late duplicates came to this process, and whether keys are remembered for long enough.
+    pub fn retention_advice(&self) -> Advice {
+        let inbox = &self.shared;
+        let default = inbox.config.retention.unwrap_or(Duration::MAX);
+        let own = inbox.registry.durable().map(|handler| handler.registration.retention.unwrap_or(default));
+        let window = own.min().unwrap_or(default);
+        inbox.lateness.advice((window < Duration::MAX).then_some(window))
+    }
+
+    /// Gives a handler that was added later entries for the messages of its types that are still stored, in the order
+    /// of their acceptance; returns how many it got. Messages that have an entry for it, under its key or a legacy key,
+    /// get none, so calling this again is safe: that is also how to go on after an error.
+    ///
+    /// Messages that the handler should never see, because somebody else has dealt with them before it was there, are
+    /// the reason why this does not happen by itself.
+    pub async fn backfill(&self, handler: &str) -> Result<u64>
+    where
+        S: Admin,
+    {
+        let inbox = &self.shared;
+        let found = inbox.registry.handlers().find(|one| one.route.key.as_str() == handler);
+        let Some(found) = found else {
+            let what = format!(
+                "no handler is registered under {handler:?}, so nothing was added; use its current key"
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        };
+        if !found.registration.is_durable() {
+            let what = format!(
+                "the handler {handler:?} is inline or fire-and-forget and has no entries, so nothing was added; have its messages \
+                 delivered again"
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        }
+        let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
+        let mut all = 0;
+        loop {
+            let page = self.store().backfill(&params).await?;
+            if page.added > 0 {
+                inbox.nudge.now();
+                let added = page.added as u64;
+                metrics::counter!(names::BACKFILLED, "handler" => handler.to_owned()).increment(added);
+                all += added;
+            }
+            match page.next {
+                Some(next) => params.after = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Known, Seq};
+
+    const WEEK: Duration = Duration::from_hours(7 * 24);
+
+    fn after(ages: &[Duration], window: Option<Duration>) -> Advice {
+        let lateness = Lateness::default();
+        let inbox = InboxName::new("i").unwrap();
+        for age in ages {
+            lateness.note(&inbox, &Accepted::Duplicate(Known::new(Seq(1), *age)));
+        }
+        lateness.advice(window)
+    }
+
+    #[test]
+    fn an_operator_understands_it() {
+        let mut ages = vec![Duration::from_secs(2); 1_203];
+        ages.push(Duration::from_hours(3));
+        let advice = after(&ages, Some(WEEK));
+        assert!(advice.covered);
+        assert_eq!(
+            advice.to_string(),
+            "the latest of 1,204 duplicates came 3 h after the first; the window of 7 days covers it 56 times"
+        );
+        let late = after(&[Duration::from_hours(5 * 24)], Some(WEEK));
+        assert!(!late.covered);
+        assert_eq!(
+            late.to_string(),
+            "the only duplicate came 5 days after the first; the window of 7 days covers it 1.4 times only: set `retention` to 10 \
+             days or more, or a later one is handled again"
+        );
+        assert_eq!(
+            after(&[], Some(WEEK)).to_string(),
+            "no duplicate has come since this process started; the window is 7 days"
+        );
+        let ever = after(&[Duration::from_mins(90); 2], None);
+        assert!(ever.covered);
+        assert_eq!(
+            ever.to_string(),
+            "the latest of 2 duplicates came 90 min after the first; keys are remembered for ever"
+        );
+        let quick = after(&[Duration::ZERO; 2], Some(WEEK));
+        assert_eq!(
+            quick.to_string(),
+            "the latest of 2 duplicates came 0 ms after the first; the window of 7 days covers it more than 1,000 times"
+        );
+    }
+
+    // FAULTS H1: what comes after the window cannot be counted as a duplicate, but it says that the window is too short.
+    #[test]
+    fn what_came_too_late_speaks_against_the_window() {
+        let lateness = Lateness::default();
+        lateness.add(Duration::from_secs(1));
+        lateness.note(&InboxName::new("i").unwrap(), &Accepted::Stale);
+        let advice = lateness.advice(Some(WEEK));
+        assert!(!advice.covered && advice.stale == 1);
+        assert!(
+            advice
+                .to_string()
+                .ends_with("1 message came too late to tell whether it ran before, and is kept aside")
+        );
+    }
+
+    #[test]
+    fn percentiles_are_the_ends_of_buckets() {
+        let mut ages = vec![Duration::from_secs(3); 90];
+        ages.extend([Duration::from_mins(10); 9]);
+        ages.push(Duration::from_hours(40 * 24));
+        let advice = after(&ages, Some(WEEK));
+        assert_eq!(advice.p50, Duration::from_secs(5));
+        assert_eq!(advice.p90, Duration::from_secs(5));
+        assert_eq!(advice.p99, Duration::from_mins(15));
+        assert_eq!(advice.latest, Duration::from_hours(40 * 24));
+        let none = after(&[], Some(WEEK));
+        assert_eq!((none.p99, none.latest, none.covered), (Duration::ZERO, Duration::ZERO, true));
+    }
+
+    #[test]
+    fn a_bucket_holds_what_is_as_late_as_its_end() {
+        for bound in BOUNDS {
+            let end = Duration::from_secs(bound);
+            assert_eq!(after(&[end], None).p99, end);
+            let later = end + Duration::from_millis(1);
+            assert_eq!(after(&[later, later * 2], None).p50.max(later), after(&[later, later * 2], None).p50);
+        }
+    }
+
+    #[test]
+    fn better_windows_are_whole_units() {
+        for (span, text) in [
+            (Duration::from_millis(1_500), "2 s"),
+            (Duration::from_secs(3_599), "60 min"),
+            (Duration::from_mins(250), "5 h"),
+            (Duration::from_hours(49), "3 days"),
+        ] {
+            assert_eq!(Span(whole(span)).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Runs handlers for which nothing is stored: once, here, after their message was. Nobody waits for them but the shutdown.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tracing::Instrument as _;
+
+use super::executor::{Said, failed, run, uncommitted};
+use crate::handler::{Context, Registered};
+use crate::inbox::Shared;
+use crate::observe::names;
+use crate::state::Outcome;
+use crate::store::{NewMessage, Store};
+
+/// The runs under way.
+#[derive(Default)]
+pub(crate) struct Forget {
+    under_way: watch::Sender<usize>,
+    /// How often everything was told to end.
+    cuts: watch::Sender<u64>,
+}
+
+impl Forget {
+    /// Completes when nothing runs and nothing waits for room. What is due later is not waited for.
+    pub(super) async fn empty(&self) {
+        // The sender lives in `self`, so the channel cannot close.
+        let _ = self.under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
+    }
+
+    /// Stops every run where it stands, and forgets those that wait.
+    pub(super) fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
+
+/// Counts a run while it is under way.
+struct UnderWay<'a>(&'a Forget);
+
+impl<'a> UnderWay<'a> {
+    fn new(forget: &'a Forget) -> Self {
+        forget.under_way.send_modify(|under_way| *under_way += 1);
+        Self(forget)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|under_way| *under_way -= 1);
+    }
+}
+
+/// Starts a handler for a message that was just stored. Whatever is in the way of that is told and counted; the message
+/// is stored, and that is all its sender has to know.
+pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<S>>, message: &NewMessage) {
+    let Ok(place) = Arc::clone(&handler.places).try_acquire_owned() else {
+        return dropped(handler, "too many of its runs wait already");
+    };
+    let Ok(runtime) = Handle::try_current() else {
+        return dropped(handler, "there is no Tokio runtime to run it on");
+    };
+    let (inbox, handler, message) = (Arc::clone(inbox), Arc::clone(handler), message.clone());
+    let mut cuts = inbox.forget.cuts.subscribe();
+    // Counted from here on, unless it is due later: a shutdown that begins now waits for it.
+    let counted = message.delay.is_zero();
+    if counted {
+        inbox.forget.under_way.send_modify(|under_way| *under_way += 1);
+    }
+    runtime.spawn(async move {
+        let _place = place;
+        let counted = counted.then(|| UnderWay(&inbox.forget));
+        tokio::select! {
+            biased;
+            () = begin(&inbox, &handler, &message, counted.is_none()) => {}
+            _ = cuts.changed() => dropped(&handler, "the inbox stopped"),
+        }
+    });
+}
+
+async fn begin<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, message: &NewMessage, later: bool) {
+    let _counted = if later {
+        inbox.clock.sleep(message.delay).await;
+        Some(UnderWay::new(&inbox.forget))
+    } else {
+        None
+    };
+    // Closed by nobody.
+    let _slot = handler.slots.acquire().await;
+    let key = &handler.route.key;
+    let span = tracing::info_span!("oncebox.fire_and_forget", handler = %key);
+    let result = match attempt(inbox, handler, message).instrument(span).await {
+        Ok(()) | Err(Said { outcome: Outcome::Discard { .. }, .. }) => "done",
+        Err(Said { outcome, .. }) => {
+            let error = outcome.text().map_or("it asked for another attempt", |text| text.as_str());
+            let (inbox, id) = (&message.inbox, &message.key);
+            tracing::warn!(%inbox, key = %id, handler = %key, error, "a fire-and-forget handler failed; it is not tried again");
+            "failed"
+        }
+    };
+    count(handler, result);
+}
+
+async fn attempt<S: Store>(
+    inbox: &Shared<S>,
+    handler: &Registered<S>,
+    NewMessage { message, key, .. }: &NewMessage,
+) -> Result<(), Said> {
+    let name = handler.route.key.clone();
+    let mut context = Context::new(inbox.surroundings(), Arc::clone(message), *key, name, 1, 0);
+    run(handler, message, &mut context, inbox).await?;
+    let Some(tx) = context.take_tx() else { return Ok(()) };
+    // A task of its own: a commit must not be torn when this run is aborted.
+    match tokio::spawn(tx.commit(None)).await {
+        Ok(committed) => committed.map_err(|error| uncommitted(inbox, handler, &error)),
+        Err(panic) => Err(failed(inbox, &format!("the commit panicked: {panic}"))),
+    }
+}
+
+fn dropped<S: Store>(handler: &Registered<S>, why: &str) {
+    tracing::warn!(handler = %handler.route.key, why, "a fire-and-forget handler did not run to its end");
+    count(handler, "dropped");
+}
+
+fn count<S: Store>(handler: &Registered<S>, result: &'static str) {
+    let handler = handler.route.key.shared();
+    metrics::counter!(names::FORGOTTEN, "handler" => handler, "result" => result).increment(1);
+}

@@ -1,0 +1,136 @@
+//! Runs inline handlers: mark, handler and commit in one transaction, while the delivery is held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::executor::run;
+use super::repeat::is_transient;
+use crate::error::{Error, ErrorKind, Result};
+use crate::handler::{Context, Marked, Registered};
+use crate::inbox::{Processed, Shared};
+use crate::key::Key;
+use crate::message::Message;
+use crate::observe::names;
+use crate::state::Retry;
+use crate::store::{Mark, Store};
+
+/// How often a unit is made again that the database could not carry out this time.
+const RERUNS: u32 = 3;
+
+/// What became of a handler, and the result that it left, now or before.
+pub(crate) type Answer = (Processed, Option<Bytes>);
+
+/// How one transaction ended.
+enum Unit {
+    /// For good.
+    Ended(Result<Answer>),
+    /// Nothing of it is stored, and another try may do better. With what is answered if there is none.
+    Transient(Result<Answer>),
+}
+
+/// One inline handler and one message.
+pub(crate) struct Inline<'a, S: Store> {
+    pub(crate) inbox: &'a Arc<Shared<S>>,
+    pub(crate) handler: &'a Arc<Registered<S>>,
+    pub(crate) key: Key,
+    pub(crate) message: &'a Arc<Message>,
+    /// Whether somebody asks for the results of duplicates.
+    pub(crate) recall: bool,
+}
+
+impl<S: Store> Inline<'_, S> {
+    /// Runs the handler, unless it has done its work before. What a deadlock or the like has undone is done again, a
+    /// bounded number of times: the delivery is held, and the broker would only bring it later.
+    pub(crate) async fn run(self) -> Result<Answer> {
+        let (handler, pauses) = (&self.handler.route.key, pauses());
+        for rerun in 1..=RERUNS {
+            match self.unit().await {
+                Unit::Ended(answer) => return answer,
+                Unit::Transient(_) => {
+                    tracing::debug!(%handler, key = %self.key, rerun, "the database ended the transaction; once more");
+                    metrics::counter!(names::RERUNS, "handler" => handler.shared()).increment(1);
+                    self.inbox.clock.sleep(pauses.delay(rerun, self.spread(rerun))).await;
+                }
+            }
+        }
+        match self.unit().await {
+            Unit::Ended(answer) | Unit::Transient(answer) => answer,
+        }
+    }
+
+    /// Keeps messages apart that were in each other's way. The same message is never in its own: it is marked.
+    fn spread(&self, rerun: u32) -> u32 {
+        let [a, b, c, d, ..] = *self.key.as_bytes();
+        u32::from_le_bytes([a, b, c, d]).wrapping_add(rerun.wrapping_mul(0x9E37_79B9))
+    }
+
+    async fn unit(&self) -> Unit {
+        let Some(open) = self.handler.registration.open else {
+            let what = format!("{:?} is not an inline handler", self.handler.route.key);
+            return Unit::Ended(Err(Error::new(ErrorKind::InvalidHandler, what)));
+        };
+        // Whoever begins has waited for its turn already, as long as the store is told to.
+        let mut tx = match open(Arc::clone(&self.inbox.store)).await {
+            Ok(tx) => tx,
+            Err(error) => return Unit::Ended(Err(error)),
+        };
+        let marked =
+            Marked { inbox: self.inbox.name.clone(), key: self.key, handler: self.handler.route.key.clone() };
+        match tx.mark(&marked).await {
+            Err(error) => {
+                tx.rollback().await;
+                return self.store_failed(error);
+            }
+            Ok(Mark::Busy) => return Unit::Ended(Ok((Processed::Busy, None))),
+            Ok(Mark::Duplicate) if !self.recall => return Unit::Ended(Ok((Processed::Duplicate, None))),
+            Ok(Mark::Duplicate) => {
+                return match tx.recall(&marked).await {
+                    Ok(result) => Unit::Ended(Ok((Processed::Duplicate, result))),
+                    Err(error) => self.store_failed(error),
+                };
+            }
+            Ok(Mark::First) => {}
+        }
+        let (surroundings, message) = (self.inbox.surroundings(), Arc::clone(self.message));
+        let mut context = Context::new(surroundings, message, self.key, marked.handler.clone(), 1, 0)
+            .answering(self.inbox.config.limits.result);
+        context.set_tx(tx);
+        if let Err(miss) = run(self.handler, self.message, &mut context, self.inbox).await {
+            // Over before anybody tries again, or the next one would find the key taken by this one.
+            if let Some(tx) = context.take_tx() {
+                tx.rollback().await;
+            }
+            let failed = Ok((Processed::Failed(miss.outcome), None));
+            return if miss.transient { Unit::Transient(failed) } else { Unit::Ended(failed) };
+        }
+        let result = context.take_result();
+        let Some(tx) = context.take_tx() else {
+            let what = "the transaction of an inline handler is gone";
+            return Unit::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)));
+        };
+        // A task of its own: a commit must not be torn when the caller goes away.
+        match tokio::spawn(tx.commit(result.clone().map(|result| (marked, result)))).await {
+            Ok(Ok(())) => Unit::Ended(Ok((Processed::Done, result))),
+            Ok(Err(error)) => self.store_failed(error),
+            Err(panic) => {
+                let what = format!("the commit panicked: {panic}");
+                Unit::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)))
+            }
+        }
+    }
+
+    fn store_failed(&self, error: Error) -> Unit {
+        if is_transient(&*self.inbox.store, &error) {
+            Unit::Transient(Err(error))
+        } else {
+            Unit::Ended(Err(error))
+        }
+    }
+}
+
+/// Short: the delivery is held meanwhile. Long enough for the other transaction to end.
+fn pauses() -> Retry {
+    Retry::new(RERUNS, Duration::from_millis(20), Duration::from_millis(200))
+}

@@ -1,0 +1,337 @@
+//! When a handler that only fails is left alone: a circuit breaker, as a state machine without a clock of its own.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// After how many failures in a row a handler is left alone, and for how long.
+///
+/// While it is open, none of the handler's entries are claimed and no attempts are counted. When the pause is over one
+/// entry is tried: if that fails too, the next pause is twice as long; if it does well, all goes on as before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Breaker {
+    /// Failed attempts in a row that open it: errors, timeouts and panics, of whichever entries.
+    pub failures: u32,
+    /// The first pause.
+    pub pause: Duration,
+    /// The longest pause. Default: 16 times the first.
+    pub max_pause: Duration,
+}
+
+impl Breaker {
+    /// Opens after `failures` failed attempts in a row, for `pause` at first.
+    pub fn new(failures: u32, pause: Duration) -> Self {
+        Self { failures, pause, max_pause: pause.saturating_mul(16) }
+    }
+
+    /// The same with another longest pause.
+    pub fn max_pause(mut self, max_pause: Duration) -> Self {
+        self.max_pause = max_pause;
+        self
+    }
+
+    /// Checks that it can work.
+    pub(crate) fn validate(&self) -> Result<()> {
+        let Self { failures, pause, max_pause } = self;
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
+        if *failures == 0 {
+            return refuse("`breaker` opens after 0 failures and would never close; use 1 or more".into());
+        }
+        if pause.is_zero() {
+            return refuse(
+                "`breaker` has a `pause` of 0 and would never be open; use a second or more".into(),
+            );
+        }
+        if pause > max_pause {
+            return refuse(format!(
+                "`breaker` has a `pause` of {pause:?}, which is longer than its `max_pause` of {max_pause:?}: raise `max_pause`"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Where a breaker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// The handler gets its entries.
+    Closed {
+        /// How many attempts have failed in a row.
+        failures: u32,
+    },
+    /// The handler gets nothing.
+    Open {
+        /// For how much longer; zero if the next entry that is due will be tried.
+        left: Duration,
+    },
+    /// One entry is tried.
+    Probing,
+}
+
+/// How a run ended, as far as a breaker goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The handler did its work.
+    Well,
+    /// It failed: an error, a timeout, a panic.
+    Badly,
+    /// Nothing was learned of what the handler needs: it judged the message, asked for time, or did not run.
+    Neither,
+}
+
+/// What is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admits {
+    All,
+    One,
+    Nothing,
+}
+
+/// The right to run one entry. Given back with [`Circuit::end`], whatever becomes of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use = "a probe that is not given back keeps its circuit open"]
+pub(crate) struct Pass {
+    /// How often the circuit had opened.
+    opened: u64,
+}
+
+/// What is worth telling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Opened { pause: Duration },
+    Closed,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Closed {
+        failures: u32,
+    },
+    /// Nothing is let in before `until`, and then one.
+    Open {
+        until: Duration,
+        pause: Duration,
+    },
+    /// One is in.
+    Probing {
+        pause: Duration,
+    },
+}
+
+/// A breaker at work.
+#[derive(Debug)]
+pub(crate) struct Circuit {
+    breaker: Breaker,
+    state: State,
+    /// How often it has opened: what was let in before the last time says nothing about now.
+    opened: u64,
+}
+
+impl Circuit {
+    pub(crate) fn new(breaker: Breaker) -> Self {
+        Self { breaker, state: State::Closed { failures: 0 }, opened: 0 }
+    }
+
+    pub(crate) fn admits(&self, now: Duration) -> Admits {
+        match self.state {
+            State::Closed { .. } => Admits::All,
+            State::Open { until, .. } if now >= until => Admits::One,
+            State::Open { .. } | State::Probing { .. } => Admits::Nothing,
+        }
+    }
+
+    /// Lets an entry in, if one may.
+    pub(crate) fn enter(&mut self, now: Duration) -> Option<Pass> {
+        let pass = Pass { opened: self.opened };
+        match self.state {
+            State::Closed { .. } => Some(pass),
+            State::Open { until, pause } if now >= until => {
+                self.state = State::Probing { pause };
+                Some(pass)
+            }
+            State::Open { .. } | State::Probing { .. } => None,
+        }
+    }
+
+    /// Whether what was let in may still begin: not if the circuit has opened since.
+    pub(crate) fn may_begin(&self, pass: &Pass) -> bool {
+        pass.opened == self.opened
+    }
+
+    /// Takes note of how a run ended.
+    #[expect(clippy::needless_pass_by_value, reason = "a pass is good for one end")]
+    pub(crate) fn end(&mut self, pass: Pass, ended: Ended, now: Duration) -> Option<Change> {
+        if !self.may_begin(&pass) {
+            return None;
+        }
+        match (self.state, ended) {
+            (State::Closed { failures }, Ended::Badly) => {
+                let failures = failures.saturating_add(1);
+                if failures >= self.breaker.failures {
+                    return Some(self.open(self.breaker.pause, now));
+                }
+                self.state = State::Closed { failures };
+            }
+            (State::Closed { .. }, Ended::Well) => self.state = State::Closed { failures: 0 },
+            (State::Probing { pause }, Ended::Badly) => {
+                let pause = pause.saturating_mul(2).min(self.breaker.max_pause);
+                return Some(self.open(pause, now));
+            }
+            (State::Probing { .. }, Ended::Well) => {
+                self.state = State::Closed { failures: 0 };
+                return Some(Change::Closed);
+            }
+            // The next one is tried at once.
+            (State::Probing { pause }, Ended::Neither) => self.state = State::Open { until: now, pause },
+            (State::Closed { .. }, Ended::Neither) | (State::Open { .. }, _) => {}
+        }
+        None
+    }
+
+    fn open(&mut self, pause: Duration, now: Duration) -> Change {
+        self.state = State::Open { until: now.saturating_add(pause), pause };
+        self.opened += 1;
+        Change::Opened { pause }
+    }
+
+    /// When the pause is over.
+    pub(crate) fn opens_at(&self) -> Option<Duration> {
+        match self.state {
+            State::Open { until, .. } => Some(until),
+            State::Closed { .. } | State::Probing { .. } => None,
+        }
+    }
+
+    pub(crate) fn state(&self, now: Duration) -> BreakerState {
+        match self.state {
+            State::Closed { failures } => BreakerState::Closed { failures },
+            State::Open { until, .. } => BreakerState::Open { left: until.saturating_sub(now) },
+            State::Probing { .. } => BreakerState::Probing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn circuit(failures: u32) -> Circuit {
+        Circuit::new(Breaker::new(failures, SECOND).max_pause(5 * SECOND))
+    }
+
+    fn run(circuit: &mut Circuit, ended: Ended, now: Duration) -> Option<Change> {
+        let pass = circuit.enter(now).expect("it lets one in");
+        circuit.end(pass, ended, now)
+    }
+
+    #[test]
+    fn opens_after_failures_in_a_row_and_only_then() {
+        let mut circuit = circuit(3);
+        let now = Duration::ZERO;
+        for ended in [Ended::Badly, Ended::Badly, Ended::Well, Ended::Badly, Ended::Neither, Ended::Badly] {
+            assert_eq!(run(&mut circuit, ended, now), None);
+        }
+        assert_eq!(circuit.state(now), BreakerState::Closed { failures: 2 });
+        assert_eq!(run(&mut circuit, Ended::Badly, now), Some(Change::Opened { pause: SECOND }));
+        assert_eq!((circuit.admits(now), circuit.enter(now)), (Admits::Nothing, None));
+        assert_eq!(circuit.state(now), BreakerState::Open { left: SECOND });
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_while_probes_fail() {
+        let mut circuit = circuit(1);
+        let mut now = Duration::ZERO;
+        run(&mut circuit, Ended::Badly, now);
+        for pause in [1, 2, 4, 5, 5] {
+            let pause = SECOND * pause;
+            now += pause;
+            assert_eq!(circuit.admits(now.saturating_sub(Duration::from_nanos(1))), Admits::Nothing);
+            assert_eq!(circuit.admits(now), Admits::One);
+            let opened = run(&mut circuit, Ended::Badly, now);
+            assert_eq!(opened, Some(Change::Opened { pause: (2 * pause).min(5 * SECOND) }));
+        }
+        now += 5 * SECOND;
+        assert_eq!(run(&mut circuit, Ended::Well, now), Some(Change::Closed));
+        assert_eq!(
+            run(&mut circuit, Ended::Badly, now),
+            Some(Change::Opened { pause: SECOND }),
+            "from the first again"
+        );
+    }
+
+    #[test]
+    fn one_is_tried_and_what_began_before_says_nothing() {
+        let mut circuit = circuit(1);
+        let late: Vec<Pass> = (0..4).filter_map(|_| circuit.enter(Duration::ZERO)).collect();
+        run(&mut circuit, Ended::Badly, Duration::ZERO);
+        assert!(late.iter().all(|pass| !circuit.may_begin(pass)));
+        let probe = circuit.enter(SECOND).expect("the pause is over");
+        assert!(circuit.may_begin(&probe));
+        assert_eq!((circuit.admits(SECOND), circuit.enter(SECOND)), (Admits::Nothing, None));
+        for (pass, ended) in late.into_iter().zip([Ended::Well, Ended::Badly, Ended::Neither, Ended::Well]) {
+            assert_eq!(circuit.end(pass, ended, SECOND), None);
+            assert_eq!(circuit.state(SECOND), BreakerState::Probing);
+        }
+        assert_eq!(circuit.end(probe, Ended::Neither, SECOND), None, "it learned nothing");
+        assert_eq!(circuit.admits(SECOND), Admits::One, "so another one is tried");
+        assert_eq!(run(&mut circuit, Ended::Well, SECOND), Some(Change::Closed));
+    }
+
+    #[test]
+    fn refuses_what_cannot_work() {
+        for (breaker, what) in [
+            (Breaker::new(0, SECOND), "0 failures"),
+            (Breaker::new(1, Duration::ZERO), "`pause` of 0"),
+            (Breaker::new(1, 2 * SECOND).max_pause(SECOND), "`max_pause` of 1s"),
+        ] {
+            let error = breaker.validate().unwrap_err();
+            assert!(error.what().contains(what), "{error}");
+        }
+        Breaker::new(1, SECOND).validate().unwrap();
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: never two probes, nothing within a pause, pauses within their bounds, and
+        /// once all is given back and the longest pause is over, somebody is let in.
+        #[test]
+        fn holds_whatever_happens(
+            failures in 1u32..4,
+            steps in prop::collection::vec((0u8..3, 0usize..8, 0u64..3_000), 1..200),
+        ) {
+            let mut circuit = circuit(failures);
+            let (mut now, mut inside, mut closed_until) = (Duration::ZERO, Vec::new(), Duration::ZERO);
+            let mut probing = false;
+            for (step, which, millis) in steps {
+                if step == 0 {
+                    now += Duration::from_millis(millis);
+                } else if step == 1 {
+                    let was_closed = matches!(circuit.state(now), BreakerState::Closed { .. });
+                    if let Some(pass) = circuit.enter(now) {
+                        prop_assert!(now >= closed_until, "let in within a pause");
+                        prop_assert!(was_closed || !probing, "two probes");
+                        probing |= !was_closed;
+                        inside.push((pass, !was_closed));
+                    }
+                } else if !inside.is_empty() {
+                    let (pass, is_probe) = inside.swap_remove(which % inside.len());
+                    let ended = [Ended::Well, Ended::Badly, Ended::Badly, Ended::Neither][which % 4];
+                    probing &= !is_probe;
+                    if let Some(Change::Opened { pause }) = circuit.end(pass, ended, now) {
+                        prop_assert!((SECOND..=5 * SECOND).contains(&pause));
+                        closed_until = now + pause;
+                    }
+                }
+            }
+            for (pass, _) in inside {
+                circuit.end(pass, Ended::Neither, now);
+            }
+            prop_assert!(circuit.enter(now + 5 * SECOND).is_some());
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What goes in and out of the verbs that look after what is stored.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{Route, Seq};
+use crate::name::{HandlerKey, InboxName};
+use crate::time::Timestamp;
+
+/// The identity of one sweep, made by the caller: all its pages have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SweepId(Uuid);
+
+impl SweepId {
+    /// A new one, never seen before.
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// From the bytes a store kept.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The bytes a store keeps.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+}
+
+/// What is asked of sweep.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SweepParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The identity of this sweep. Of all who sweep an inbox, one goes on from page to page; the others are answered
+    /// with an empty page until it is done.
+    pub sweep_id: SweepId,
+    /// How long finished messages are remembered, from completion, and those without an entry from their arrival;
+    /// [`Duration::MAX`] for ever.
+    pub retention: Duration,
+    /// Handler keys with a window of their own, instead of `retention`: for their entries and their marks. Legacy keys
+    /// are named like others.
+    pub windows: Vec<(HandlerKey, Duration)>,
+    /// How long others are kept away after a page. One that does not come back within it has died.
+    pub hold: Duration,
+    /// Look at no more messages than this.
+    pub limit: usize,
+    /// Where the previous page ended; `None` for the first.
+    pub after: Option<Seq>,
+}
+
+impl SweepParams {
+    /// How long others are kept away after a page, unless it is said otherwise.
+    pub const HOLD: Duration = Duration::from_mins(1);
+
+    /// The first page of a sweep.
+    pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
+        let (sweep_id, hold) = (SweepId::fresh(), Self::HOLD);
+        Self { inbox, sweep_id, retention, windows: Vec::new(), hold, limit, after: None }
+    }
+
+    /// How long what belongs to a handler key is remembered.
+    pub fn window(&self, handler: &HandlerKey) -> Duration {
+        let own = self.windows.iter().find(|(key, _)| key == handler);
+        own.map_or(self.retention, |(_, window)| *window)
+    }
+
+    /// The shortest window: nothing younger can leave.
+    pub fn shortest(&self) -> Duration {
+        self.windows.iter().map(|(_, window)| *window).fold(self.retention, Duration::min)
+    }
+
+    /// The longest window that ends: what is older has left, but for what never does.
+    pub fn longest(&self) -> Duration {
+        let all = self.windows.iter().map(|(_, window)| *window).chain([self.retention]);
+        all.filter(|window| *window < Duration::MAX).max().unwrap_or(Duration::MAX)
+    }
+}
+
+/// What a sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Swept {
+    /// Messages with their keys and outcomes.
+    pub messages: usize,
+    /// Marks of `once` and inline handlers.
+    pub marks: usize,
+    /// Where to go on; `None` when everything old enough was looked at, or somebody else sweeps. Set also when as many
+    /// marks as the limit allows were removed, because there may be more.
+    pub next: Option<Seq>,
+}
+
+impl Swept {
+    /// Nothing removed, nothing left.
+    pub const NOTHING: Self = Self { messages: 0, marks: 0, next: None };
+
+    /// A page of a sweep.
+    pub const fn new(messages: usize, marks: usize, next: Option<Seq>) -> Self {
+        Self { messages, marks, next }
+    }
+}
+
+/// What is asked of orphans.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OrphanParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The handler keys that the caller knows, current and former ones.
+    pub known: Vec<HandlerKey>,
+    /// What has waited for less than this is not missed yet.
+    pub grace: Duration,
+    /// At most this many handler keys.
+    pub limit: usize,
+}
+
+impl OrphanParams {
+    /// Entries of a handler key are counted up to this number: a large backlog is not read through for it.
+    pub const COUNTED: u64 = 10_000;
+
+    /// Up to a hundred handler keys that the caller does not know.
+    pub fn new(inbox: InboxName, known: Vec<HandlerKey>, grace: Duration) -> Self {
+        Self { inbox, known, grace, limit: 100 }
+    }
+}
+
+/// A handler key that nobody seems to work for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Orphan {
+    /// The key that entries are stored under.
+    pub handler: HandlerKey,
+    /// How many of them are not finished: pending, or left behind by a worker that died. No more than
+    /// [`OrphanParams::COUNTED`], which then stands for that many or more.
+    pub count: u64,
+    /// When the one that waits longest was due.
+    pub oldest: Timestamp,
+}
+
+impl Orphan {
+    /// A handler key with entries that wait.
+    pub const fn new(handler: HandlerKey, count: u64, oldest: Timestamp) -> Self {
+        Self { handler, count, oldest }
+    }
+}
+
+/// What is asked of backfill.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BackfillParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The handler that gets entries. A message that has one under a legacy key gets none.
+    pub route: Route,
+    /// The types of messages it handles; others are passed over.
+    pub types: Vec<Box<str>>,
+    /// Where the previous page ended; `None` for the first.
+    pub after: Option<Seq>,
+    /// Look at no more messages than this.
+    pub limit: usize,
+}
+
+impl BackfillParams {
+    /// The first page for a handler of some message types.
+    pub fn new(inbox: InboxName, route: Route, types: Vec<Box<str>>) -> Self {
+        Self { inbox, route, types, after: None, limit: 1_000 }
+    }
+
+    /// Whether a message of this type gets an entry.
+    pub fn takes(&self, kind: &str) -> bool {
+        self.types.iter().any(|one| **one == *kind)
+    }
+}
+
+/// What became of a page of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Backfilled {
+    /// Entries that were added.
+    pub added: usize,
+    /// Where to go on; `None` when every message was looked at.
+    pub next: Option<Seq>,
+}
+
+impl Backfilled {
+    /// A page of a backfill.
+    pub const fn new(added: usize, next: Option<Seq>) -> Self {
+        Self { added, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(retention: Duration, windows: &[(&str, Duration)]) -> SweepParams {
+        let mut params = SweepParams::new(InboxName::new("i").unwrap(), retention, 1);
+        let key = |name: &str| HandlerKey::new(name).unwrap();
+        params.windows = windows.iter().map(|(name, window)| (key(name), *window)).collect();
+        params
+    }
+
+    #[test]
+    fn a_handler_without_a_window_has_that_of_the_inbox() {
+        let (day, hour) = (Duration::from_hours(24), Duration::from_hours(1));
+        let params = params(day, &[("short", hour)]);
+        assert_eq!(params.window(&HandlerKey::new("short").unwrap()), hour);
+        assert_eq!(params.window(&HandlerKey::new("other").unwrap()), day);
+        assert_eq!((params.shortest(), params.longest()), (hour, day));
+    }
+
+    #[test]
+    fn for_ever_is_not_a_window_that_ends() {
+        let hour = Duration::from_hours(1);
+        assert_eq!(params(Duration::MAX, &[("h", hour)]).longest(), hour);
+        assert_eq!(params(Duration::MAX, &[]).longest(), Duration::MAX);
+        assert_eq!(params(hour, &[("h", Duration::MAX)]).longest(), hour);
+    }
+}

@@ -1,0 +1,355 @@
+//! By which key a message is recognised: the inbox's, that of its type, or that of each handler.
+
+mod support;
+
+use std::time::Duration;
+
+use oncebox::config::{MissingKey, OnConflict};
+use oncebox::source::{Ack, channel};
+use oncebox::state::Status;
+use oncebox::store::{Known, Mark, Seq, Transactional as _};
+use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
+use oncebox_testkit::{Fault, Verb};
+use support::ear::Ear;
+use support::{SECOND, World, counts, in_time, message, quiet};
+
+fn by(header: &str) -> Dedupe {
+    Dedupe::By(KeyStrategy::header(header))
+}
+
+fn config(config: Config) -> World {
+    World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")))
+}
+
+fn undeduplicated() -> Config {
+    Config { missing_key: MissingKey::Undeduplicated, ..Config::default() }
+}
+
+// FAULTS A11: only where the inbox is told to, and without inventing an id.
+#[tokio::test]
+async fn a_message_without_a_key_is_taken_where_that_is_allowed_and_every_delivery_runs() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = config(undeduplicated());
+    for _ in 0..2 {
+        assert!(matches!(world.inbox.accept(message("", "ok")).await.unwrap(), Accepted::First(_)));
+    }
+    assert_eq!(world.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
+    let batch = world.inbox.accept_batch([message("", "ok"), message("", "ok")]).await.unwrap();
+    assert!(batch.iter().all(|one| matches!(one, Ok(Accepted::First(_)))), "{batch:?}");
+    assert_eq!(world.inbox.drain().await.unwrap(), 5);
+    assert_eq!(world.stage.runs("h", ""), 5, "and the id that handlers see is empty");
+    assert_eq!(ear.counted("oncebox_undeduplicated_total{reason=missing_key}"), 5);
+    assert_eq!(ear.heard("every delivery runs").len(), 5);
+    assert!(ear.heard("every delivery runs").iter().all(|line| line.starts_with("DEBUG")));
+
+    world.accept("1", "ok").await;
+    assert!(matches!(world.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
+    assert_eq!(world.inbox.key_of(&message("", "ok"), "h").unwrap(), None);
+}
+
+#[tokio::test]
+async fn inline_handlers_and_once_take_it_too() {
+    let world =
+        World::new(|inbox, stage| inbox.config(undeduplicated()).on("t", stage.handler("h").inline()));
+    for _ in 0..2 {
+        assert_eq!(world.inbox.process(message("", "ok")).await.unwrap(), Processed::Done);
+        assert_eq!(world.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
+        let mut tx = world.store().begin().await.unwrap();
+        assert_eq!(world.inbox.once(&mut tx, &message("", "ok"), "other").await.unwrap(), Mark::First);
+        world.store().commit(tx).await.unwrap();
+    }
+    assert_eq!(world.stage.runs("h", ""), 4);
+}
+
+// FAULTS A4: the same delivery is not stored twice because an answer was lost.
+#[tokio::test]
+async fn one_delivery_without_a_key_is_recognised_while_it_is_tried_again() {
+    let world = World::new(|inbox, stage| {
+        let h = stage.handler("h");
+        inbox.config(undeduplicated()).on("t", h).on("t", stage.handler("now").inline())
+    });
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 1);
+    running.receive(source).unwrap();
+    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter)]);
+    world.store().faults().next(Verb::Mark, Fault::ErrBefore(oncebox::ErrorKind::Unavailable));
+    let delivery = tokio::spawn(async move { sender.deliver(message("", "ok")).await });
+    quiet().await;
+    world.pass(2 * SECOND).await;
+    assert_eq!(in_time(delivery).await.unwrap().unwrap(), Ack::Done);
+    in_time(running.idle()).await;
+    assert_eq!(counts(&world.inbox).await.messages, 1);
+    assert_eq!((world.stage.runs("h", ""), world.stage.runs("now", "")), (1, 1));
+}
+
+/// Two messages that differ in their id and in what else `change` does have one key for the handler.
+fn meet(world: &World, kind: &str, handler: &str, header: &str) -> bool {
+    let message = |id: &str, value: &str| {
+        let mut message = Message::new(id.to_owned(), kind, "ok");
+        for name in ["inbox", "all", "order", "placed", "own"] {
+            message = message.with_header(name, if name == header { "same" } else { value }.to_owned());
+        }
+        message
+    };
+    let key = |message| world.inbox.key_of(&message, handler).expect("a good message").expect("a key");
+    key(message("1", "a")) == key(message("2", "b"))
+}
+
+#[test]
+fn the_handler_counts_more_than_the_type_the_type_than_the_pattern_and_the_pattern_than_the_inbox() {
+    let rules = |all: bool| {
+        World::new(|inbox, stage| {
+            let inbox = inbox
+                .config(Config { key: KeyStrategy::header("inbox"), ..Config::default() })
+                .key_for("order.*", by("order"))
+                .key_for("order.placed", by("placed"))
+                .on(["mail", "order.placed", "order.sent"], stage.handler("h"))
+                .on(["mail", "order.placed", "order.sent"], stage.handler("own").dedupe(by("own")));
+            if all { inbox.key_for("*", by("all")) } else { inbox }
+        })
+    };
+    for (all, kind, handler, header) in [
+        (false, "mail", "h", "inbox"),
+        (true, "mail", "h", "all"),
+        (true, "order.sent", "h", "order"),
+        (true, "order.placed", "h", "placed"),
+        (true, "order.placed", "own", "own"),
+        (true, "order.sent", "own", "own"),
+        (true, "mail", "own", "own"),
+        // A name that is not registered goes by its type, as with `once`.
+        (true, "order.placed", "somebody", "placed"),
+    ] {
+        let world = rules(all);
+        for other in ["inbox", "all", "order", "placed", "own"] {
+            assert_eq!(meet(&world, kind, handler, other), other == header, "{kind} {handler} {other}");
+        }
+    }
+}
+
+/// A message with an order number.
+fn order(id: &str, order: &str) -> Message {
+    message(id, "ok").with_header("order", order.to_owned())
+}
+
+#[tokio::test]
+async fn handlers_with_different_keys_are_offered_together_and_each_runs_once_for_its_own() {
+    let world = World::new(|inbox, stage| {
+        inbox.on("t", stage.handler("by-id")).on("t", stage.handler("by-order").dedupe(by("order")))
+    });
+    let accept = async |id: &str, number: &str| world.inbox.accept(order(id, number)).await.unwrap();
+    assert!(matches!(accept("1", "7").await, Accepted::First(_)));
+    assert!(matches!(accept("2", "7").await, Accepted::First(_)), "new for one of them");
+    assert!(matches!(accept("2", "7").await, Accepted::Duplicate(_)), "new for neither");
+    assert_eq!(world.store().faults().calls(Verb::Accept), 3, "one call for all keys");
+    world.inbox.drain().await.unwrap();
+    let runs = |handler, id| world.stage.runs(handler, id);
+    assert_eq!((runs("by-id", "1"), runs("by-id", "2")), (1, 1));
+    assert_eq!((runs("by-order", "1"), runs("by-order", "2")), (1, 0));
+    let batch = [order("2", "7"), order("3", "7"), order("4", "8"), message("", "ok"), order("4", "8")];
+    let batch = world.inbox.accept_batch(batch).await.unwrap();
+    let answers: Vec<_> =
+        batch.iter().map(|one| one.as_ref().map_or("refused", |one| one.as_str())).collect();
+    assert_eq!(answers, ["duplicate", "first", "first", "refused", "duplicate"]);
+    assert_eq!(world.inbox.drain().await.unwrap(), 3);
+}
+
+// Where the key of one falls back to the id, both have the same: the message is stored once.
+#[tokio::test]
+async fn equal_keys_of_two_handlers_are_one_message() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = World::new(|inbox, stage| {
+        inbox.on("t", stage.handler("by-id")).on("t", stage.handler("by-order").dedupe(by("order")))
+    });
+    world.accept("1", "ok").await;
+    assert_eq!(counts(&world.inbox).await.messages, 1);
+    assert_eq!(ear.counted("oncebox_accepted_total{outcome=first}"), 1);
+    assert_eq!(ear.counted("oncebox_accepted_total{outcome=handlers_added}"), 0, "it is offered once");
+    assert_eq!(world.inbox.drain().await.unwrap(), 2);
+    assert_eq!(world.status("1", "by-id").await, Status::Completed);
+    assert_eq!(world.status("1", "by-order").await, Status::Completed);
+}
+
+#[tokio::test]
+async fn the_common_case_is_offered_as_one() {
+    let world = World::new(|inbox, stage| {
+        // The inbox's own key in other words is no other key.
+        let id = Dedupe::By(KeyStrategy::MessageId);
+        inbox.on("t", stage.handler("a")).on("t", stage.handler("b").dedupe(id)).key_for("*", Dedupe::On)
+    });
+    world.accept("1", "ok").await;
+    assert_eq!(counts(&world.inbox).await.messages, 1);
+}
+
+#[tokio::test]
+async fn a_handler_without_dedupe_runs_at_every_delivery_and_the_others_do_not() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = World::new(|inbox, stage| {
+        inbox
+            .on(["t", "u"], stage.handler("once"))
+            .on(["t", "u"], stage.handler("always").dedupe(Dedupe::Off))
+            .on("t", stage.handler("now").inline().dedupe(Dedupe::Off))
+            // What is said last counts: code replaces what came with the function.
+            .on("t", stage.handler("explicit").dedupe(Dedupe::Off).dedupe(Dedupe::On))
+            .key_for("v*", Dedupe::Off)
+            .on("v", stage.handler("typed"))
+    });
+    for _ in 0..3 {
+        assert_eq!(world.inbox.receive(message("1", "ok")).await.unwrap(), Receipt::Done);
+        world.inbox.receive(Message::new("1", "v", "ok")).await.unwrap();
+        world.inbox.drain().await.unwrap();
+    }
+    let runs = |handler| world.stage.runs(handler, "1");
+    assert_eq!((runs("once"), runs("explicit")), (1, 1));
+    assert_eq!((runs("always"), runs("now"), runs("typed")), (3, 3, 3));
+    assert_eq!(ear.counted("oncebox_undeduplicated_total{reason=off}"), 6, "once for each message");
+}
+
+#[tokio::test]
+async fn inline_handlers_mark_their_own_key() {
+    let world = World::new(|inbox, stage| {
+        let by_order = stage.handler("by-order").inline().dedupe(by("order"));
+        inbox.on("t", stage.handler("by-id").inline()).on("t", by_order)
+    });
+    let process = async |id, number| world.inbox.process(order(id, number)).await.unwrap();
+    assert_eq!(process("1", "7").await, Processed::Done);
+    assert_eq!(process("2", "7").await, Processed::Done, "new for one of them");
+    assert_eq!(process("2", "7").await, Processed::Duplicate);
+    assert_eq!(world.stage.log(), ["by-id 1 1", "by-order 1 1", "by-id 2 1"]);
+    let mut tx = world.store().begin().await.unwrap();
+    let once = async |tx: &mut _, handler| world.inbox.once(tx, &order("3", "7"), handler).await.unwrap();
+    assert_eq!(once(&mut tx, "by-order").await, Mark::Duplicate, "`once` goes by the handler's key");
+    assert_eq!(once(&mut tx, "by-id").await, Mark::First);
+}
+
+#[tokio::test]
+async fn a_fire_and_forget_handler_runs_once_for_its_own_key() {
+    let world = World::new(|inbox, stage| {
+        inbox
+            .on("t", stage.handler("by-id"))
+            .on("t", stage.handler("by-order").fire_and_forget().dedupe(by("order")))
+            .on("t", stage.handler("always").fire_and_forget().dedupe(Dedupe::Off))
+            .on("alone", stage.handler("alone").fire_and_forget())
+    });
+    for (id, number) in [("1", "7"), ("2", "7"), ("1", "7"), ("3", "8")] {
+        world.inbox.accept(order(id, number)).await.unwrap();
+        world.inbox.accept(Message::new(id, "alone", "ok").with_source("alone")).await.unwrap();
+        quiet().await;
+    }
+    world.inbox.drain().await.unwrap();
+    let runs = |handler| ["1", "2", "3"].map(|id| world.stage.runs(handler, id));
+    assert_eq!((runs("by-id"), runs("by-order")), ([1, 1, 1], [1, 0, 1]));
+    assert_eq!((runs("always"), runs("alone")), ([2, 1, 1], [1, 1, 1]));
+}
+
+#[tokio::test]
+async fn an_inline_handler_needs_no_more_than_its_own_key() {
+    let world = World::new(|inbox, stage| {
+        inbox.on("t", stage.handler("h").inline().dedupe(Dedupe::By(KeyStrategy::Content)))
+    });
+    assert_eq!(world.inbox.receive(message("", "ok")).await.unwrap(), Receipt::Done);
+    assert_eq!(world.inbox.process(message("", "ok")).await.unwrap(), Processed::Duplicate);
+    assert_eq!(counts(&world.inbox).await.messages, 0);
+}
+
+#[tokio::test]
+async fn a_key_of_handler_and_correlation_is_one_for_each_handler() {
+    for by_type in [false, true] {
+        let world = World::new(|inbox, stage| {
+            let key = KeyStrategy::handler_and_correlation_id();
+            let inbox = if by_type {
+                inbox.key_for("*", Dedupe::By(key))
+            } else {
+                inbox.config(Config { key, ..Config::default() })
+            };
+            let (a, b, c) = (stage.handler("a"), stage.handler("b"), stage.handler("c"));
+            inbox.on("t", a).on("t", b).on("u", c).on("t", stage.handler("now").inline())
+        });
+        let of = |id: &str, kind: &str, correlation: &str| {
+            Message::new(id.to_owned(), kind, "ok").with_header("correlation-id", correlation.to_owned())
+        };
+        let accept = async |message| world.inbox.accept(message).await.unwrap().as_str();
+        assert_eq!(accept(of("1", "t", "x")).await, "first");
+        assert_eq!(accept(of("2", "t", "x")).await, "duplicate");
+        assert_eq!(accept(of("3", "u", "x")).await, "first", "another handler");
+        assert_eq!(accept(of("4", "t", "y")).await, "first");
+        assert_eq!(counts(&world.inbox).await.messages, 5, "one for each handler and correlation");
+        assert_eq!(world.inbox.process(of("5", "t", "x")).await.unwrap(), Processed::Done);
+        assert_eq!(world.inbox.process(of("6", "t", "x")).await.unwrap(), Processed::Duplicate);
+        world.inbox.drain().await.unwrap();
+        let mut log = world.stage.log();
+        log.sort();
+        assert_eq!(log, ["a 1 1", "a 4 1", "b 1 1", "b 4 1", "c 3 1", "now 5 1"]);
+    }
+}
+
+// FAULTS A10: kept aside under one key, run under the other.
+#[tokio::test]
+async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
+    let world = World::new(|inbox, stage| {
+        inbox
+            .on("t", stage.handler("by-id"))
+            .on("t", stage.handler("by-order").dedupe(by("order")))
+            .on("t", stage.handler("now").inline())
+            .on("t", stage.handler("now-by-order").inline().dedupe(by("order")))
+    });
+    // Without its inline handlers: no mark keeps them from running.
+    world.inbox.accept(order("1", "7")).await.unwrap();
+    let other = || Message::new("2", "t", "ok;ok").with_header("order", "7");
+    assert_eq!(world.inbox.receive(other()).await.unwrap(), Receipt::Done);
+    assert!(matches!(world.inbox.accept(other()).await.unwrap(), Accepted::Conflict(_)));
+    world.inbox.drain().await.unwrap();
+    let runs = |handler| world.stage.runs(handler, "2");
+    assert_eq!((runs("by-id"), runs("now")), (1, 1));
+    assert_eq!((runs("by-order"), runs("now-by-order")), (0, 0), "what is kept aside does not run");
+    assert_eq!(counts(&world.inbox).await.kept_aside, 1);
+}
+
+#[test]
+fn answers_for_several_keys_are_put_together() {
+    use Accepted::{Conflict, Duplicate, First, HandlersAdded, Stale};
+    let duplicate = |seq| Duplicate(Known::new(Seq(seq), Duration::ZERO));
+    let ranked = [duplicate(1), HandlersAdded(Seq(2), 1), First(Seq(3)), Stale, Conflict(Seq(4))];
+    for (place, low) in ranked.iter().enumerate() {
+        for high in &ranked[place + 1..] {
+            assert_eq!((low.and(*high), high.and(*low)), (*high, *high));
+        }
+    }
+    assert_eq!(duplicate(1).and(duplicate(2)), duplicate(1));
+    assert_eq!(HandlersAdded(Seq(1), 2).and(HandlersAdded(Seq(2), 3)), HandlersAdded(Seq(1), 5));
+}
+
+// FAULTS A10
+#[tokio::test]
+async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
+    let world = World::new(|inbox, stage| {
+        let config = Config { on_conflict: OnConflict::AcceptAsNew, ..Config::default() };
+        inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
+    });
+    for payload in ["ok", "ok;ok", "ok;ok;ok"] {
+        let accept = async || world.inbox.accept(message("1", payload)).await.unwrap().as_str();
+        assert_eq!((accept().await, accept().await), ("first", "duplicate"));
+        assert_eq!(world.inbox.process(message("1", payload)).await.unwrap(), Processed::Done);
+        assert_eq!(world.inbox.process(message("1", payload)).await.unwrap(), Processed::Duplicate);
+    }
+    world.inbox.drain().await.unwrap();
+    assert_eq!((world.stage.runs("h", "1"), world.stage.runs("now", "1")), (3, 3));
+    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+}
+
+#[tokio::test]
+async fn conflicts_are_counted_where_they_are_noticed() {
+    for (on_conflict, conflicts) in
+        [(OnConflict::KeepAside, 2), (OnConflict::FirstWins, 0), (OnConflict::AcceptAsNew, 0)]
+    {
+        let ear = Ear::default();
+        let _listening = ear.listen();
+        let world = config(Config { on_conflict, ..Config::default() });
+        for payload in ["ok", "a", "b"] {
+            world.inbox.accept(message("1", payload)).await.unwrap();
+        }
+        assert_eq!(ear.counted("oncebox_accepted_total{outcome=conflict}"), conflicts, "{on_conflict:?}");
+    }
+}

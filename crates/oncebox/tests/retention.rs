@@ -1,0 +1,215 @@
+//! What happens to messages over time: windows of handlers, sweeps that fail, handlers that come late, and advice.
+
+mod support;
+
+use std::time::Duration;
+
+use oncebox::store::{Accepted, Mark, MarkIn as _, Transactional as _};
+use oncebox::{Config, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message};
+use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use support::{SECOND, Stage, World, counts, in_time, message, quiet};
+
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
+
+async fn messages(world: &World) -> u64 {
+    counts(&world.inbox).await.messages
+}
+
+/// Runs a message of a type through its handlers.
+async fn finish(world: &World, id: &str, kind: &str) {
+    world.inbox.accept(Message::new(id.to_owned(), kind, "ok")).await.expect("accept");
+    world.inbox.drain().await.expect("drain");
+}
+
+/// Lets hours pass in a few steps, and everybody act at each.
+async fn hours(world: &World, hours: usize) {
+    quiet().await;
+    for _ in 0..hours * 12 {
+        world.clock.advance(HOUR / 12);
+        quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn each_handler_has_its_window() {
+    let world = World::new(|inbox, stage| {
+        let short = stage.handler("short").retention(HOUR);
+        let long = stage.handler("long").retention(30 * DAY);
+        inbox.on(["s", "both"], short).on(["l", "both"], long).on("t", stage.handler("h"))
+    });
+    for (id, kind) in [("1", "s"), ("2", "l"), ("3", "t"), ("4", "both")] {
+        finish(&world, id, kind).await;
+    }
+    for (passes, left) in [(HOUR, 3), (7 * DAY, 2), (22 * DAY, 2), (DAY, 0)] {
+        world.clock.advance(passes);
+        world.inbox.sweep().await.unwrap();
+        assert_eq!(messages(&world).await, left, "after another {passes:?}");
+    }
+}
+
+// FAULTS I1: what was stored under a former name is remembered for as long.
+#[tokio::test]
+async fn former_keys_have_the_window_of_their_handler() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let before =
+        World::over(store.clone(), clock.clone(), |inbox, stage| inbox.on("t", stage.handler("old")));
+    finish(&before, "1", "t").await;
+    let after = World::over(store, clock, |inbox, stage| {
+        inbox.on("t", stage.handler("new").legacy("old").retention(30 * DAY))
+    });
+    after.clock.advance(29 * DAY);
+    assert_eq!(after.inbox.sweep().await.unwrap(), 0);
+    after.clock.advance(DAY);
+    assert_eq!(after.inbox.sweep().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_window_works_beside_for_ever() {
+    let world = World::new(|inbox, stage| {
+        let inbox = inbox.config(Config { retention: None, ..Config::default() });
+        inbox.on("s", stage.handler("short").retention(HOUR)).on("t", stage.handler("h"))
+    });
+    finish(&world, "1", "s").await;
+    finish(&world, "2", "t").await;
+    let running = world.inbox.start();
+    hours(&world, 2).await;
+    assert_eq!(messages(&world).await, 1);
+    world.clock.advance(1_000 * DAY);
+    assert_eq!(world.inbox.sweep().await.unwrap(), 0);
+    running.shutdown().await;
+}
+
+// FAULTS H1: marks of inline handlers, and of `once`.
+#[tokio::test]
+async fn marks_have_the_window_of_their_handler() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("long").inline().retention(30 * DAY)));
+    let mark = async |name: &str| {
+        let key = KeyStrategy::MessageId.key(world.inbox.name(), &message("1", "")).unwrap();
+        let mut tx = world.store().begin().await.unwrap();
+        let handler = HandlerKey::new(name).unwrap();
+        let mark = world.store().mark(&mut tx, world.inbox.name(), &key, &handler).await.unwrap();
+        world.store().commit(tx).await.unwrap();
+        mark
+    };
+    world.inbox.process(message("1", "ok")).await.unwrap();
+    assert_eq!(mark("other").await, Mark::First);
+    world.clock.advance(29 * DAY);
+    world.inbox.sweep().await.unwrap();
+    assert_eq!((mark("long").await, mark("other").await), (Mark::Duplicate, Mark::First));
+    world.clock.advance(DAY);
+    world.inbox.sweep().await.unwrap();
+    assert_eq!(mark("long").await, Mark::First);
+}
+
+#[test]
+fn a_window_that_is_too_short_is_refused_at_start() {
+    let build = |window, lease| {
+        let stage = Stage::default();
+        let config = Config { lease, ..Config::default() };
+        let h = stage.handler("h").legacy("before").retention(window);
+        Inbox::builder("test", Memory::new()).config(config).on("t", h).build()
+    };
+    let error = build(SECOND, Duration::from_mins(5)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidHandler);
+    for part in ["`retention` of the handler \"h\"", "1s is less than 300s", "make it 300s or more"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    build(SECOND, SECOND).unwrap();
+    let config = Config { retention: Some(SECOND), ..Config::default() };
+    let error = config.validate().unwrap_err();
+    for part in ["`retention` is shorter than `lease`", "1s is less than 300s", "make it 300s or more"] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+}
+
+// FAULTS H4
+#[tokio::test]
+async fn a_sweeper_survives_its_own_failures() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").retention(HOUR)));
+    finish(&world, "1", "t").await;
+    let faults = world.store().faults();
+    let broken = Fault::ErrBefore(ErrorKind::Corrupt);
+    faults.script(Verb::Sweep, [broken, Fault::Panic, Fault::ErrAfter, broken].map(Some));
+    let running = world.inbox.start();
+    hours(&world, 8).await;
+    assert_eq!(messages(&world).await, 0);
+    assert!(faults.calls(Verb::Sweep) > 4, "it goes on");
+    in_time(running.shutdown()).await;
+}
+
+// FAULTS H4: an error in the middle of a sweep does not keep the next one of the same process away.
+#[tokio::test]
+async fn a_sweep_that_was_broken_off_is_taken_up_again() {
+    let world = World::new(|inbox, _| inbox);
+    let batch = (0..10_001).map(|n| message(&n.to_string(), "")).collect::<Vec<_>>();
+    world.inbox.accept_batch(batch).await.unwrap();
+    world.clock.advance(7 * DAY);
+    let broken = Fault::ErrBefore(ErrorKind::Unavailable);
+    world.store().faults().script(Verb::Sweep, [None, Some(broken)]);
+    assert_eq!(world.inbox.sweep().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(messages(&world).await, 1);
+    let other = World::over(world.store().clone(), world.clock.clone(), |inbox, _| inbox);
+    assert_eq!(other.inbox.sweep().await.unwrap(), 0, "somebody else sweeps");
+    assert_eq!(world.inbox.sweep().await.unwrap(), 1);
+}
+
+// FAULTS I2
+#[tokio::test]
+async fn a_handler_that_was_added_later_gets_what_is_stored() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let before = World::over(store.clone(), clock.clone(), |inbox, stage| inbox.on("t", stage.handler("h")));
+    for n in 0..1_500 {
+        before.accept(&n.to_string(), "ok").await;
+    }
+    before.inbox.accept(Message::new("another", "u", "ok")).await.unwrap();
+    before.inbox.drain().await.unwrap();
+    let world = World::over(store, clock, |inbox, stage| {
+        let new = stage.handler("new").legacy("never");
+        inbox.on("t", stage.handler("h")).on(["t", "v"], new).on("t", stage.handler("inline").inline())
+    });
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    assert_eq!(world.stage.log().len(), 0, "not by itself");
+    // The answer to the second page is lost.
+    world.store().faults().script(Verb::Backfill, [None, Some(Fault::ErrAfter)]);
+    assert_eq!(world.inbox.backfill("new").await.unwrap_err().kind(), ErrorKind::CommitUnknown);
+    assert_eq!(world.inbox.backfill("new").await.unwrap(), 0, "all was done but the answer");
+    in_time(world.stage.started(1_500)).await;
+    in_time(running.idle()).await;
+    assert!(world.stage.log().iter().all(|line| line.starts_with("new ")));
+    assert_eq!(world.stage.log().len(), 1_500);
+    for (key, what) in [("never", "use its current key"), ("nobody", "no handler"), ("inline", "is inline")] {
+        let error = world.inbox.backfill(key).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidHandler);
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    in_time(running.shutdown()).await;
+}
+
+#[tokio::test]
+async fn advice_is_about_what_came() {
+    let world = World::new(|inbox, stage| {
+        inbox.on("t", stage.handler("h")).on("u", stage.handler("long").retention(30 * DAY))
+    });
+    let advice = world.inbox.retention_advice();
+    assert_eq!((advice.duplicates, advice.window, advice.covered), (0, Some(7 * DAY), true));
+    finish(&world, "1", "t").await;
+    for _ in 0..3 {
+        world.clock.advance(HOUR);
+        assert!(matches!(world.inbox.accept(message("1", "ok")).await.unwrap(), Accepted::Duplicate(_)));
+    }
+    world.inbox.accept_batch([message("1", "ok"), message("2", "ok")]).await.unwrap();
+    world.inbox.receive(message("1", "ok")).await.unwrap();
+    let advice = world.inbox.retention_advice();
+    assert_eq!((advice.duplicates, advice.latest), (5, 3 * HOUR), "whichever way they came");
+    assert_eq!(
+        advice.to_string(),
+        "the latest of 5 duplicates came 3 h after the first; the window of 7 days covers it 56 times"
+    );
+    world.clock.advance(4 * DAY);
+    world.inbox.accept(message("1", "ok")).await.unwrap();
+    assert!(!world.inbox.retention_advice().covered, "a later one may not have been recognised");
+}

@@ -1,0 +1,174 @@
+//! Tenants on every way in: whether they are allowed, and that two of them never meet.
+
+mod support;
+
+use oncebox::config::Tenants;
+use oncebox::source::{Ack, channel};
+use oncebox::state::{Operation, Status};
+use oncebox::store::{Mark, OfTenant, Transactional as _};
+use oncebox::{
+    Accepted, Config, Dedupe, Error, ErrorKind, HandlerKey, KeyStrategy, Message, Processed, Receipt,
+};
+use support::{World, counts, in_time, message};
+
+fn world(tenants: Tenants) -> World {
+    World::new(|inbox, stage| {
+        inbox
+            .config(Config { tenants, ..Config::default() })
+            .on("t", stage.handler("h"))
+            .on("now", stage.handler("now").inline())
+    })
+}
+
+fn of(tenant: &str, id: &str) -> Message {
+    message(id, "ok").with_source("shop").with_tenant(tenant)
+}
+
+fn now(tenant: &str, id: &str) -> Message {
+    Message::new(id.to_owned(), "now", "ok").with_tenant(tenant)
+}
+
+async fn refusals(world: &World, bad: &Message) -> Vec<Error> {
+    let batch = world.inbox.accept_batch([bad.clone()]).await.expect("the store answers");
+    let mut tx = world.store().begin().await.expect("the store answers");
+    let mut refusals: Vec<Error> = batch.into_iter().filter_map(Result::err).collect();
+    refusals.extend(world.inbox.accept(bad.clone()).await.err());
+    refusals.extend(world.inbox.receive(bad.clone()).await.err());
+    refusals.extend(world.inbox.process(bad.clone()).await.err());
+    refusals.extend(world.inbox.once(&mut tx, bad, "h").await.err());
+    refusals.extend(world.inbox.key_of(bad, "h").err());
+    refusals
+}
+
+// FAULTS S4, S20: neither mixed up silently nor taken without its owner.
+#[tokio::test]
+async fn a_tenant_where_there_is_none_and_none_where_there_must_be_one_are_refused() {
+    for (tenants, bad, value) in [
+        (Tenants::Off, of("a", "1"), "names the tenant \"a\", and `tenants` is Off"),
+        (Tenants::Required, message("1", "ok"), "names no tenant, and `tenants` is Required"),
+    ] {
+        let world = world(tenants);
+        let refused = refusals(&world, &bad).await;
+        assert_eq!(refused.len(), 6);
+        for error in refused {
+            assert_eq!(error.kind(), ErrorKind::Tenant);
+            assert!(
+                error.what().contains(value) && error.to_string().contains("change `tenants`"),
+                "{error}"
+            );
+        }
+        let running = world.inbox.start();
+        let (sender, source) = channel("source", 1);
+        running.receive(source).unwrap();
+        let ack = in_time(sender.deliver(bad)).await.unwrap();
+        assert!(matches!(&ack, Ack::Reject { reason } if reason.contains(value)), "{ack:?}");
+        assert_eq!(counts(&world.inbox).await.messages, 0);
+    }
+}
+
+// FAULTS G5, S4, S20
+#[tokio::test]
+async fn the_same_source_and_id_of_two_tenants_never_meet() {
+    for tenants in [Tenants::Optional, Tenants::Required] {
+        let world = world(tenants);
+        for tenant in ["a", "b"] {
+            let accept = async || world.inbox.accept(of(tenant, "1")).await.unwrap();
+            assert!(matches!(accept().await, Accepted::First(_)), "{tenant}");
+            assert!(matches!(accept().await, Accepted::Duplicate(_)), "{tenant}");
+            assert_eq!(world.inbox.process(now(tenant, "1")).await.unwrap(), Processed::Done);
+            assert_eq!(world.inbox.process(now(tenant, "1")).await.unwrap(), Processed::Duplicate);
+            assert_eq!(world.inbox.receive(now(tenant, "1")).await.unwrap(), Receipt::Done);
+            let mut tx = world.store().begin().await.unwrap();
+            assert_eq!(world.inbox.once(&mut tx, &of(tenant, "1"), "other").await.unwrap(), Mark::First);
+            world.store().commit(tx).await.unwrap();
+        }
+        assert_eq!(world.inbox.drain().await.unwrap(), 2);
+        assert_eq!((world.stage.runs("h", "1"), world.stage.runs("now", "1")), (2, 2));
+    }
+    let world = world(Tenants::Optional);
+    world.inbox.accept(of("a", "1")).await.unwrap();
+    let nobodys = world.inbox.accept(message("1", "ok").with_source("shop")).await.unwrap();
+    assert!(matches!(nobodys, Accepted::First(_)), "none is by itself");
+}
+
+// FAULTS G5: whatever the key is made of.
+#[test]
+fn every_strategy_keeps_tenants_apart() {
+    let strategies = [
+        KeyStrategy::MessageId,
+        KeyStrategy::message_id_header(),
+        KeyStrategy::correlation_id(),
+        KeyStrategy::handler_and_correlation_id(),
+        KeyStrategy::json_pointer("/order"),
+        KeyStrategy::Content,
+        KeyStrategy::cloud_events(),
+        KeyStrategy::custom(|_| Some(b"x".to_vec())),
+        KeyStrategy::custom_with(|_, _| Some(b"x".to_vec())),
+    ];
+    for strategy in strategies {
+        for own in [false, true] {
+            let world = World::new(|inbox, stage| {
+                let tenants = Tenants::Optional;
+                let config = if own {
+                    Config { tenants, ..Config::default() }
+                } else {
+                    Config { tenants, key: strategy.clone(), ..Config::default() }
+                };
+                let handler = stage.handler("h");
+                let handler = if own { handler.dedupe(Dedupe::By(strategy.clone())) } else { handler };
+                inbox.config(config).on("t", handler)
+            });
+            let message = |tenant: Option<&str>| {
+                let message = Message::new("1", "t", r#"{"order":7}"#)
+                    .with_header("message-id", "1")
+                    .with_header("correlation-id", "1")
+                    .with_header("ce-id", "1")
+                    .with_header("ce-source", "1");
+                tenant.map_or(message.clone(), |tenant| message.with_tenant(tenant))
+            };
+            let key = |tenant| world.inbox.key_of(&message(tenant), "h").unwrap().unwrap();
+            let keys = [key(None), key(Some("a")), key(Some("b"))];
+            assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{strategy:?}");
+            assert_eq!(key(Some("a")), keys[1]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operator_of_one_tenant_finds_and_mends_its_own_messages_alone() {
+    let world = world(Tenants::Required);
+    for tenant in ["a", "b"] {
+        world.inbox.accept(message("1", "reject no").with_tenant(tenant)).await.unwrap();
+    }
+    world.inbox.drain().await.unwrap();
+    let [a, b] = ["a", "b"].map(|tenant| OfTenant::new(world.store(), world.inbox.name().clone(), tenant));
+    let poisoned = a.list(&a.filter(Status::Poisoned)).await.unwrap().entries;
+    let [entry] = &poisoned[..] else { panic!("one entry is poisoned: {poisoned:?}") };
+    let h = HandlerKey::new("h").unwrap();
+    let refused = b.operate(&entry.key, &h, Operation::Retry).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    assert!(b.show(&entry.key).await.unwrap().is_none());
+    let shown = a.show(&entry.key).await.unwrap().unwrap();
+    assert_eq!(shown.tenant.as_deref(), Some("a"));
+    a.operate(&entry.key, &h, Operation::Discard).await.unwrap();
+    let counted = |counts: oncebox::store::Counts| Status::ALL.map(|status| counts.with_status(status));
+    assert_eq!(counted(a.count().await.unwrap()), [0, 0, 0, 0, 1]);
+    assert_eq!(counted(b.count().await.unwrap()), [0, 0, 0, 1, 0]);
+}
+
+// FAULTS S20: what one tenant's messages do to their order is nobody else's business.
+#[tokio::test]
+async fn a_poisoned_head_of_one_tenant_blocks_no_other() {
+    let world = world(Tenants::Required);
+    let ordered = |tenant: &str, id: &str, play: &str| {
+        message(id, play).with_tenant(tenant).with_ordering_key("customer-1")
+    };
+    for tenant in ["a", "b"] {
+        let head = if tenant == "a" { "reject no" } else { "ok" };
+        world.inbox.accept(ordered(tenant, &format!("{tenant}1"), head)).await.unwrap();
+        world.inbox.accept(ordered(tenant, &format!("{tenant}2"), "ok")).await.unwrap();
+    }
+    world.inbox.drain().await.unwrap();
+    let runs = |id| world.stage.runs("h", id);
+    assert_eq!((runs("a1"), runs("a2"), runs("b1"), runs("b2")), (1, 0, 1, 1));
+}

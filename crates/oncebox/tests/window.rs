@@ -1,0 +1,97 @@
+//! The dedupe window is a contract: a source that may bring a message again later than the inbox remembers is found at
+//! start.
+
+mod support;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::config::ShortWindow;
+use oncebox::source::{Ack, Delivery, Redelivery, Source, channel};
+use oncebox::{Config, ErrorKind, Inbox};
+use support::ear::Ear;
+use support::{World, in_time, message};
+
+const DAY: Duration = Duration::from_hours(24);
+const WEEK: Duration = Duration::from_hours(7 * 24);
+
+fn world(retention: Option<Duration>, short_window: ShortWindow) -> World {
+    World::new(|inbox, stage| {
+        inbox.config(Config { retention, short_window, ..Config::default() }).on("t", stage.handler("h"))
+    })
+}
+
+// FAULTS H1
+#[tokio::test]
+async fn a_source_that_remembers_longer_than_the_inbox_is_refused() {
+    let cases = [
+        (Some(WEEK), Redelivery::Within(WEEK), true),
+        (Some(WEEK), Redelivery::Within(DAY), true),
+        (Some(WEEK), Redelivery::Within(WEEK + Duration::from_millis(1)), false),
+        (Some(WEEK), Redelivery::Forever, false),
+        (Some(WEEK), Redelivery::Unknown, true),
+        (None, Redelivery::Forever, true),
+        (None, Redelivery::Within(Duration::MAX), true),
+    ];
+    for (retention, redelivers, taken) in cases {
+        let world = world(retention, ShortWindow::Refuse);
+        let running = world.inbox.start();
+        let (sender, source) = channel("broker", 1);
+        let received = running.receive(source.redelivers(redelivers));
+        assert_eq!(received.is_ok(), taken, "{retention:?} {redelivers:?}");
+        if let Err(error) = received {
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+            let value = format!("{redelivers:?}");
+            for part in
+                ["`retention` is 604800s", "\"broker\"", "\"test\"", &value, "set `short_window` to Warn"]
+            {
+                assert!(error.what().contains(part), "{error} does not say {part:?}");
+            }
+            assert!(
+                in_time(sender.deliver(message("1", "ok"))).await.is_err(),
+                "nothing was received from it"
+            );
+        } else {
+            assert_eq!(in_time(sender.deliver(message("1", "ok"))).await.unwrap(), Ack::Done);
+        }
+    }
+}
+
+#[tokio::test]
+async fn or_it_is_warned_of() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = world(Some(DAY), ShortWindow::Warn);
+    let running = world.inbox.start();
+    let (sender, source) = channel("broker", 1);
+    running.receive(source.redelivers(Redelivery::Within(WEEK))).unwrap();
+    let heard = ear.heard("`retention` is 86400s");
+    assert!(
+        heard.len() == 1 && heard[0].starts_with("WARN") && heard[0].contains("Within(604800s)"),
+        "{heard:?}"
+    );
+    assert_eq!(in_time(sender.deliver(message("1", "ok"))).await.unwrap(), Ack::Done);
+}
+
+// A source that says nothing of it is taken as before.
+#[tokio::test]
+async fn a_source_need_not_know() {
+    struct Silent;
+    #[async_trait]
+    impl Source for Silent {
+        fn name(&self) -> &str {
+            "silent"
+        }
+
+        async fn recv(&mut self) -> Option<Delivery> {
+            None
+        }
+    }
+    assert_eq!(Silent.redelivers_for(), Redelivery::Unknown);
+    let world = world(Some(DAY), ShortWindow::Refuse);
+    world.inbox.start().receive(Silent).unwrap();
+    // Without a store nothing is remembered anyway, and that was said.
+    let direct = Inbox::direct("test").build().unwrap();
+    let (_sender, source) = channel("broker", 1);
+    direct.start().receive(source.redelivers(Redelivery::Forever)).unwrap();
+}

@@ -1,0 +1,3 @@
+-- Messages that were kept aside. $1 inbox, $2 reason or nothing, $3 the one to go on after, $4 how many.
+SELECT id, reason, received_at, digest, time, source, message_id, type, ordering_key, headers, payload, tenant
+FROM @aside WHERE inbox = $1 AND ($2::text IS NULL OR reason = $2) AND id > $3 ORDER BY id LIMIT $4

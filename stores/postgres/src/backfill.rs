@@ -1,0 +1,119 @@
+//! Backfill: entries for a handler that was added after the messages came.
+
+use std::collections::HashMap;
+
+use oncebox::store::{BackfillParams, Backfilled, Seq};
+use oncebox::{Message, OrderKey, Result};
+use sqlx::postgres::PgRow;
+
+use crate::accept::{decode_handlers, encode_handlers};
+use crate::db::{Db, Lines, lane};
+use crate::row::get;
+use crate::unit::{Unit, ask};
+
+/// A message that has no entry for the handler yet.
+struct Missing {
+    seq: i64,
+    /// The lane of its key.
+    lane: i16,
+    digest: Vec<u8>,
+    order: Option<Vec<u8>>,
+    handlers: Vec<i16>,
+}
+
+pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfilled> {
+    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Backfilled::default()) };
+    // Before a connection is taken: whoever holds one must not wait for another.
+    let mut route = vec![db.handler(inbox, &params.route.key).await?];
+    for former in &*params.route.legacy {
+        route.extend(db.known_handler(inbox, former).await?);
+    }
+    let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
+    let page = ask(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
+    // One transaction: as long as it has looked at the messages, no partition of them is dropped.
+    let mut unit = db.control.transaction().await?;
+    let rows = unit.rows(page).await?;
+    let mut chosen = Vec::new();
+    for row in &rows {
+        if get::<i16>(row, 1)? == inbox {
+            chosen.extend(missing(row, params, &route)?);
+        }
+    }
+    let added = if chosen.is_empty() { 0 } else { add(db, &mut unit, &route, chosen).await? };
+    unit.end().await?;
+    let last = rows.last().map(|row| Ok(Seq(get(row, 0)?))).transpose()?;
+    let full = params.limit > 0 && rows.len() >= params.limit;
+    Ok(Backfilled::new(added, last.filter(|_| full)))
+}
+
+/// A message of the page, if it is for the handler and has no entry for it.
+fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option<Missing>> {
+    // The message itself may have left before its key: then there is nothing to handle.
+    let Some(kind) = get::<Option<&str>>(row, 5)? else { return Ok(None) };
+    let handlers = decode_handlers(get(row, 4)?);
+    if !params.takes(kind) || route.iter().any(|id| handlers.contains(id)) {
+        return Ok(None);
+    }
+    let order = match get::<Option<Vec<u8>>>(row, 7)? {
+        None => None,
+        Some(key) => {
+            let mut message = Message::new("", "", "").with_source(get::<String>(row, 6)?);
+            if let Some(tenant) = get::<Option<&str>>(row, 8)? {
+                message = message.with_tenant(tenant);
+            }
+            OrderKey::of(&params.inbox, &message.with_ordering_key(key))
+        }
+    };
+    Ok(Some(Missing {
+        seq: get(row, 0)?,
+        lane: get(row, 2)?,
+        digest: get(row, 3)?,
+        order: order.map(|order| order.as_bytes().to_vec()),
+        handlers,
+    }))
+}
+
+/// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
+async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> Result<usize> {
+    let Some(handler) = route.first().copied() else { return Ok(0) };
+    let mut lines = Lines::default();
+    for message in &chosen {
+        if let Some(order) = &message.order {
+            lines.add(lane(Seq(message.seq)), handler, order.clone());
+        }
+    }
+    if !lines.is_empty() {
+        lines.lock(db, unit).await?;
+    }
+    let lanes: Vec<i16> = chosen.iter().map(|message| message.lane).collect();
+    let digests: Vec<Vec<u8>> = chosen.iter().map(|message| message.digest.clone()).collect();
+    let rows = unit.rows(ask(&db.sql.backfill_hold).bind(lanes).bind(digests)).await?;
+    let mut known = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        known.insert(get::<i64>(row, 0)?, decode_handlers(get(row, 1)?));
+    }
+    // What was swept meanwhile is not there any more, and what was delivered again may have its entry.
+    let chosen: Vec<Missing> = chosen
+        .into_iter()
+        .filter_map(|message| {
+            let mut handlers = known.remove(&message.seq)?;
+            let missing = !route.iter().any(|id| handlers.contains(id));
+            handlers.push(handler);
+            handlers.sort_unstable();
+            missing.then_some(Missing { handlers, ..message })
+        })
+        .collect();
+    let add = ask(&db.sql.backfill_add)
+        .bind(db.now())
+        .bind(handler)
+        .bind(chosen.iter().map(|message| message.lane).collect::<Vec<_>>())
+        .bind(chosen.iter().map(|message| message.digest.clone()).collect::<Vec<_>>())
+        .bind(chosen.iter().map(|message| message.seq).collect::<Vec<_>>())
+        .bind(chosen.iter().map(|message| encode_handlers(&message.handlers)).collect::<Vec<_>>())
+        .bind(chosen.iter().map(|message| message.order.clone()).collect::<Vec<_>>());
+    unit.run(add).await?;
+    if !lines.is_empty() {
+        lines.rearrange(db, unit).await?;
+    }
+    Ok(chosen.len())
+}

@@ -1,0 +1,32 @@
+//! Orphans: what waits for a handler that nobody seems to have.
+
+use oncebox::store::{Orphan, OrphanParams};
+use oncebox::time::Timestamp;
+use oncebox::{HandlerKey, Result};
+
+use crate::db::{Db, millis};
+use crate::row::get;
+use crate::unit::ask;
+
+pub(crate) async fn orphans(db: &Db, params: &OrphanParams) -> Result<Vec<Orphan>> {
+    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let known: Vec<String> = params.known.iter().map(|key| key.as_str().to_owned()).collect();
+    let question = ask(&db.sql.orphans)
+        .bind(db.now())
+        .bind(inbox)
+        .bind(known)
+        .bind(millis(params.grace))
+        .bind(i64::try_from(params.limit).unwrap_or(i64::MAX))
+        .bind(db.all_lanes())
+        .bind(i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX));
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    rows.iter()
+        .map(|row| {
+            let handler = HandlerKey::new(get::<String>(row, 0)?)?;
+            let (count, oldest): (i64, i64) = (get(row, 1)?, get(row, 2)?);
+            Ok(Orphan::new(handler, count.unsigned_abs(), Timestamp::from_millis(oldest)))
+        })
+        .collect()
+}

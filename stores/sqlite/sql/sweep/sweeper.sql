@@ -1,0 +1,1 @@
+SELECT sweeper, sweeper_until FROM oncebox_inbox WHERE id = ?1

@@ -1,0 +1,54 @@
+//! Backfill: entries for a handler that was added after the messages came.
+
+use oncebox::Result;
+use oncebox::store::{BackfillParams, Backfilled, Seq};
+use rusqlite::params;
+
+use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};
+use crate::error::store_error;
+use crate::writer::Work;
+
+/// A stored message, as far as it matters here.
+struct Stored {
+    seq: i64,
+    inbox: i64,
+    kind: String,
+    handlers: Vec<i64>,
+}
+
+pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<Backfilled> {
+    let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Backfilled::default()) };
+    let page = page(work, params)?;
+    let mut added = 0;
+    for stored in page.iter().filter(|stored| stored.inbox == inbox.id && params.takes(&stored.kind)) {
+        let names = work.names.route(inbox.id, &params.route);
+        if names.iter().any(|handler| stored.handlers.contains(handler)) {
+            continue;
+        }
+        let handler = work.names.handler(work.connection, inbox.id, &params.route.key)?;
+        let order = stored_order(work, &params.inbox, stored.seq)?;
+        insert_entry(work, handler, stored.seq, order, work.now)?;
+        set_handlers(work, stored.seq, &[&stored.handlers[..], &[handler]].concat())?;
+        added += 1;
+    }
+    let full = params.limit > 0 && page.len() >= params.limit;
+    Ok(Backfilled::new(added, page.last().map(|last| Seq(last.seq)).filter(|_| full)))
+}
+
+fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
+    let after = params.after.map_or(0, |seq| seq.0);
+    let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
+    let mut statement = work.statement(include_str!("../sql/backfill/page.sql"))?;
+    let rows = statement
+        .query_map(params![after, limit], |row| {
+            let handlers: Vec<u8> = row.get(3)?;
+            Ok(Stored {
+                seq: row.get(0)?,
+                inbox: row.get(1)?,
+                kind: row.get(2)?,
+                handlers: decode_handlers(&handlers),
+            })
+        })
+        .map_err(store_error)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(store_error)
+}

@@ -1,0 +1,56 @@
+//! Orphans: what waits for a handler that nobody seems to have.
+
+use oncebox::Result;
+use oncebox::store::{Orphan, OrphanParams};
+use oncebox::time::Timestamp;
+use rusqlite::{Connection, params};
+
+use crate::error::store_error;
+use crate::names::Names;
+
+pub(crate) fn orphans(
+    connection: &Connection,
+    names: &Names,
+    params: &OrphanParams,
+    now: Timestamp,
+) -> Result<Vec<Orphan>> {
+    let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
+    let missed = now.before(params.grace);
+    let mut orphans = Vec::new();
+    for (id, handler) in names.of_inbox(inbox.id) {
+        if params.known.contains(&handler.key) {
+            continue;
+        }
+        let Some((count, oldest)) = waiting(connection, id, now).map_err(store_error)? else { continue };
+        if oldest <= missed {
+            orphans.push(Orphan::new(handler.key.clone(), count, oldest));
+        }
+    }
+    orphans.sort_by(|a, b| (a.oldest, &a.handler).cmp(&(b.oldest, &b.handler)));
+    orphans.truncate(params.limit);
+    Ok(orphans)
+}
+
+/// How many entries of a handler wait, and since when; nothing if a worker has some of it in hand.
+fn waiting(
+    connection: &Connection,
+    handler: i64,
+    now: Timestamp,
+) -> rusqlite::Result<Option<(u64, Timestamp)>> {
+    let (running, since, until): (i64, Option<i64>, Option<i64>) = connection
+        .prepare_cached(include_str!("../sql/orphans/running.sql"))?
+        .query_row([handler], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    if until.is_some_and(|until| until >= now.as_millis()) {
+        return Ok(None);
+    }
+    let due: Option<i64> = connection
+        .prepare_cached(include_str!("../sql/orphans/oldest.sql"))?
+        .query_row([handler], |row| row.get(0))?;
+    let Some(oldest) = since.into_iter().chain(due).min() else { return Ok(None) };
+    let most = i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX);
+    let pending: i64 = connection
+        .prepare_cached(include_str!("../sql/orphans/waiting.sql"))?
+        .query_row(params![handler, most], |row| row.get(0))?;
+    let count = (running + pending).min(most).unsigned_abs();
+    Ok(Some((count, Timestamp::from_millis(oldest))))
+}
