@@ -162,6 +162,7 @@ macro_rules! store_conformance {
                     order_is_kept,
                     older_ones_go_before_one_that_waits,
                     one_that_runs_is_waited_for,
+                    a_parked_key_sets_aside_what_is_backfilled,
                     a_backfilled_message_stays,
                     everything_goes_on_meanwhile,
                 }

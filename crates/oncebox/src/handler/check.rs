@@ -79,7 +79,8 @@ fn contradiction<S: Store>(
     registration: &Registration<S>,
     is_batch: bool,
 ) -> Option<(&'static str, &'static str)> {
-    let Registration { inline, forget, share, legacy, kinds, breaker, rate, policy, has_policy, .. } = registration;
+    let Registration { inline, forget, share, legacy, kinds, breaker, rate, policy, has_policy, .. } =
+        registration;
     let first =
         |settings: &[(bool, &'static str)]| settings.iter().find(|(set, _)| *set).map(|(_, name)| *name);
     if *forget {
