@@ -79,7 +79,7 @@ async fn a_source_need_not_know() {
     struct Silent;
     #[async_trait]
     impl Source for Silent {
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "silent"
         }
 

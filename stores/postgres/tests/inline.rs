@@ -171,16 +171,12 @@ async fn a_failure_sets_the_key_free_at_once() {
 }
 
 async fn once(store: &Postgres, tx: &mut PgConnection, result: &str) -> Option<String> {
-    match store.once(tx, "orders", "1", "ship").await.expect("mark") {
-        Mark::First => {
-            store.once_record(tx, "orders", "1", "ship", result).await.expect("record");
-            None
-        }
-        _ => {
-            let told = store.once_recall(tx, "orders", "1", "ship").await.expect("recall");
-            told.map(|told| String::from_utf8_lossy(&told).into_owned())
-        }
+    if store.once(tx, "orders", "1", "ship").await.expect("mark").is_first() {
+        store.once_record(tx, "orders", "1", "ship", result).await.expect("record");
+        return None;
     }
+    let told = store.once_recall(tx, "orders", "1", "ship").await.expect("recall");
+    told.map(|told| String::from_utf8_lossy(&told).into_owned())
 }
 
 #[tokio::test]

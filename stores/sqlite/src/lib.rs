@@ -231,7 +231,7 @@ impl Sqlite {
         self.once_key(tx, &inbox, &key, handler)
     }
 
-    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`].
+    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`](oncebox::KeyStrategy).
     pub fn once_key(
         &self,
         tx: &rusqlite::Connection,
