@@ -15,7 +15,7 @@ fn ordered(id: &str, play: &str) -> Message {
 async fn with(on_poisoned: OnPoisoned) -> World {
     let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").on_poisoned(on_poisoned)));
     for (id, play) in [("1", "reject bad"), ("2", "ok"), ("3", "ok")] {
-        world.inbox.accept(ordered(id, play)).await.unwrap();
+        world.inbox.accept(ordered(id, play)).await.expect("accept");
     }
     world
 }
@@ -81,7 +81,7 @@ async fn a_renamed_handler_keeps_the_order() {
 }
 
 async fn unblock(world: &World, id: &str) {
-    let key = KeyStrategy::MessageId.key(world.inbox.name(), &message(id, "")).unwrap();
-    let handler = HandlerKey::new("h").unwrap();
-    world.store().unblock(world.inbox.name(), &key, &handler).await.unwrap();
+    let key = KeyStrategy::MessageId.key(world.inbox.name(), &message(id, "")).expect("a key");
+    let handler = HandlerKey::new("h").expect("a handler key");
+    world.store().unblock(world.inbox.name(), &key, &handler).await.expect("unblock");
 }
