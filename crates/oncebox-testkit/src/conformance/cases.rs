@@ -385,7 +385,11 @@ mod tests {
             ("model", include_str!("model.rs")),
         ];
         for (group, source) in groups {
-            let start = list.find(&format!("{group}{{")).unwrap_or_else(|| panic!("{group} is not listed"));
+            // A whole word: `inline` ends as `line` does.
+            let opening = format!("{group}{{");
+            let mut found = list.match_indices(&opening).map(|(at, _)| at);
+            let start = found.find(|at| !list[..*at].ends_with(|before: char| before.is_alphabetic()));
+            let start = start.unwrap_or_else(|| panic!("{group} is not listed"));
             let end = start + list[start..].find('}').expect("a group ends");
             let listed: Vec<&str> = list[start + group.len() + 1..end].split_terminator(',').collect();
             let written: Vec<&str> = source
