@@ -35,6 +35,9 @@ struct Args {
     dir: Option<PathBuf>,
 }
 
+/// Over how many ordering keys the backlog of the row that shows order is spread.
+const ORDERING_KEYS: usize = 10_000;
+
 /// What one row shows, in messages a second.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -52,6 +55,7 @@ fn main() -> Result<()> {
         println!("{:<58} {:>10} {:>10} {:>6}", "row (messages a second)", "ours", "limit", "ratio");
     }
     runtime.block_on(beside_the_limit(&args))?;
+    runtime.block_on(ordered(&args))?;
     if args.finished > 0 {
         runtime.block_on(growth(&args))?;
     }
@@ -81,6 +85,22 @@ async fn beside_the_limit(args: &Args) -> Result<()> {
     show(args, format!("accept, {callers} callers | loop, 500 a transaction"), accept, median(plain))?;
     show(args, format!("accept, {callers} callers | the loop without dedupe"), accept, median(bare))?;
     show(args, "process, no-op handler | batched claim and delete".into(), process, median(claims))
+}
+
+/// A backlog over many ordering keys; the limit is our own speed with the same backlog and no order.
+async fn ordered(args: &Args) -> Result<()> {
+    let n = args.messages;
+    let (mut ordered, mut plain) = (Vec::new(), Vec::new());
+    for _ in 0..args.rounds {
+        for (keys, rates) in [(Some(ORDERING_KEYS), &mut ordered), (None, &mut plain)] {
+            let dir = fresh(args)?;
+            let file = ours::File::open(dir.path())?;
+            file.load(n, keys).await?;
+            rates.push(file.process(n).await?);
+        }
+    }
+    let row = format!("process, over {ORDERING_KEYS} ordering keys | without order");
+    show(args, row, median(ordered), median(plain))
 }
 
 /// The same in a file with many finished messages, taking turns with a small file: the limit is our own speed there.

@@ -83,14 +83,26 @@ impl File {
 
     /// Accepts and processes `count` messages, as fast as batches go.
     pub(crate) async fn fill(&self, count: usize) -> Result<()> {
+        self.load(count, None).await?;
+        self.process(count).await?;
+        Ok(())
+    }
+
+    /// Accepts `count` messages, as fast as batches go; they take turns over so many ordering keys, or ask for no order.
+    pub(crate) async fn load(&self, count: usize, keys: Option<usize>) -> Result<()> {
         let payload = Bytes::from(payload());
         for first in (0..count).step_by(1_000) {
-            let batch = (first..count.min(first + 1_000)).map(|number| message(number, &payload));
+            let batch = (first..count.min(first + 1_000)).map(|number| {
+                let message = message(number, &payload);
+                match keys {
+                    Some(keys) => message.with_ordering_key((number % keys).to_string().into_bytes()),
+                    None => message,
+                }
+            });
             for accepted in self.inbox.accept_batch(batch).await? {
                 accepted?;
             }
         }
-        self.process(count).await?;
         Ok(())
     }
 }

@@ -15,11 +15,12 @@ const INTRO: &str = "\
 # The states of an entry
 
 An entry is one message for one handler. What follows from what a handler said is chosen by `decide`, what follows
-from what an operator asks by `operate`; both are pure functions in `crates/oncebox/src/state`, and no store chooses a
-state itself. A test asks both functions everything and fails unless they produce exactly the arrows drawn here; the
-conformance suite walks the arrows on every store.
+from what an operator asks by `operate`, what follows from a poisoned entry for those behind it by `follow`; they are pure
+functions in `crates/oncebox/src/state`, and no store chooses a state itself. A test asks the functions everything and
+fails unless they produce exactly the arrows drawn here; the conformance suite walks the arrows on every store.
 
-`completed`, `poisoned` and `discarded` are final: only an operator leads an entry out of them.
+`completed`, `poisoned` and `discarded` are final: only an operator leads an entry out of them, and with it those that
+were parked behind it.
 ";
 
 /// Writes the file.
@@ -78,6 +79,16 @@ fn meaning(event: Event) -> Option<&'static str> {
         Event::Retry => "An operator gave the entry another round, with its attempts and crashes forgotten.",
         Event::Discard => "An operator gave the entry up.",
         Event::Replay => "An operator runs a finished entry again, as a new generation.",
+        Event::Unblock => {
+            "An operator let those behind it with its ordering key go on. It stays poisoned, flagged as skipped."
+        }
+        Event::Park => {
+            "An earlier entry with its ordering key and handler is poisoned, and the handler parks such keys: it is set \
+             aside with it, for the reason `parked`."
+        }
+        Event::Unpark => {
+            "The entry that parked it was retried, discarded or unblocked. It waits for its turn again."
+        }
         _ => return None,
     })
 }

@@ -141,6 +141,21 @@ impl Ours {
         Ok(())
     }
 
+    /// Accepts `count` messages that take turns over so many ordering keys.
+    pub(crate) async fn load_ordered(&self, count: usize, keys: usize) -> Result<()> {
+        let payload = Bytes::from(payload());
+        for start in (0..count).step_by(1_000) {
+            let ordered = |number: usize| {
+                message(number, &payload).with_ordering_key((number % keys).to_string().into_bytes())
+            };
+            let batch = (start..count.min(start + 1_000)).map(ordered);
+            for accepted in self.inbox.accept_batch(batch).await? {
+                accepted?;
+            }
+        }
+        Ok(())
+    }
+
     /// Runs what is pending until all of it is settled.
     pub(crate) async fn drain(&self, count: usize) -> Result<f64> {
         self.done.left.store(count, Ordering::Relaxed);

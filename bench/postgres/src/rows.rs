@@ -10,6 +10,10 @@ use crate::Bench;
 use crate::limit::Limit;
 use crate::ours::{Mode, Ours};
 
+/// The backlog of the row that shows order, and over how many ordering keys it is spread.
+const ORDERED: usize = 100_000;
+const ORDERING_KEYS: usize = 10_000;
+
 /// What one row shows.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -82,6 +86,9 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
             drain_in_transactions(bench, &size, row, mode).await?;
         }
     }
+    if wanted("ordered-10k") {
+        ordered(bench, &size).await?;
+    }
     if wanted("growth-5m") {
         growth(bench, &size).await?;
     }
@@ -152,6 +159,20 @@ async fn drain_in_transactions(bench: &Bench, size: &Size, row: &'static str, mo
         });
     }
     rates.show(bench, row)
+}
+
+/// A backlog over ten thousand ordering keys; the limit is our own speed with the same backlog and no order.
+async fn ordered(bench: &Bench, size: &Size) -> Result<()> {
+    let mut rates = Rates::default();
+    for _ in 0..size.rounds {
+        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+        ours.load_ordered(ORDERED, ORDERING_KEYS).await?;
+        rates.ours.push(ours.drain(ORDERED).await?);
+        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+        ours.load(0, ORDERED).await?;
+        rates.limit.push(ours.drain(ORDERED).await?);
+    }
+    rates.show(bench, "ordered-10k")
 }
 
 /// With many finished messages and with none; the limit is our own speed there.

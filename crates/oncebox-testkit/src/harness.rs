@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Settlement, Status};
@@ -37,6 +38,8 @@ impl<S> StoreUnderTest for S where
 {
 }
 
+type Opener<S> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = S> + Send>> + Send + Sync>;
+
 /// A fresh, empty store, and the clock it goes by.
 pub struct Harness<S> {
     /// The store.
@@ -45,6 +48,8 @@ pub struct Harness<S> {
     pub clock: TestClock,
     /// How many random sequences of operations are compared with the model.
     pub(crate) sequences: u64,
+    /// Opens the same data once more, as another process would.
+    open: Option<Opener<S>>,
     /// How many operations a sequence has at most.
     pub(crate) steps: usize,
     /// Dropped last: what the store stands on.
@@ -54,13 +59,22 @@ pub struct Harness<S> {
 impl<S> Harness<S> {
     /// A store on a clock.
     pub fn new(store: S, clock: TestClock) -> Self {
-        Self { store, clock, sequences: 256, steps: 40, guard: None }
+        Self { store, clock, sequences: 256, steps: 40, open: None, guard: None }
     }
 
     /// The same, with another number of random sequences than 256: fewer for a store that takes its time.
     /// `ONCEBOX_SEQUENCES` in the environment beats it.
     pub fn sequences(mut self, sequences: u64) -> Self {
         self.sequences = sequences;
+        self
+    }
+
+    /// The same, with a way to open the same data once more, as another process would.
+    pub fn opening<Opening>(mut self, open: impl Fn() -> Opening + Send + Sync + 'static) -> Self
+    where
+        Opening: Future<Output = S> + Send + 'static,
+    {
+        self.open = Some(Box::new(move || Box::pin(open())));
         self
     }
 
@@ -100,6 +114,14 @@ impl<S: StoreUnderTest> Harness<S> {
 
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+
+    /// Another store on the same data: another instance if there can be one, else another handle.
+    pub(crate) async fn another(&self) -> S {
+        match &self.open {
+            Some(open) => open().await,
+            None => self.store.clone(),
+        }
     }
 
     pub(crate) async fn accept(&self, new: NewMessage) -> Accepted {

@@ -40,7 +40,7 @@ pub use oncebox_macros::handler;
 pub use recent::{Admission, Permit, Recent, RecentBuilder};
 pub use retention::Advice;
 pub use runtime::Running;
-pub use state::{Breaker, BreakerState, Policy, Rate, Retry, Status};
+pub use state::{Breaker, BreakerState, OnPoisoned, Policy, Rate, Retry, Status};
 pub use store::{Accepted, Mark, Store};
 
 /// The programs of the guides, so that they compile and run.
@@ -50,6 +50,8 @@ mod guides {
     mod retries {}
     #[doc = include_str!("../../../docs/guides/batches.md")]
     mod batches {}
+    #[doc = include_str!("../../../docs/guides/order.md")]
+    mod order {}
     #[doc = include_str!("../../../docs/guides/limits.md")]
     mod limits {}
     #[doc = include_str!("../../../docs/guides/inline.md")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::Accepted;
 use oncebox::time::{Clock as _, Timestamp};
-use oncebox::{BoxError, Breaker, Context, ErrorKind, Inbox, Message, Rate, Retry, handler};
+use oncebox::{BoxError, Breaker, Context, ErrorKind, Inbox, Message, OnPoisoned, Rate, Retry, handler};
 use oncebox_testkit::{Fault, Verb};
 use support::meter::Meter;
 use support::{Faulty, SECOND, Stage, World, in_time, message, quiet};
@@ -152,6 +152,7 @@ fn settings_that_mean_nothing_beside_it_are_refused() {
     for (registration, what) in [
         (note().retry(Retry::never()), "`retry`"),
         (note().retry_for::<std::fmt::Error>(Retry::never()), "`retry_for`"),
+        (note().on_poisoned(OnPoisoned::Skip), "`on_poisoned`"),
         (note().legacy("old"), "`legacy`"),
         (note().share_commit(4), "`share_commit`"),
         (note().inline(), "`inline`"),

@@ -172,11 +172,16 @@ CREATE TABLE @poisoned (
     handler smallint NOT NULL,
     reason text NOT NULL,
     order_key bytea,
+    -- With an order key: what it is to those behind it.
+    in_line text CHECK (in_line IN ('blocks', 'parks', 'skipped', 'parked')),
+    -- For one that is parked: the due time it asked for.
+    not_before bigint,
     error text,
     PRIMARY KEY (lane, seq, handler),
-    CHECK (lane = seq & 63)
+    CHECK (lane = seq & 63),
+    CHECK ((order_key IS NULL) = (in_line IS NULL))
 );
-CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
+CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE @aside (

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::state::{ErrorText, Operation, Status, operate as decide};
+use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, Counts, EntryView, Filter, HandlerCount,
-    KeptAside, MessageView, Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, EntryView,
+    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -89,12 +89,30 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     unit.end().await?;
     let mut page = Page::default();
     for row in rows.iter().take(filter.limit) {
-        page.entries.push(row::entry(row, handler_key(row, 1)?, row::key(row, 9)?)?);
+        page.entries.push(row::entry(row, handler_key(row, 1)?, row::key(row, 10)?)?);
     }
     if rows.len() > filter.limit {
         page.next = page.entries.last().map(|last| (last.seq, last.handler.clone()));
     }
     Ok(page)
+}
+
+pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
+    let mut unit = db.reads().await?;
+    let rows = unit.rows(ask(&db.sql.admin_blocked).bind(inbox).bind(limit)).await?;
+    unit.end().await?;
+    let blocked = |row: &PgRow| {
+        let since = Timestamp::from_millis(get(row, 2)?);
+        let mut key = BlockedKey::new(handler_key(row, 1)?, Seq(get(row, 0)?), row::key(row, 4)?, since);
+        key.parks = get(row, 3)?;
+        key.ordering_key = get::<Option<Vec<u8>>>(row, 5)?.unwrap_or_default();
+        key.waiting = get::<i64>(row, 6)?.unsigned_abs();
+        key.oldest = get::<Option<i64>>(row, 7)?.map(Timestamp::from_millis);
+        Ok(key)
+    };
+    rows.iter().map(blocked).collect()
 }
 
 pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
@@ -240,9 +258,11 @@ impl Operating<'_> {
         let current = entries(db, &mut unit, &handlers, seq, self.key).await?;
         let current = current.into_iter().filter(|entry| entry.handler == *self.handler);
         let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
-        let next = decide(entry.status, self.operation)?;
+        let next = decide(entry.status, entry.in_line, self.operation)?;
+        let unblock = self.operation == Operation::Unblock;
+        let taken = if unblock { &db.sql.admin_unblock } else { &db.sql.admin_remove };
         if matches!(entry.status, Status::Pending | Status::Poisoned)
-            && unit.rows(ask(&db.sql.admin_remove).bind(seq.0).bind(handler)).await?.is_empty()
+            && unit.rows(ask(taken).bind(seq.0).bind(handler)).await?.is_empty()
         {
             return Ok(None);
         }
@@ -253,8 +273,11 @@ impl Operating<'_> {
             }
             entry.generation += u32::from(self.operation == Operation::Replay);
             self.pend(&mut unit, &entry, handler, order).await?;
-        } else {
+        } else if !unblock {
             self.discard(&mut unit, &entry, handler).await?;
+        }
+        if entry.in_line == Some(InLine::Parks) {
+            lines.unpark(db, &mut unit).await?;
         }
         if !lines.is_empty() {
             lines.rearrange(db, &mut unit).await?;

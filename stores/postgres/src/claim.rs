@@ -74,6 +74,18 @@ struct Look {
     share: Share,
 }
 
+/// The keys of handlers that have several, by want: a line runs through all of them.
+#[derive(Default)]
+struct Kin {
+    wants: Vec<i32>,
+    handlers: Vec<i16>,
+}
+
+/// The number of a want in the statements.
+fn number(want: usize) -> i32 {
+    i32::try_from(want + 1).unwrap_or(i32::MAX)
+}
+
 /// How many are looked for in a place.
 #[derive(Clone, Copy, Default)]
 struct Share {
@@ -84,9 +96,14 @@ struct Share {
 pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
-    let mut looks = Vec::new();
+    let (mut looks, mut kin) = (Vec::new(), Kin::default());
     for (index, want) in wants.iter().enumerate() {
-        for handler in db.route(inbox, &want.route).await? {
+        let handlers = db.route(inbox, &want.route).await?;
+        if handlers.len() > 1 {
+            kin.wants.extend(handlers.iter().map(|_| number(index)));
+            kin.handlers.extend(&handlers);
+        }
+        for handler in handlers {
             looks.extend(db.all_lanes().into_iter().map(|lane| Look {
                 lane,
                 handler,
@@ -99,8 +116,8 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         return held(db, params.claim_id).await;
     }
     match params.mode {
-        ClaimMode::Healthy => healthy(db, params, &wants, looks).await,
-        ClaimMode::Suspect => suspect(db, params, &looks).await,
+        ClaimMode::Healthy => healthy(db, params, &wants, looks, &kin).await,
+        ClaimMode::Suspect => suspect(db, params, &looks, &kin).await,
     }
 }
 
@@ -109,6 +126,7 @@ async fn healthy(
     params: &ClaimParams,
     wants: &[&Want],
     mut looks: Vec<Look>,
+    kin: &Kin,
 ) -> Result<Vec<Claimed>> {
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = Vec::new();
@@ -125,7 +143,7 @@ async fn healthy(
             look.share = share(limits[look.want], places[look.want], exact);
         }
         let start = Instant::now();
-        let rows = ask_for(db, params, &looks, &least, &limits, (exact, goes_on)).await;
+        let rows = ask_for(db, params, (&looks, &least, kin), &limits, (exact, goes_on)).await;
         let rows = rows.map_err(|error| if goes_on { unread(error) } else { error })?;
         if from_the_start {
             db.cursors.looked_back(start.elapsed());
@@ -180,17 +198,17 @@ fn share(limit: usize, places: usize, exact: bool) -> Share {
     Share { untouched: share, others: share.div_ceil(2) }
 }
 
-/// Whether a row comes from the work that nobody had touched.
+/// Whether a row comes from the work that nobody had touched. One with an order key never does.
 fn is_untouched(row: &PgRow) -> Result<bool> {
     let fresh = row::count(row, 4)? == 0 && row::count(row, 5)? == 0 && row::count(row, 6)? == 0;
+    let fresh = fresh && !get::<bool>(row, 7)?;
     Ok(fresh && get::<i64>(row, 8)? == get::<Option<i64>>(row, 10)?.unwrap_or(i64::MIN))
 }
 
 async fn ask_for(
     db: &Db,
     params: &ClaimParams,
-    looks: &[Look],
-    least: &[i64],
+    (looks, least, kin): (&[Look], &[i64], &Kin),
     limits: &[usize],
     (exact, goes_on): (bool, bool),
 ) -> Result<Vec<PgRow>> {
@@ -205,10 +223,12 @@ async fn ask_for(
     .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
     .bind(least.to_vec())
     .bind(looks.iter().map(|look| count(look.share.untouched)).collect::<Vec<_>>())
-    .bind(looks.iter().map(|look| i32::try_from(look.want + 1).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+    .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
     .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
     .bind(goes_on)
-    .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>());
+    .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
+    .bind(kin.wants.clone())
+    .bind(kin.handlers.clone());
     let mut unit = db.control.single().await?;
     let rows = unit.rows(claim).await?;
     unit.end().await?;
@@ -220,10 +240,13 @@ fn under(ask: Ask<'static>, db: &Db, id: ClaimId, lease: Duration) -> Ask<'stati
     ask.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
 
-async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look]) -> Result<Vec<Claimed>> {
+async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look], kin: &Kin) -> Result<Vec<Claimed>> {
     let suspect = under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease)
         .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>());
+        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
+        .bind(kin.wants.clone())
+        .bind(kin.handlers.clone());
     let mut unit = db.control.single().await?;
     unit.run(suspect).await?;
     unit.end().await?;

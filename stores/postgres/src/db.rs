@@ -9,8 +9,9 @@ use oncebox::{Key, OrderKey, Result};
 
 use crate::claim::Cursors;
 use crate::names::Names;
+use crate::row::get;
 use crate::sql::Statements;
-use crate::unit::{Unit, Units, ask};
+use crate::unit::{Ask, Unit, Units, ask};
 
 /// The bits of a message's number that say its lane.
 const LANE_BITS: i64 = 63;
@@ -89,41 +90,48 @@ impl Lines {
     pub(crate) async fn lock(&mut self, db: &Db, unit: &mut Unit) -> Result<()> {
         self.lines.sort_unstable();
         self.lines.dedup();
-        let mut buckets: Vec<i32> =
-            self.lines.iter().map(|(_, handler, order)| bucket(*handler, order)).collect();
+        let mut buckets: Vec<i32> = self.lines.iter().map(|(_, _, order)| bucket(order)).collect();
         buckets.sort_unstable();
         buckets.dedup();
         unit.rows(ask(&db.sql.order_lock).bind(db.lock_class).bind(buckets)).await?;
         Ok(())
     }
 
-    /// Lets the first of each line go that may.
-    pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<u64> {
-        let (lanes, handlers, order_keys) = self.columns();
-        unit.run(ask(&db.sql.order_release).bind(db.now()).bind(lanes).bind(handlers).bind(order_keys)).await
+    /// Lets the first of each line go that may, and sets aside those that one before them parks.
+    pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<()> {
+        let parking = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
+        let mut lines = Self::default();
+        for row in &parking {
+            lines.add(get(row, 0)?, get(row, 1)?, get(row, 2)?);
+        }
+        if !lines.is_empty() {
+            unit.run(lines.bind(ask(&db.sql.order_park).bind(db.now()))).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes those pending again that nothing parks any more.
+    pub(crate) async fn unpark(&self, db: &Db, unit: &mut Unit) -> Result<()> {
+        unit.run(self.bind(ask(&db.sql.order_unpark))).await?;
+        Ok(())
     }
 
     /// The same after an entry has joined that may be older than one that was let go before.
-    pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<u64> {
-        let (lanes, handlers, order_keys) = self.columns();
-        unit.run(ask(&db.sql.order_step_back).bind(lanes).bind(handlers).bind(order_keys)).await?;
+    pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<()> {
+        unit.run(self.bind(ask(&db.sql.order_step_back))).await?;
         self.release(db, unit).await
     }
 
-    fn columns(&self) -> (Vec<i16>, Vec<i16>, Vec<Vec<u8>>) {
-        let mut columns = (Vec::new(), Vec::new(), Vec::new());
-        for (lane, handler, order_key) in &self.lines {
-            columns.0.push(*lane);
-            columns.1.push(*handler);
-            columns.2.push(order_key.clone());
-        }
-        columns
+    fn bind(&self, ask: Ask<'static>) -> Ask<'static> {
+        ask.bind(self.lines.iter().map(|(lane, ..)| *lane).collect::<Vec<_>>())
+            .bind(self.lines.iter().map(|(_, handler, _)| *handler).collect::<Vec<_>>())
+            .bind(self.lines.iter().map(|(_, _, order_key)| order_key.clone()).collect::<Vec<_>>())
     }
 }
 
-fn bucket(handler: i16, order_key: &[u8]) -> i32 {
-    let bytes = order_key.iter().skip(1).take(2);
-    let hash = bytes.fold(handler.unsigned_abs(), |hash, byte| hash.rotate_left(5) ^ u16::from(*byte));
+/// Of the order key alone: a handler may have several keys, and a line runs through all of them.
+fn bucket(order_key: &[u8]) -> i32 {
+    let hash = order_key.iter().skip(1).take(2).fold(0, |hash, byte| hash << 8 | u16::from(*byte));
     i32::from(hash % BUCKETS)
 }
 

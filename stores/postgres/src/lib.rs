@@ -57,10 +57,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Capabilities, Claim, ClaimParams,
-    Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage, Orphan, OrphanParams, Page,
-    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
-    Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage,
+    Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
+    SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -447,6 +447,10 @@ impl Admin for Postgres {
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
         admin::list(&self.inner.db, filter).await
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        admin::blocked(&self.inner.db, params).await
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::state::{ErrorText, PoisonReason, Status};
+use oncebox::state::{ErrorText, InLine, PoisonReason, Status};
 use oncebox::store::{EntryView, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Headers, Key, Message, Result};
@@ -45,7 +45,8 @@ pub(crate) fn count(row: &PgRow, column: usize) -> Result<u32> {
     Ok(get::<i32>(row, column)?.unsigned_abs())
 }
 
-/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error.
+/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
+/// in line.
 pub(crate) fn entry(row: &PgRow, handler: HandlerKey, key: Key) -> Result<EntryView> {
     let word: &str = get(row, 2)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
@@ -58,5 +59,6 @@ pub(crate) fn entry(row: &PgRow, handler: HandlerKey, key: Key) -> Result<EntryV
     let reason: Option<&str> = get(row, 7)?;
     view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason);
     view.error = get::<Option<&str>>(row, 8)?.map(ErrorText::new);
+    view.in_line = get::<Option<&str>>(row, 9)?.and_then(InLine::from_word);
     Ok(view)
 }

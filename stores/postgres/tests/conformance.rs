@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use oncebox_postgres::Postgres;
 use oncebox_servers::shared::{debian_url, newest_url};
 use oncebox_testkit::{Harness, TestClock};
@@ -28,6 +30,14 @@ async fn through_pgbouncer() -> Harness<Postgres> {
 async fn harness(schema: Schema) -> Harness<Postgres> {
     let clock = TestClock::new();
     let store = schema.open(&clock).await;
+    let schema = Arc::new(schema);
+    let again = {
+        let (schema, clock) = (Arc::clone(&schema), clock.clone());
+        move || {
+            let (schema, clock) = (Arc::clone(&schema), clock.clone());
+            async move { schema.open(&clock).await }
+        }
+    };
     // A call takes its time here: as many sequences as elsewhere, but shorter ones.
-    Harness::new(store, clock).keeping(schema).steps(10)
+    Harness::new(store, clock).keeping(schema).opening(again).steps(10)
 }

@@ -16,7 +16,7 @@ use oncebox_testkit::TestClock;
 use support::Schema;
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 27] = [
+const HOT: [(&str, &str, &[&str]); 29] = [
     ("accept/accept", "ingest", &[]),
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
@@ -35,6 +35,8 @@ const HOT: [(&str, &str, &[&str]); 27] = [
     ("renew/renew", "control", &[]),
     ("order/release", "control", &[]),
     ("order/step_back", "control", &[]),
+    ("order/park", "control", &[]),
+    ("order/unpark", "control", &[]),
     // No more than there were claims within a lease.
     ("rescue/rescue", "control", &["claim"]),
     ("rescue/forget", "control", &["claim"]),
@@ -77,7 +79,8 @@ const FILL: &str = "
     INSERT INTO @claim SELECT claim_id, lease_until, ARRAY[lane], ARRAY[handler], ARRAY[seq], ARRAY[seq] FROM @entry
     WHERE claim_id IS NOT NULL;
     INSERT INTO @outcome SELECT seq, seq, at, 0, 0, 0, l, 1, 'completed', NULL FROM n;
-    INSERT INTO @poisoned SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected', NULL, NULL FROM n";
+    INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason)
+    SELECT seq, seq, at, 0, 0, 0, l, 1, 'rejected' FROM n";
 
 fn file(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql").join(path).with_extension("sql");

@@ -126,10 +126,15 @@ CREATE TABLE oncebox_poisoned (
     crashes INTEGER NOT NULL,
     reason TEXT NOT NULL,
     order_key BLOB,
+    -- With an order key: what it is to those behind it.
+    in_line TEXT CHECK (in_line IN ('blocks', 'parks', 'skipped', 'parked')),
+    -- For one that is parked: the due time it asked for.
+    not_before INTEGER NOT NULL DEFAULT 0,
     error TEXT,
-    PRIMARY KEY (seq, handler)
+    PRIMARY KEY (seq, handler),
+    CHECK ((order_key IS NULL) = (in_line IS NULL))
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX oncebox_poisoned_order ON oncebox_poisoned (handler, order_key) WHERE order_key IS NOT NULL;
+CREATE INDEX oncebox_poisoned_order ON oncebox_poisoned (handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE oncebox_aside (

@@ -162,8 +162,7 @@ pub(crate) fn insert_entry(
 ) -> Result<()> {
     *work.wake = true;
     if order.is_some() {
-        Pending::fresh(handler, seq, due, order).insert(work.connection)?;
-        return Ok(());
+        return Pending::fresh(handler, seq, (due, work.now), order).insert(work.connection);
     }
     work.statement(include_str!("../sql/accept/entry.sql"))?
         .execute(params![handler, due.as_millis(), seq])

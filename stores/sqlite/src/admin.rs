@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::state::{Operation, Status, operate as decide};
+use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, Counts, EntryView, Filter, HandlerCount,
-    KeptAside, MessageView, Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, EntryView,
+    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -131,10 +131,40 @@ pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> R
             break;
         }
         let handler = names.by_id(row.get(1).map_err(store_error)?)?;
-        let key = row::key(row, 9).map_err(store_error)?;
+        let key = row::key(row, 10).map_err(store_error)?;
         page.entries.push(row::entry(row, handler.key.clone(), key)?);
     }
     Ok(page)
+}
+
+pub(crate) fn blocked(
+    connection: &Connection,
+    names: &Names,
+    params: &BlockedParams,
+) -> Result<Vec<BlockedKey>> {
+    let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
+    let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
+    let prepare = |sql| connection.prepare_cached(sql).map_err(store_error);
+    let mut heads = prepare(include_str!("../sql/admin/blocked.sql"))?;
+    let mut behind = prepare(include_str!("../sql/admin/behind.sql"))?;
+    let mut rows = heads.query(params![inbox.id, limit]).map_err(store_error)?;
+    let mut blocked = Vec::new();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler = names.by_id(row.get(1).map_err(store_error)?)?.key.clone();
+        let mut read = || -> rusqlite::Result<BlockedKey> {
+            let (seq, since) = (Seq(row.get(0)?), Timestamp::from_millis(row.get(2)?));
+            let mut key = BlockedKey::new(handler.clone(), seq, row::key(row, 5)?, since);
+            key.parks = row.get(3)?;
+            key.ordering_key = row.get::<_, Option<Vec<u8>>>(6)?.unwrap_or_default();
+            let line = params![row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(4)?, seq.0];
+            let (count, oldest): (i64, Option<i64>) =
+                behind.query_row(line, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            (key.waiting, key.oldest) = (count.unsigned_abs(), oldest.map(Timestamp::from_millis));
+            Ok(key)
+        };
+        blocked.push(read().map_err(store_error)?);
+    }
+    Ok(blocked)
 }
 
 pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
@@ -224,33 +254,36 @@ pub(crate) fn operate(
     // The latest generation is the one that can still be acted on.
     let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
-    let next = decide(entry.status, operation)?;
+    let next = decide(entry.status, entry.in_line, operation)?;
     let handler_id = work.names.handler(work.connection, inbox_id, handler)?;
-    let removed = match entry.status {
-        Status::Pending => remove(work, include_str!("../sql/admin/remove_pending.sql"), seq, handler_id)?,
-        Status::Poisoned => remove(work, include_str!("../sql/admin/remove_poisoned.sql"), seq, handler_id)?,
+    let order = match (entry.status, operation) {
+        (_, Operation::Unblock) => take(work, include_str!("../sql/admin/unblock.sql"), seq, handler_id)?,
+        (Status::Pending, _) => take(work, include_str!("../sql/admin/remove_pending.sql"), seq, handler_id)?,
+        (Status::Poisoned, _) => {
+            take(work, include_str!("../sql/admin/remove_poisoned.sql"), seq, handler_id)?
+        }
         _ => None,
     };
-    entry.reason = None;
     if next == Status::Pending {
-        if operation == Operation::Replay {
-            entry.generation += 1;
-        }
-        (entry.attempts, entry.crashes) = (0, 0);
-        entry.at = pend(work, &entry, handler_id, OrderKey::of(inbox, &*message?))?;
-    } else {
+        entry.generation += u32::from(operation == Operation::Replay);
+        pend(work, &entry, handler_id, OrderKey::of(inbox, &*message?))?;
+    } else if next == Status::Discarded {
         discard(work, &entry, handler_id)?;
-        entry.at = work.now;
     }
-    if let Some(order) = removed {
-        *work.wake |= Line { connection: work.connection, handler: handler_id, order }.release(work.now)?;
+    if let Some(order) = order {
+        let line = Line { connection: work.connection, handler: handler_id, order };
+        if entry.in_line == Some(InLine::Parks) {
+            line.unpark()?;
+        }
+        line.release(work.now)?;
+        *work.wake = true;
     }
-    entry.status = next;
-    Ok(entry)
+    let changed = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
+    changed.max_by_key(|entry| entry.generation).ok_or_else(missing)
 }
 
-/// Removes an entry; returns the order key it held.
-fn remove(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
+/// Takes an entry out of where it is, or out of the way; returns its order key.
+fn take(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
     let order: Option<Option<Vec<u8>>> = work
         .statement(sql)?
         .query_row(params![seq.0, handler], |row| row.get(0))
@@ -259,13 +292,14 @@ fn remove(work: &Work<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<
     order_key(order.flatten())
 }
 
-/// Makes an entry pending now; returns when it is due.
-fn pend(work: &mut Work<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<Timestamp> {
+/// Makes an entry pending now.
+fn pend(work: &mut Work<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<()> {
     *work.wake = true;
     Pending {
         handler,
         seq: entry.seq.0,
         due: work.now,
+        now: work.now,
         attempts: 0,
         crashes: 0,
         generation: entry.generation,

@@ -30,14 +30,25 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
         let take = |handler| Take { claim_id: params.claim_id, token, lease_until, handler };
         match params.mode {
             ClaimMode::Healthy => {
-                for (handler, limit) in shares(work, &handlers, want.limit)? {
-                    taken += take_healthy(work, &take(handler), limit)?;
+                let known = work.names.route(inbox.id, &want.route);
+                match shares(work, &handlers, &known, want.limit)? {
+                    Shares::Ranges(shares) => {
+                        for (handler, limit) in shares {
+                            taken += take_healthy(work, &take(handler), limit)?;
+                        }
+                    }
+                    Shares::Ordered => {
+                        for (handler, due, seq) in in_turn(work, &handlers, &known, want.limit)? {
+                            taken += take_one(work, &take(handler), due, seq)?;
+                        }
+                    }
                 }
             }
             ClaimMode::Suspect => {
+                let known = json(&work.names.route(inbox.id, &want.route));
                 for handler in handlers {
                     if taken == 0 && want.limit > 0 {
-                        taken += take_suspect(work, &take(handler))?;
+                        taken += take_suspect(work, &take(handler), &known)?;
                     }
                 }
             }
@@ -50,26 +61,62 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
     self::held(work, params.claim_id)
 }
 
-/// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under.
-fn shares(work: &Work<'_>, handlers: &[i64], limit: usize) -> Result<Vec<(i64, usize)>> {
-    if let [handler] = handlers {
-        return Ok(vec![(*handler, limit)]);
+/// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under. `known` are
+/// all of its keys, paused ones included.
+fn shares(work: &Work<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Shares> {
+    if let ([handler], [_]) = (handlers, known) {
+        return Ok(Shares::Ranges(vec![(*handler, limit)]));
     }
-    let mut due: Vec<(i64, i64, i64)> = Vec::new();
+    let mut due: Vec<(i64, i64, i64, bool)> = Vec::new();
     let mut peek = work.statement(include_str!("../sql/claim/peek.sql"))?;
     for handler in handlers {
         let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = peek
             .query_map(params![handler, work.now.as_millis(), wanted], |row| {
+                Ok((row.get(0)?, row.get(1)?, *handler, row.get(2)?))
+            })
+            .map_err(store_error)?;
+        due.extend(rows.collect::<rusqlite::Result<Vec<_>>>().map_err(store_error)?);
+    }
+    if due.iter().any(|(.., ordered)| *ordered) {
+        return Ok(Shares::Ordered);
+    }
+    due.sort_unstable();
+    due.truncate(limit);
+    let share = |handler: &i64| due.iter().filter(|(_, _, of, _)| of == handler).count();
+    Ok(Shares::Ranges(handlers.iter().map(|handler| (*handler, share(handler))).collect()))
+}
+
+/// What is taken under the keys of a handler.
+enum Shares {
+    /// The first so many of each.
+    Ranges(Vec<(i64, usize)>),
+    /// One by one: some have an order key, and may have to wait for one under another key.
+    Ordered,
+}
+
+/// The first due entries of a handler that no earlier one keeps waiting, under any of its keys: handler, due and number.
+fn in_turn(work: &Work<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Vec<(i64, i64, i64)>> {
+    let (wanted, known) = (i64::try_from(limit).unwrap_or(i64::MAX), json(known));
+    let mut due: Vec<(i64, i64, i64)> = Vec::new();
+    let mut peek = work.statement(include_str!("../sql/claim/peek_in_turn.sql"))?;
+    for handler in handlers {
+        let rows = peek
+            .query_map(params![handler, work.now.as_millis(), wanted, known], |row| {
                 Ok((row.get(0)?, row.get(1)?, *handler))
             })
             .map_err(store_error)?;
         due.extend(rows.collect::<rusqlite::Result<Vec<_>>>().map_err(store_error)?);
     }
     due.sort_unstable();
+    due.dedup();
     due.truncate(limit);
-    let share = |handler: &i64| due.iter().filter(|(_, _, of)| of == handler).count();
-    Ok(handlers.iter().map(|handler| (*handler, share(handler))).collect())
+    Ok(due.into_iter().map(|(due, seq, handler)| (handler, due, seq)).collect())
+}
+
+/// Numbers, for a statement that takes any count of them.
+fn json(numbers: &[i64]) -> String {
+    format!("{numbers:?}")
 }
 
 struct Take {
@@ -108,7 +155,24 @@ fn take_healthy(work: &Work<'_>, take: &Take, limit: usize) -> Result<usize> {
     Ok(taken)
 }
 
-fn take_suspect(work: &Work<'_>, take: &Take) -> Result<usize> {
+fn take_one(work: &Work<'_>, take: &Take, due: i64, seq: i64) -> Result<usize> {
+    work.statement(include_str!("../sql/claim/take_one.sql"))?
+        .execute(params![
+            &take.claim_id.as_bytes()[..],
+            take.token,
+            work.now.as_millis(),
+            take.lease_until.as_millis(),
+            take.handler,
+            due,
+            seq
+        ])
+        .map_err(store_error)?;
+    work.statement(include_str!("../sql/claim/remove_one.sql"))?
+        .execute(params![take.handler, due, seq])
+        .map_err(store_error)
+}
+
+fn take_suspect(work: &Work<'_>, take: &Take, known: &str) -> Result<usize> {
     let seq: Option<i64> = work
         .statement(include_str!("../sql/claim/take_suspect.sql"))?
         .query_row(
@@ -117,7 +181,8 @@ fn take_suspect(work: &Work<'_>, take: &Take) -> Result<usize> {
                 take.token,
                 work.now.as_millis(),
                 take.lease_until.as_millis(),
-                take.handler
+                take.handler,
+                known
             ],
             |row| row.get(0),
         )

@@ -1,17 +1,19 @@
 //! Pending entries: the one place that adds them.
 
+use oncebox::state::{InLine, PoisonReason};
 use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::order::Line;
+use crate::order::{Joined, Line};
 
 /// An entry on its way to being pending.
 pub(crate) struct Pending<'a> {
     pub(crate) handler: i64,
     pub(crate) seq: i64,
     pub(crate) due: Timestamp,
+    pub(crate) now: Timestamp,
     pub(crate) attempts: u32,
     pub(crate) crashes: u32,
     pub(crate) generation: u32,
@@ -22,17 +24,26 @@ pub(crate) struct Pending<'a> {
 
 impl Pending<'_> {
     /// An entry that was never tried.
-    pub(crate) fn fresh(handler: i64, seq: i64, due: Timestamp, order: Option<OrderKey>) -> Self {
-        Self { handler, seq, due, attempts: 0, crashes: 0, generation: 0, token: 0, order, error: None }
+    pub(crate) fn fresh(
+        handler: i64,
+        seq: i64,
+        (due, now): (Timestamp, Timestamp),
+        order: Option<OrderKey>,
+    ) -> Self {
+        Self { handler, seq, due, now, attempts: 0, crashes: 0, generation: 0, token: 0, order, error: None }
     }
 
-    /// Adds it; returns when it is due, which is never while it waits behind another one.
-    pub(crate) fn insert(&self, connection: &Connection) -> Result<Timestamp> {
-        let due = match self.order {
-            Some(order) => Line { connection, handler: self.handler, order }.join(self.seq, self.due)?,
-            None => self.due,
+    /// Adds it: claimable, waiting behind another one, or set aside with an earlier one that parks.
+    pub(crate) fn insert(&self, connection: &Connection) -> Result<()> {
+        let joined = match self.order {
+            Some(order) => Line { connection, handler: self.handler, order }.join(self.seq)?,
+            None => Joined::Due,
         };
-        let not_before = if due == self.due { 0 } else { self.due.as_millis() };
+        let (due, not_before) = match joined {
+            Joined::Due => (self.due, 0),
+            Joined::Waits => (Timestamp::MAX, self.due.as_millis()),
+            Joined::Parked => return self.park(connection),
+        };
         connection
             .prepare_cached(include_str!("../sql/settle/pending.sql"))
             .and_then(|mut statement| {
@@ -50,6 +61,29 @@ impl Pending<'_> {
                 ])
             })
             .map_err(store_error)?;
-        Ok(due)
+        Ok(())
+    }
+
+    fn park(&self, connection: &Connection) -> Result<()> {
+        connection
+            .prepare_cached(include_str!("../sql/settle/poisoned.sql"))
+            .and_then(|mut statement| {
+                statement.execute(params![
+                    self.seq,
+                    self.handler,
+                    self.generation,
+                    self.token,
+                    self.now.as_millis(),
+                    self.attempts,
+                    self.crashes,
+                    PoisonReason::Parked.as_str(),
+                    self.order.as_ref().map(|order| &order.as_bytes()[..]),
+                    InLine::Parked.as_str(),
+                    self.due.as_millis(),
+                    self.error,
+                ])
+            })
+            .map_err(store_error)?;
+        Ok(())
     }
 }

@@ -44,10 +44,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Capabilities, Claim, ClaimParams,
-    Claimed, Counts, EntryView, Filter, MessageView, Migrate, Migration, NewMessage, Orphan, OrphanParams,
-    Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional,
-    Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView, Migrate, Migration,
+    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store,
+    SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -373,6 +373,11 @@ impl Admin for Sqlite {
     async fn list(&self, filter: &Filter) -> Result<Page> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::list(connection, names, &filter)).await
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        let params = params.clone();
+        self.read(move |connection, names| admin::blocked(connection, names, &params)).await
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {

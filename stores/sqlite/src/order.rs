@@ -1,6 +1,7 @@
 //! Order: of all entries with one order key and handler, only the first may be claimed, and only while none of them
-//! runs. The others are parked at a due time that never comes, so a claim does not have to look at them.
+//! runs. The others wait at a due time that never comes, so a claim does not have to look at them.
 
+use oncebox::state::InLine;
 use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -21,28 +22,57 @@ struct Head {
     not_before: i64,
 }
 
-const PARKED: i64 = i64::MAX;
+/// The due time of those that wait behind another one.
+const WAITING: i64 = i64::MAX;
+
+/// What becomes of an entry that joins a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// It is the first: it may be claimed when it is due.
+    Due,
+    /// Another one goes first.
+    Waits,
+    /// It is set aside with one that parks.
+    Parked,
+}
 
 impl Line<'_> {
-    /// The due time for an entry that is about to join, which asked for `due`. One that waited before it and is
-    /// younger steps back.
-    pub(crate) fn join(&self, seq: i64, due: Timestamp) -> Result<Timestamp> {
-        if self.someone_runs()? || self.poisoned_before(seq)? {
-            return Ok(Timestamp::MAX);
+    /// The place of an entry that is about to join. One that waited before it and is younger steps back.
+    pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
+        match self.held_back_by(seq)? {
+            Some(InLine::Parks) => return Ok(Joined::Parked),
+            Some(_) => return Ok(Joined::Waits),
+            None if self.someone_runs()? => return Ok(Joined::Waits),
+            None => {}
         }
         match self.head()? {
             Some(head) if head.seq < seq => {
                 self.release_head(&head, Timestamp::from_millis(i64::MIN))?;
-                Ok(Timestamp::MAX)
+                Ok(Joined::Waits)
             }
             Some(head) => {
-                if head.due != PARKED {
-                    self.move_to(&head, PARKED, head.due)?;
+                if head.due != WAITING {
+                    self.move_to(&head, WAITING, head.due)?;
                 }
-                Ok(due)
+                Ok(Joined::Due)
             }
-            None => Ok(due),
+            None => Ok(Joined::Due),
         }
+    }
+
+    /// Sets aside those that wait behind an entry that parks.
+    pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
+        let (handler, order) = (self.handler, &self.order.as_bytes()[..]);
+        self.execute(include_str!("../sql/order/park.sql"), params![handler, order, seq, now.as_millis()])?;
+        self.execute(include_str!("../sql/order/park_remove.sql"), params![handler, order, seq])
+    }
+
+    /// Makes those pending again that nothing parks any more.
+    pub(crate) fn unpark(&self) -> Result<()> {
+        for sql in [include_str!("../sql/order/unpark.sql"), include_str!("../sql/order/unpark_remove.sql")] {
+            self.execute(sql, params![self.handler, &self.order.as_bytes()[..]])?;
+        }
+        Ok(())
     }
 
     /// Lets the next one go, if nothing stands in its way; says whether there is one that may go.
@@ -51,7 +81,7 @@ impl Line<'_> {
             return Ok(false);
         }
         let Some(head) = self.head()? else { return Ok(false) };
-        if self.poisoned_before(head.seq)? {
+        if self.held_back_by(head.seq)?.is_some() {
             return Ok(false);
         }
         self.release_head(&head, now)?;
@@ -59,18 +89,21 @@ impl Line<'_> {
     }
 
     fn release_head(&self, head: &Head, now: Timestamp) -> Result<()> {
-        if head.due == PARKED {
+        if head.due == WAITING {
             self.move_to(head, head.not_before.max(now.as_millis()), 0)?;
         }
         Ok(())
     }
 
     fn move_to(&self, head: &Head, due: i64, not_before: i64) -> Result<()> {
+        let moved = params![self.handler, head.due, head.seq, due, not_before];
+        self.execute(include_str!("../sql/order/move.sql"), moved)
+    }
+
+    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<()> {
         self.connection
-            .prepare_cached(include_str!("../sql/order/move.sql"))
-            .and_then(|mut statement| {
-                statement.execute(params![self.handler, head.due, head.seq, due, not_before])
-            })
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(params))
             .map_err(store_error)?;
         Ok(())
     }
@@ -84,13 +117,16 @@ impl Line<'_> {
             .map_err(store_error)
     }
 
-    fn poisoned_before(&self, seq: i64) -> Result<bool> {
-        self.connection
+    /// What a poisoned one before the entry is to it.
+    fn held_back_by(&self, seq: i64) -> Result<Option<InLine>> {
+        let word: Option<String> = self
+            .connection
             .prepare_cached(include_str!("../sql/order/poisoned_before.sql"))
             .and_then(|mut statement| {
                 statement.query_row(params![self.handler, &self.order.as_bytes()[..], seq], |row| row.get(0))
             })
-            .map_err(store_error)
+            .map_err(store_error)?;
+        Ok(word.and_then(|word| InLine::from_word(&word)))
     }
 
     fn head(&self) -> Result<Option<Head>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::state::{ErrorText, PoisonReason, Status};
+use oncebox::state::{ErrorText, InLine, PoisonReason, Status};
 use oncebox::store::{EntryView, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Headers, Key, Message, Result};
@@ -41,7 +41,8 @@ pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
     Ok(Key::from_bytes(row.get(column)?))
 }
 
-/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error.
+/// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
+/// in line.
 pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey, key: Key) -> Result<EntryView> {
     let word: String = row.get(2).map_err(store_error)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
@@ -55,6 +56,7 @@ pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey, key: Key) -> Result<Entr
         let reason: Option<String> = row.get(7)?;
         view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason.as_deref());
         view.error = row.get::<_, Option<String>>(8)?.map(ErrorText::new);
+        view.in_line = row.get::<_, Option<String>>(9)?.and_then(|word| InLine::from_word(&word));
         Ok(view)
     };
     read().map_err(store_error)

@@ -1,6 +1,6 @@
 //! Settle, renew and complete: every write after a claim, under its fence.
 
-use oncebox::state::{Next, Settlement, Status};
+use oncebox::state::{InLine, Next, Settlement, Status};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
@@ -120,7 +120,12 @@ impl Fenced<'_> {
         }
         if let Some(order) = carried.order {
             let line = Line { connection: self.connection, handler: self.handler, order };
-            woke |= line.release(self.now)?;
+            if settlement.in_line == Some(InLine::Parks) {
+                line.park(claim.seq.0, self.now)?;
+            }
+            line.release(self.now)?;
+            // The next one of the line, or one that waits under another key of the handler.
+            woke = true;
         }
         Ok((Settled::Applied, woke))
     }
@@ -162,6 +167,7 @@ impl Fenced<'_> {
             handler: self.handler,
             seq: self.claim.seq.0,
             due,
+            now: self.now,
             attempts: settlement.attempts,
             crashes: settlement.crashes,
             generation: self.claim.generation,
@@ -169,11 +175,11 @@ impl Fenced<'_> {
             order: carried.order,
             error: carried.text(settlement),
         }
-        .insert(self.connection)?;
-        Ok(())
+        .insert(self.connection)
     }
 
     fn poisoned(&self, settlement: &Settlement, carried: &Carried, reason: &str) -> Result<()> {
+        let in_line = carried.order.map(|_| settlement.in_line.unwrap_or(InLine::Blocks).as_str());
         self.execute(
             include_str!("../sql/settle/poisoned.sql"),
             params![
@@ -186,6 +192,8 @@ impl Fenced<'_> {
                 settlement.crashes,
                 reason,
                 carried.order.as_ref().map(|order| &order.as_bytes()[..]),
+                in_line,
+                0,
                 carried.text(settlement),
             ],
         )?;

@@ -10,6 +10,8 @@ async fn sqlite() -> Harness<Sqlite> {
     let clock = TestClock::new();
     // What is tested here does not depend on the power staying on, so the disk need not be waited for.
     let options = Sqlite::options(dir.path().join("inbox.db")).synchronous(Synchronous::Normal);
-    let store = options.clock(clock.shared()).open().expect("a fresh file");
-    Harness::new(store, clock).keeping(dir).steps(24)
+    let options = options.clock(clock.shared());
+    let store = options.clone().open().expect("a fresh file");
+    let again = move || std::future::ready(options.clone().open().expect("the same file"));
+    Harness::new(store, clock).keeping(dir).opening(again).steps(24)
 }

@@ -200,7 +200,7 @@ pub async fn what_is_not_allowed_is_refused_and_changes_nothing<S: StoreUnderTes
     one_of_each(h).await;
     for status in Status::ALL {
         for operation in Operation::ALL {
-            if oncebox::state::operate(status, operation).is_ok() {
+            if oncebox::state::operate(status, None, operation).is_ok() {
                 continue;
             }
             let before = h.snapshot().await;

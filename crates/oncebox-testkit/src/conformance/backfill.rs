@@ -1,13 +1,13 @@
 //! Backfill: a handler that was added later gets entries for what is still stored.
 
-use oncebox::Message;
-use oncebox::state::{Outcome, Status};
-use oncebox::store::{Accepted, BackfillParams, Backfilled, Route};
+use oncebox::state::{InLine, Outcome, PoisonReason, Status};
+use oncebox::store::{Accepted, BackfillParams, Backfilled, Route, Settled};
+use oncebox::{Message, OnPoisoned};
 use tokio::task::JoinSet;
 
 use crate::fixture::{
-    RETENTION, again, handler, ids, inbox, inbox_named, message, moved_to, offer, offer_message,
-    offer_ordered, offer_to, rejected, renamed, route,
+    RETENTION, again, handler, ids, inbox, inbox_named, key, message, moved_to, offer, offer_message,
+    offer_ordered, offer_routed, offer_to, policy, rejected, renamed, route,
 };
 use crate::{Harness, StoreUnderTest};
 
@@ -162,7 +162,7 @@ pub async fn older_ones_go_before_one_that_waits<S: StoreUnderTest>(h: &Harness<
     h.first(offer_ordered("1", "k")).await;
     h.first(offer_ordered("2", "k")).await;
     let young = message("3").with_ordering_key("k");
-    h.first(crate::fixture::offer_routed(young, [route("h"), route("new")])).await;
+    h.first(offer_routed(young, [route("h"), route("new")])).await;
     assert_eq!(h.backfill(route("new"), 100).await, 2);
     for id in ["1", "2", "3"] {
         let claimed = h.claim("new", 10).await;
@@ -174,12 +174,41 @@ pub async fn older_ones_go_before_one_that_waits<S: StoreUnderTest>(h: &Harness<
 pub async fn one_that_runs_is_waited_for<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_ordered("1", "k")).await;
     let young = message("2").with_ordering_key("k");
-    h.first(crate::fixture::offer_routed(young, [route("new")])).await;
+    h.first(offer_routed(young, [route("new")])).await;
     let running = h.claim_one("new").await;
     assert_eq!(h.backfill(route("new"), 100).await, 1);
     assert!(h.claim("new", 10).await.is_empty(), "one of its order runs");
     h.settle(&running, rejected()).await;
     assert_eq!(ids(&h.claim("new", 10).await), ["1"], "and is not before it");
+}
+
+// FAULTS B15: behind a head that parks, what is added later is set aside as what comes in is; before it, it goes first.
+pub async fn a_parked_key_sets_aside_what_is_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
+    let elsewhere = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("g")]);
+    h.first(elsewhere("0")).await;
+    h.first(offer_ordered("1", "k")).await;
+    h.first(elsewhere("2")).await;
+    h.first(offer_ordered("3", "k")).await;
+    let head = h.claim_one("h").await;
+    let mut parks = policy();
+    parks.on_poisoned = OnPoisoned::Park;
+    assert_eq!(h.send(head.settle(&parks, rejected())).await, Settled::Applied);
+    assert_eq!(h.backfill(route("h"), 100).await, 2);
+    for name in ["2", "3"] {
+        let entry = h.entry(name, "h").await;
+        let expected = (Status::Poisoned, Some(PoisonReason::Parked), Some(InLine::Parked), h.now());
+        assert_eq!((entry.status, entry.reason, entry.in_line, entry.at), expected, "{name}");
+    }
+    let claimed = h.claim("h", 10).await;
+    assert_eq!(ids(&claimed), ["0"]);
+    h.settle(&claimed[0].claim, Outcome::Done).await;
+    assert!(h.claim("h", 10).await.is_empty());
+    h.store.unblock(&inbox(), &key("1"), &handler("h")).await.expect("unblock");
+    for name in ["2", "3"] {
+        let claimed = h.claim("h", 10).await;
+        assert_eq!(ids(&claimed), [name]);
+        h.settle(&claimed[0].claim, Outcome::Done).await;
+    }
 }
 
 // FAULTS H2: what was given work is not swept.

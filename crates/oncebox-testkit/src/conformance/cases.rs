@@ -162,6 +162,7 @@ macro_rules! store_conformance {
                     order_is_kept,
                     older_ones_go_before_one_that_waits,
                     one_that_runs_is_waited_for,
+                    a_parked_key_sets_aside_what_is_backfilled,
                     a_backfilled_message_stays,
                     everything_goes_on_meanwhile,
                 }
@@ -262,6 +263,34 @@ macro_rules! store_conformance {
                     a_stale_settlement_releases_nobody,
                     many_workers_keep_the_order,
                 }
+                line {
+                    a_skipped_head_lets_the_next_one_go,
+                    a_skipped_head_waits_its_turn_when_it_is_retried,
+                    a_parked_key_is_set_aside,
+                    a_parked_key_comes_back_in_order,
+                    a_parked_entry_waits_for_its_head,
+                    a_parked_entry_keeps_its_delay,
+                    other_handlers_are_not_parked,
+                    one_that_runs_is_parked_when_it_would_wait,
+                    an_unblocked_key_goes_on,
+                    only_what_holds_others_back_is_unblocked,
+                    each_poisoned_one_is_unblocked_by_itself,
+                    blocked_keys_are_listed_oldest_first,
+                    a_failing_head_is_retried_in_place,
+                    the_policy_counts_however_the_head_is_poisoned,
+                    the_death_of_a_worker_keeps_the_order,
+                }
+                rename {
+                    an_earlier_one_under_a_former_key_goes_first,
+                    whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiting,
+                    a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped,
+                    a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting,
+                    a_suspect_waits_for_an_earlier_one_under_a_former_key,
+                    a_paused_former_key_keeps_the_new_ones_waiting,
+                    those_that_wait_do_not_hide_others,
+                    unordered_messages_do_not_wait_for_a_former_key,
+                    two_instances_keep_the_order,
+                }
                 tenant {
                     the_same_id_of_two_tenants_is_two_messages,
                     a_batch_may_mix_tenants,
@@ -347,6 +376,8 @@ mod tests {
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
             ("order", include_str!("order.rs")),
+            ("line", include_str!("line.rs")),
+            ("rename", include_str!("rename.rs")),
             ("tenant", include_str!("tenant.rs")),
             ("edges", include_str!("edges.rs")),
             ("concurrency", include_str!("concurrency.rs")),
@@ -354,7 +385,11 @@ mod tests {
             ("model", include_str!("model.rs")),
         ];
         for (group, source) in groups {
-            let start = list.find(&format!("{group}{{")).unwrap_or_else(|| panic!("{group} is not listed"));
+            // A whole word: `inline` ends as `line` does.
+            let opening = format!("{group}{{");
+            let mut found = list.match_indices(&opening).map(|(at, _)| at);
+            let start = found.find(|at| !list[..*at].ends_with(|before: char| before.is_alphabetic()));
+            let start = start.unwrap_or_else(|| panic!("{group} is not listed"));
             let end = start + list[start..].find('}').expect("a group ends");
             let listed: Vec<&str> = list[start + group.len() + 1..end].split_terminator(',').collect();
             let written: Vec<&str> = source

@@ -1,10 +1,13 @@
 //! The state diagram, walked on the real store.
 
-use oncebox::Retry;
 use oncebox::state::{EDGES, Edge, Event, Operation, Outcome, Status};
-use oncebox::store::Settled;
+use oncebox::store::{NewMessage, Settled};
+use oncebox::{OnPoisoned, Retry};
 
-use crate::fixture::{HOUR, PAST_LEASE, SECOND, dismissed, failed, offer_to, policy, rejected, text};
+use crate::fixture::{
+    HOUR, PAST_LEASE, SECOND, dismissed, failed, message, offer_routed, offer_to, policy, rejected, route,
+    text,
+};
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
 
@@ -51,8 +54,40 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
         self.h.entry(&self.name, &self.name).await.status
     }
 
+    /// The message whose entry walks. For the arrows of order it stands in a line, behind another one.
+    fn offer(&self) -> NewMessage {
+        match self.edge.event {
+            Event::Park | Event::Unpark | Event::Unblock => self.in_line(&self.name),
+            _ => offer_to(&self.name, &[&self.name]),
+        }
+    }
+
+    fn in_line(&self, id: &str) -> NewMessage {
+        offer_routed(message(id).with_ordering_key(self.name.clone()), [route(&self.name)])
+    }
+
+    /// The id of the message before it.
+    fn head(&self) -> String {
+        format!("before-{}", self.name)
+    }
+
+    /// Poisons the message before it, so that those behind it are parked.
+    async fn park(&self) {
+        let claimed = self.h.claim(&self.name, 1).await;
+        let mut parks = policy();
+        parks.on_poisoned = OnPoisoned::Park;
+        let settlement = claimed[0].claim.settle(&parks, rejected());
+        assert_eq!(self.h.send(settlement).await, Settled::Applied);
+    }
+
     async fn bring_to(&self, status: Status) {
-        self.h.first(offer_to(&self.name, &[&self.name])).await;
+        if matches!(self.edge.event, Event::Park | Event::Unpark) {
+            self.h.first(self.in_line(&self.head())).await;
+        }
+        self.h.first(self.offer()).await;
+        if self.edge.event == Event::Unpark {
+            return self.park().await;
+        }
         match status {
             Status::Pending => {}
             Status::Running => {
@@ -72,7 +107,7 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
     async fn step(&self) {
         match self.edge.event {
             Event::Accept => {
-                self.h.first(offer_to(&self.name, &[&self.name])).await;
+                self.h.first(self.offer()).await;
             }
             Event::Claim => {
                 self.h.claim_one(&self.name).await;
@@ -90,6 +125,12 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
             Event::Retry => self.operate(Operation::Retry).await,
             Event::Discard => self.operate(Operation::Discard).await,
             Event::Replay => self.operate(Operation::Replay).await,
+            Event::Unblock => self.operate(Operation::Unblock).await,
+            Event::Park => self.park().await,
+            Event::Unpark => {
+                let unblocked = self.h.operate(&self.head(), &self.name, Operation::Unblock).await;
+                assert!(unblocked.expect("unblock").is_skipped());
+            }
             event => panic!("no driver for {event:?}: write one"),
         }
     }
@@ -103,7 +144,7 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
         }
         // The claim was made to bring the entry here; its lease runs out, as a crash is settled by a rescuer.
         self.h.advance(PAST_LEASE);
-        let route = crate::fixture::route(&self.name);
+        let route = route(&self.name);
         let rescued =
             self.h.store.rescue(&rescue_params(std::slice::from_ref(&route), 2)).await.expect("rescue");
         let [rescued] = &rescued[..] else { panic!("one running entry: {rescued:?}") };

@@ -31,6 +31,8 @@ pub mod edges;
 #[doc(hidden)]
 pub mod inline;
 #[doc(hidden)]
+pub mod line;
+#[doc(hidden)]
 pub mod mark;
 #[doc(hidden)]
 pub mod model;
@@ -38,6 +40,8 @@ pub mod model;
 pub mod order;
 #[doc(hidden)]
 pub mod orphans;
+#[doc(hidden)]
+pub mod rename;
 #[doc(hidden)]
 pub mod renew;
 #[doc(hidden)]

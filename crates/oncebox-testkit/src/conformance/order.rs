@@ -290,9 +290,10 @@ pub async fn many_workers_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     h.accept_all(&batch).await;
     // For each key, how many of its messages are done, and whether one runs.
     let progress: Arc<Mutex<HashMap<String, (usize, bool)>>> = Arc::default();
+    let stores = [h.store.clone(), h.another().await];
     let mut workers = JoinSet::new();
     for worker in 0..8 {
-        let (store, progress) = (h.store.clone(), Arc::clone(&progress));
+        let (store, progress) = (stores[worker % 2].clone(), Arc::clone(&progress));
         workers.spawn(async move {
             let done = |progress: &HashMap<String, (usize, bool)>| {
                 progress.values().map(|(done, _)| done).sum::<usize>()

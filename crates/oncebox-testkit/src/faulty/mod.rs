@@ -11,10 +11,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Capabilities, Claim, ClaimParams,
-    Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView, NewMessage, Orphan, OrphanParams, Page,
-    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
-    Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
+    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
+    Store, SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -250,6 +250,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
         self.run(Verb::List, self.store.list(filter)).await
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        self.run(Verb::Blocked, self.store.blocked(params)).await
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {

@@ -32,6 +32,7 @@ pub enum Verb {
     Count,
     List,
     Show,
+    Blocked,
     Operate,
     Pause,
     Resume,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Function, Registration};
 use crate::error::{Error, ErrorKind, Result};
+use crate::state::OnPoisoned;
 use crate::store::{Route, Store};
 
 /// The most runs in one transaction. PostgreSQL keeps this many subtransactions in memory; every reader pays for more.
@@ -78,13 +79,15 @@ fn contradiction<S: Store>(
     registration: &Registration<S>,
     is_batch: bool,
 ) -> Option<(&'static str, &'static str)> {
-    let Registration { inline, forget, share, legacy, kinds, breaker, rate, has_policy, .. } = registration;
+    let Registration { inline, forget, share, legacy, kinds, breaker, rate, policy, has_policy, .. } =
+        registration;
     let first =
         |settings: &[(bool, &'static str)]| settings.iter().find(|(set, _)| *set).map(|(_, name)| *name);
     if *forget {
         let set = [
             (*inline, "inline"),
             (*has_policy, "retry"),
+            (policy.on_poisoned != OnPoisoned::default(), "on_poisoned"),
             (!kinds.is_empty(), "retry_for"),
             (!legacy.is_empty(), "legacy"),
             (share.is_some(), "share_commit"),

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::inbox::IntoTypes;
 use crate::key::Dedupe;
 use crate::name::HandlerKey;
-use crate::state::{Breaker, Policy, Rate, Retry};
+use crate::state::{Breaker, OnPoisoned, Policy, Rate, Retry};
 use crate::store::{MarkIn, ShareIn, Store, Transactional};
 
 /// What is run.
@@ -76,7 +76,8 @@ impl<S: Store> Registration<S> {
         }
     }
 
-    /// A key this handler had before: entries stored under it are still handled; new ones never get it.
+    /// A key this handler had before: entries stored under it are still handled; new ones never get it. Messages with an
+    /// ordering key keep their order over both keys, as far as a process knows both.
     pub fn legacy(mut self, key: impl Into<String>) -> Self {
         self.legacy.push(key.into());
         self
@@ -128,6 +129,12 @@ impl<S: Store> Registration<S> {
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self.has_policy = true;
+        self
+    }
+
+    /// What happens to those behind a poisoned message with its ordering key. Default: they wait for a person.
+    pub fn on_poisoned(mut self, on_poisoned: OnPoisoned) -> Self {
+        self.policy.on_poisoned = on_poisoned;
         self
     }
 

@@ -121,16 +121,17 @@ impl Scope {
     /// Adds the entries that the message does not have yet; returns how many.
     fn add_entries(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) -> usize {
         let due = now.after(new.delay);
-        new.routes.iter().filter(|route| self.add_entry(seq, route, due)).count()
+        new.routes.iter().filter(|route| self.add_entry(seq, route, due, now)).count()
     }
 
     /// Adds the entry of a handler unless the message has one; says whether it did.
-    pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp) -> bool {
+    pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp, now: Timestamp) -> bool {
         let entries = self.messages.get(&seq).map(|stored| &stored.entries);
         let covered = |key| entries.is_some_and(|entries| entries.contains_key(key));
         let missing = !covered(&route.key) && !route.legacy.iter().any(covered);
         if missing {
             self.add(seq, &route.key, Entry::due(due));
+            self.arrange(seq, &route.key, now);
         }
         missing
     }

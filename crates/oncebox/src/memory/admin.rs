@@ -11,10 +11,10 @@ use super::tables::{Entry, Scope};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{Operation, Status, operate};
+use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
-    Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, Counts, EntryView,
-    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, BlockedKey,
+    BlockedParams, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use crate::time::Timestamp;
 
@@ -34,6 +34,10 @@ impl Admin for Memory {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params.limit)))
     }
 
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
@@ -171,6 +175,24 @@ impl Scope {
         (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
     }
 
+    fn blocked(&self, limit: usize) -> Vec<BlockedKey> {
+        let mut heads: Vec<_> = self.indexes.blocked().collect();
+        heads.sort_unstable_by_key(|(seq, handler, _)| (*seq, *handler));
+        heads.truncate(limit);
+        let blocked = |(seq, handler, order): (Seq, &HandlerKey, _)| {
+            let stored = self.messages.get(&seq)?;
+            let entry = stored.entries.get(handler)?;
+            let behind = self.indexes.behind(seq, handler, order);
+            let mut key = BlockedKey::new(handler.clone(), seq, stored.key, entry.at);
+            key.ordering_key = stored.message.ordering_key().unwrap_or_default().to_vec();
+            key.parks = entry.in_line == Some(InLine::Parks);
+            key.waiting = behind.map_or(0, |(count, _)| count);
+            key.oldest = behind.and_then(|(_, first)| Some(self.messages.get(&first)?.received_at));
+            Some(key)
+        };
+        heads.into_iter().filter_map(blocked).collect()
+    }
+
     fn aside(&self, filter: &AsideFilter) -> AsidePage {
         let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut asides: Vec<AsideView> = self
@@ -198,7 +220,7 @@ impl Scope {
             .map(|(seq, stored)| (*seq, params.takes(stored.message.kind())))
             .collect();
         let wanted = page.iter().filter(|(_, wanted)| *wanted);
-        let added = wanted.filter(|(seq, _)| self.add_entry(*seq, &params.route, now)).count();
+        let added = wanted.filter(|(seq, _)| self.add_entry(*seq, &params.route, now, now)).count();
         let full = params.limit > 0 && page.len() == params.limit;
         Backfilled::new(added, page.last().map(|(seq, _)| *seq).filter(|_| full))
     }
@@ -213,9 +235,10 @@ impl Scope {
         let unknown =
             || Error::new(ErrorKind::NotFound, format!("there is no entry of {key} for {handler:?}"));
         let seq = *self.keys.get(key).ok_or_else(unknown)?;
-        let status = self.entry(seq, handler).ok_or_else(unknown)?.status;
-        let next = operate(status, operation)?;
+        let entry = self.entry(seq, handler).ok_or_else(unknown)?;
+        let next = operate(entry.status, entry.in_line, operation)?;
         self.change(seq, handler, |entry| entry.operated(operation, next, now));
+        self.arrange(seq, handler, now);
         self.view(seq, handler).ok_or_else(unknown)
     }
 
@@ -237,9 +260,13 @@ impl Entry {
         if operation == Operation::Replay {
             return self.replayed(now);
         }
+        if operation == Operation::Unblock {
+            self.in_line = Some(InLine::Skipped);
+            return;
+        }
         self.status = next;
         self.at = now;
-        self.reason = None;
+        (self.reason, self.in_line) = (None, None);
         if operation == Operation::Retry {
             self.attempts = 0;
             self.crashes = 0;

@@ -87,12 +87,20 @@ impl Scope {
         let mut due: Vec<_> = keys(route)
             .filter(|key| !self.paused.contains(*key))
             .flat_map(|key| {
-                let entries = self.indexes.due(mode, key, now).take(limit);
+                let entries = self.indexes.due(mode, key, now);
+                let entries = entries.filter(|(_, seq)| self.is_in_turn(route, *seq, key)).take(limit);
                 entries.map(move |(at, seq)| (at, seq, key.clone()))
             })
             .collect();
         due.sort_unstable();
         due
+    }
+
+    /// Whether nothing under another key of the route keeps an entry waiting.
+    fn is_in_turn(&self, route: &Route, seq: Seq, handler: &HandlerKey) -> bool {
+        let order = || self.messages.get(&seq).and_then(|stored| stored.order);
+        route.legacy.is_empty()
+            || order().is_none_or(|order| self.indexes.is_in_turn_over(route, seq, handler, order))
     }
 
     /// Running entries whose lease ran out, the longest overdue first.

@@ -1,12 +1,13 @@
 //! What makes the tables quick to ask: which entries have a status, are claimable, are held, are next in order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use super::tables::Entry;
 use crate::key::OrderKey;
 use crate::name::HandlerKey;
-use crate::state::Status;
-use crate::store::{ClaimId, ClaimMode, Seq};
+use crate::state::{Event, InLine, Status, follow};
+use crate::store::{ClaimId, ClaimMode, Route, Seq};
 use crate::time::Timestamp;
 
 /// What the indexes know of an entry.
@@ -16,6 +17,19 @@ pub(super) struct Place {
     at: Timestamp,
     mode: ClaimMode,
     claim_id: Option<ClaimId>,
+    in_line: Option<InLine>,
+}
+
+impl Place {
+    /// Whether it stands in the way of those behind it.
+    fn is_in_the_way(&self) -> bool {
+        match self.status {
+            Status::Pending | Status::Running => true,
+            // One without a word from its policy blocks: nobody said that it may be passed.
+            Status::Poisoned => self.in_line.is_none_or(InLine::holds_back),
+            Status::Completed | Status::Discarded => false,
+        }
+    }
 }
 
 impl Entry {
@@ -25,6 +39,7 @@ impl Entry {
             at: self.at,
             mode: if self.crashes == 0 { ClaimMode::Healthy } else { ClaimMode::Suspect },
             claim_id: self.claim.filter(|_| self.status == Status::Running).map(|(_, id)| id),
+            in_line: self.in_line.filter(|_| self.status == Status::Poisoned),
         }
     }
 }
@@ -105,7 +120,9 @@ impl Indexes {
         let before = lane.turn();
         lane.put(seq, after);
         let now = lane.turn();
-        if lane.unfinished.is_empty() {
+        // Another key of the handler may have had to wait for it.
+        self.work |= after.is_none_or(|place| !place.is_in_the_way());
+        if lane.is_empty() {
             self.lanes.remove(&id);
         }
         if before == now { (None, None) } else { (before, now) }
@@ -158,6 +175,37 @@ impl Indexes {
         lane.is_none_or(|lane| lane.turn().is_some_and(|(turn, _)| turn == seq))
     }
 
+    /// Whether nothing with the same order key under the other keys of a route keeps an entry waiting.
+    pub(super) fn is_in_turn_over(
+        &self,
+        route: &Route,
+        seq: Seq,
+        handler: &HandlerKey,
+        order: OrderKey,
+    ) -> bool {
+        let others = std::iter::once(&route.key).chain(&*route.legacy).filter(|key| *key != handler);
+        others.filter_map(|key| self.lanes.get(&(key.clone(), order))).all(|lane| lane.lets_pass(seq))
+    }
+
+    /// An entry of a lane that is to be parked or freed, if there is one.
+    pub(super) fn misplaced(&self, handler: &HandlerKey, order: OrderKey) -> Option<(Seq, Event, Status)> {
+        self.lanes.get(&(handler.clone(), order))?.misplaced()
+    }
+
+    /// What is behind an entry that holds its lane back: how many, and the first of them.
+    pub(super) fn behind(&self, seq: Seq, handler: &HandlerKey, order: OrderKey) -> Option<(u64, Seq)> {
+        self.lanes.get(&(handler.clone(), order))?.behind(seq)
+    }
+
+    /// Every lane, with the entry that holds it back.
+    pub(super) fn blocked(&self) -> impl Iterator<Item = (Seq, &HandlerKey, OrderKey)> {
+        let blocked = |lane: &Lane| {
+            let held = lane.unfinished.iter().find(|(_, place)| place.status == Status::Poisoned)?;
+            Some(*held.0)
+        };
+        self.lanes.iter().filter_map(move |((handler, order), lane)| Some((blocked(lane)?, handler, *order)))
+    }
+
     pub(super) fn announce(&mut self) {
         self.work = true;
     }
@@ -167,10 +215,15 @@ impl Indexes {
     }
 }
 
-/// The unfinished entries of one handler with one order key.
+/// The entries of one handler with one order key.
 #[derive(Default)]
 struct Lane {
+    /// Those that stand in the way of others: waiting, running, or poisoned and not skipped.
     unfinished: BTreeMap<Seq, Place>,
+    /// Those that are set aside.
+    parked: BTreeSet<Seq>,
+    /// Those of the unfinished that set others aside.
+    parks: BTreeSet<Seq>,
     running: usize,
 }
 
@@ -182,9 +235,20 @@ impl Lane {
         (self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
     }
 
+    /// Whether an entry with the same order key elsewhere need not wait for this lane.
+    fn lets_pass(&self, seq: Seq) -> bool {
+        self.running == 0 && self.unfinished.first_key_value().is_none_or(|(first, _)| *first > seq)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.unfinished.is_empty() && self.parked.is_empty()
+    }
+
     fn put(&mut self, seq: Seq, place: Option<Place>) {
-        let unfinished = |place: &Place| !matches!(place.status, Status::Completed | Status::Discarded);
-        let old = match place.filter(unfinished) {
+        let in_line = place.and_then(|place| place.in_line);
+        insert_if(&mut self.parked, seq, in_line == Some(InLine::Parked));
+        insert_if(&mut self.parks, seq, in_line == Some(InLine::Parks));
+        let old = match place.filter(Place::is_in_the_way) {
             Some(place) => {
                 self.running += usize::from(place.status == Status::Running);
                 self.unfinished.insert(seq, place)
@@ -192,6 +256,36 @@ impl Lane {
             None => self.unfinished.remove(&seq),
         };
         self.running -= usize::from(old.is_some_and(|place| place.status == Status::Running));
+    }
+
+    fn misplaced(&self) -> Option<(Seq, Event, Status)> {
+        let first = self.parks.first().copied();
+        let moved = |seq: Seq, status: Status, in_line: Option<InLine>| {
+            let (event, next) = follow(status, in_line, first.is_some_and(|first| first < seq))?;
+            Some((seq, event, next))
+        };
+        let freed = self.parked.first().and_then(|seq| moved(*seq, Status::Poisoned, Some(InLine::Parked)));
+        freed.or_else(|| {
+            let behind = self.unfinished.range((Bound::Excluded(first?), Bound::Unbounded));
+            behind.into_iter().find_map(|(seq, place)| moved(*seq, place.status, place.in_line))
+        })
+    }
+
+    fn behind(&self, seq: Seq) -> Option<(u64, Seq)> {
+        let after = (Bound::Excluded(seq), Bound::Unbounded);
+        let waiting = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);
+        let mut behind: Vec<Seq> = waiting.map(|(seq, _)| *seq).collect();
+        behind.extend(self.parked.range(after));
+        Some((behind.len() as u64, *behind.iter().min()?))
+    }
+}
+
+/// Makes a value a member of a set, or not.
+fn insert_if(set: &mut BTreeSet<Seq>, seq: Seq, member: bool) {
+    if member {
+        set.insert(seq);
+    } else {
+        set.remove(&seq);
     }
 }
 

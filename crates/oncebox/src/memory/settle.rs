@@ -1,7 +1,7 @@
 //! Settle and renew: writes of the worker that holds the claim, and of nobody else.
 
 use super::tables::{Entry, Tables};
-use crate::state::{Next, Settlement};
+use crate::state::{InLine, Next, Settlement, Status};
 use crate::store::{Claim, Renewed, Settled};
 use crate::time::Timestamp;
 
@@ -14,6 +14,7 @@ impl Tables {
             return if was_applied(entry, settlement) { Settled::Applied } else { Settled::LeaseLost };
         }
         scope.change(claim.seq, &claim.handler, |entry| entry.settle(settlement, now));
+        scope.arrange(claim.seq, &claim.handler, now);
         Settled::Applied
     }
 
@@ -38,7 +39,12 @@ impl Tables {
 
 /// Whether this very settlement was written before, by a call whose answer was lost.
 fn was_applied(entry: &Entry, settlement: &Settlement) -> bool {
-    let wrote = |entry: &Entry| entry.is_claim(&settlement.claim) && entry.status == settlement.next.status();
+    let status = settlement.next.status();
+    // One that was to be tried again may have been set aside at once.
+    let reached = |entry: &Entry| {
+        entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
+    };
+    let wrote = |entry: &Entry| entry.is_claim(&settlement.claim) && reached(entry);
     wrote(entry) || entry.past.iter().any(wrote)
 }
 
@@ -53,6 +59,7 @@ impl Entry {
             Next::Poisoned { reason } => Some(reason),
             Next::Completed | Next::Pending { .. } | Next::Discarded => None,
         };
+        self.in_line = settlement.in_line;
         self.attempts = settlement.attempts;
         self.crashes = settlement.crashes;
         if let Some(error) = &settlement.error {

@@ -9,7 +9,7 @@ use super::index::Indexes;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{ErrorText, PoisonReason, Status};
+use crate::state::{ErrorText, Event, InLine, PoisonReason, Status};
 use crate::store::{AsideId, AsideReason, Claim, ClaimId, EntryView, Seq, SweepId, Token};
 use crate::time::Timestamp;
 
@@ -84,6 +84,10 @@ pub(super) struct Entry {
     pub(super) claimed_at: Timestamp,
     pub(super) reason: Option<PoisonReason>,
     pub(super) error: Option<ErrorText>,
+    /// What it is to those behind it, while it is poisoned and has an order key.
+    pub(super) in_line: Option<InLine>,
+    /// For one that is parked: when it was due.
+    pub(super) not_before: Timestamp,
     /// Earlier generations, each as it finished.
     pub(super) past: Vec<Entry>,
 }
@@ -101,6 +105,8 @@ impl Entry {
             claimed_at: Timestamp::ZERO,
             reason: None,
             error: None,
+            in_line: None,
+            not_before: Timestamp::ZERO,
             past: Vec::new(),
         }
     }
@@ -111,6 +117,18 @@ impl Entry {
         let mut finished = std::mem::replace(self, next);
         self.past = std::mem::take(&mut finished.past);
         self.past.push(finished);
+    }
+
+    /// Writes down what [`follow`](crate::state::follow) decided.
+    fn followed(&mut self, event: Event, next: Status, now: Timestamp) {
+        self.status = next;
+        if event == Event::Park {
+            (self.reason, self.in_line) = (Some(PoisonReason::Parked), Some(InLine::Parked));
+            (self.not_before, self.at) = (self.at, now);
+        } else {
+            (self.reason, self.in_line) = (None, None);
+            self.at = self.not_before;
+        }
     }
 
     /// Whether `claim` is its last claim.
@@ -130,6 +148,7 @@ impl Entry {
             generation: self.generation,
             reason: self.reason,
             error: self.error.clone(),
+            in_line: self.in_line,
             ..EntryView::new(seq, key, handler.clone(), self.status, self.at)
         }
     }
@@ -186,6 +205,14 @@ impl Scope {
         let before = entry.place();
         change(entry);
         self.indexes.moved(seq, handler, stored.order, Some(before), Some(entry.place()));
+    }
+
+    /// Parks and frees those behind an entry that was changed, as those before them ask for.
+    pub(super) fn arrange(&mut self, seq: Seq, handler: &HandlerKey, now: Timestamp) {
+        let Some(order) = self.messages.get(&seq).and_then(|stored| stored.order) else { return };
+        while let Some((seq, event, next)) = self.indexes.misplaced(handler, order) {
+            self.change(seq, handler, |entry| entry.followed(event, next, now));
+        }
     }
 
     /// Removes a message with its key and entries.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::policy::Policy;
 use super::text::ErrorText;
-use super::{Event, Status};
+use super::{Event, InLine, Status};
 use crate::store::Claim;
 
 /// What became of a claimed entry.
@@ -69,11 +69,15 @@ pub enum PoisonReason {
     Undecodable,
     /// Its worker died under it too often.
     Crashed,
+    /// It never failed: an earlier one with its ordering key is poisoned, and its handler
+    /// [parks](super::OnPoisoned::Park) such keys.
+    Parked,
 }
 
 impl PoisonReason {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Crashed];
+    pub const ALL: [Self; 5] =
+        [Self::Exhausted, Self::Rejected, Self::Undecodable, Self::Crashed, Self::Parked];
 
     /// The word for it in the database and in metrics.
     pub const fn as_str(self) -> &'static str {
@@ -82,6 +86,7 @@ impl PoisonReason {
             Self::Rejected => "rejected",
             Self::Undecodable => "undecodable",
             Self::Crashed => "crashed",
+            Self::Parked => "parked",
         }
     }
 }
@@ -134,6 +139,8 @@ pub struct Settlement {
     pub crashes: u32,
     /// What the handler said last; `None` keeps what was known.
     pub error: Option<ErrorText>,
+    /// What the entry is to those behind it, if it is poisoned and has an ordering key.
+    pub in_line: Option<InLine>,
 }
 
 /// The next state of a claimed entry. Pure, and the only place where it is chosen.
@@ -147,6 +154,7 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
         attempts: claim.attempts,
         crashes: claim.crashes,
         error: None,
+        in_line: None,
     };
     let retry_now = Next::Pending { delay: Duration::ZERO };
     (settlement.event, settlement.next, settlement.error) = match outcome {
@@ -183,6 +191,9 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
             }
         }
     };
+    if claim.ordered && settlement.next.status() == Status::Poisoned {
+        settlement.in_line = Some(policy.on_poisoned.in_line());
+    }
     settlement
 }
 
@@ -196,6 +207,7 @@ fn spread(claim: &Claim) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OnPoisoned;
     use super::super::policy::Retry;
     use super::*;
     use crate::time::Timestamp;
@@ -270,6 +282,18 @@ mod tests {
             decide(&policy, &claim, outcome()).next,
             Next::Poisoned { reason: PoisonReason::Undecodable }
         );
+    }
+
+    #[test]
+    fn the_policy_says_what_a_poisoned_one_is_to_those_behind_it() {
+        let reject = || Outcome::Reject { error: ErrorText::new("no") };
+        let ordered = Claim { ordered: true, ..claim() };
+        for on_poisoned in [OnPoisoned::Block, OnPoisoned::Skip, OnPoisoned::Park] {
+            let policy = Policy { on_poisoned, ..Policy::default() };
+            assert_eq!(decide(&policy, &ordered, reject()).in_line, Some(on_poisoned.in_line()));
+            assert_eq!(decide(&policy, &ordered, failed()).in_line, None, "it is tried again");
+            assert_eq!(decide(&policy, &claim(), reject()).in_line, None, "nobody is behind it");
+        }
     }
 
     #[test]

@@ -38,6 +38,12 @@ pub enum Event {
     Discard,
     /// An operator replayed it.
     Replay,
+    /// An operator let those behind it go on.
+    Unblock,
+    /// An earlier one with its ordering key is poisoned, and parks those behind it.
+    Park,
+    /// That one is out of the way.
+    Unpark,
 }
 
 impl Event {
@@ -59,6 +65,9 @@ impl Event {
             Self::Retry => "retry",
             Self::Discard => "discard",
             Self::Replay => "replay",
+            Self::Unblock => "unblock",
+            Self::Park => "park",
+            Self::Unpark => "unpark",
         }
     }
 
@@ -68,7 +77,7 @@ impl Event {
             Self::Fail | Self::Exhaust => " (attempts + 1)",
             Self::Crash | Self::CrashOut => " (crashes + 1)",
             Self::Retry => " (by an operator, counters = 0)",
-            Self::Discard => " (by an operator)",
+            Self::Discard | Self::Unblock => " (by an operator)",
             Self::Replay => " (by an operator, generation + 1)",
             _ => "",
         }
@@ -111,6 +120,9 @@ pub const EDGES: &[Edge] = {
         edge(Some(Pending), Event::Discard, Discarded),
         edge(Some(Completed), Event::Replay, Pending),
         edge(Some(Discarded), Event::Replay, Pending),
+        edge(Some(Poisoned), Event::Unblock, Poisoned),
+        edge(Some(Pending), Event::Park, Poisoned),
+        edge(Some(Poisoned), Event::Unpark, Pending),
     ]
 };
 
@@ -131,11 +143,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::state::{ErrorText, Operation, Outcome, Policy, Retry, decide, operate};
+    use crate::state::{ErrorText, InLine, Operation, Outcome, Policy, Retry, decide, follow, operate};
     use crate::store::Claim;
     use crate::time::Timestamp;
 
-    /// Every arrow that the two pure functions can produce, found by asking them everything.
+    /// Every arrow that the pure functions can produce, found by asking them everything.
     fn produced() -> BTreeSet<Edge> {
         let text = || ErrorText::new("x");
         let mut edges = BTreeSet::new();
@@ -158,9 +170,16 @@ mod tests {
             }
         }
         for status in Status::ALL {
-            for operation in Operation::ALL {
-                if let Ok(to) = operate(status, operation) {
-                    edges.insert(edge(Some(status), operation.event(), to));
+            for in_line in InLine::ALL.map(Some).into_iter().chain([None]) {
+                for operation in Operation::ALL {
+                    if let Ok(to) = operate(status, in_line, operation) {
+                        edges.insert(edge(Some(status), operation.event(), to));
+                    }
+                }
+                for behind_parked in [true, false] {
+                    if let Some((event, to)) = follow(status, in_line, behind_parked) {
+                        edges.insert(edge(Some(status), event, to));
+                    }
                 }
             }
         }

@@ -1,12 +1,13 @@
 //! The rules: what happens to an entry, decided in pure functions and nowhere else.
 //!
-//! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person. Stores
-//! persist the answer under the fence; they never choose a state themselves. [`Breaker`] and [`Rate`] decide no state:
-//! they say how much of a handler's work is begun.
+//! [`decide`] answers for the runtime (a claimed entry and what its handler said), [`operate`] for a person, [`follow`]
+//! for those behind a poisoned entry. Stores persist the answer under the fence; they never choose a state themselves.
+//! [`Breaker`] and [`Rate`] decide no state: they say how much of a handler's work is begun.
 
 mod breaker;
 mod decide;
 mod diagram;
+mod line;
 mod mask;
 mod operate;
 mod policy;
@@ -18,6 +19,7 @@ pub use breaker::{Breaker, BreakerState};
 
 pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
 pub use diagram::{EDGES, Edge, Event, diagram};
+pub use line::{InLine, OnPoisoned, follow};
 pub use operate::{Operation, operate};
 pub use policy::{Policy, Retry};
 pub(crate) use rate::Bucket;

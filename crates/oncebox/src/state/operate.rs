@@ -1,6 +1,6 @@
 //! What follows from what an operator asks.
 
-use super::{Event, Status};
+use super::{Event, InLine, Status};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What an operator can do to an entry.
@@ -13,11 +13,13 @@ pub enum Operation {
     Discard,
     /// Run a finished entry again, as a new generation.
     Replay,
+    /// Let those behind a poisoned entry with its ordering key go on without it. It stays poisoned, as skipped.
+    Unblock,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 3] = [Self::Retry, Self::Discard, Self::Replay];
+    pub const ALL: [Self; 4] = [Self::Retry, Self::Discard, Self::Replay, Self::Unblock];
 
     /// The verb.
     pub const fn as_str(self) -> &'static str {
@@ -25,6 +27,7 @@ impl Operation {
             Self::Retry => "retry",
             Self::Discard => "discard",
             Self::Replay => "replay",
+            Self::Unblock => "unblock",
         }
     }
 
@@ -34,21 +37,34 @@ impl Operation {
             Self::Retry => Event::Retry,
             Self::Discard => Event::Discard,
             Self::Replay => Event::Replay,
+            Self::Unblock => Event::Unblock,
         }
     }
 }
 
-/// The next state of an entry under an operator's hand. Pure, and the only place where it is chosen.
-pub fn operate(status: Status, operation: Operation) -> Result<Status> {
+/// The next state of an entry under an operator's hand. Pure, and the only place where it is chosen. `in_line` is what a
+/// poisoned entry with an ordering key is to those behind it.
+pub fn operate(status: Status, in_line: Option<InLine>, operation: Operation) -> Result<Status> {
+    let verb = operation.as_str();
+    let refuse = |what: String| Err(Error::new(ErrorKind::Refused, what));
     match (status, operation) {
+        (Status::Poisoned, Operation::Retry | Operation::Unblock) if in_line == Some(InLine::Parked) => {
+            refuse(format!(
+                "cannot {verb} an entry that is parked: it waits for a poisoned one with its ordering key; retry, discard or unblock that one"
+            ))
+        }
+        (Status::Poisoned, Operation::Unblock) => match in_line {
+            Some(in_line) if in_line.holds_back() => Ok(Status::Poisoned),
+            Some(_) => refuse("nothing to unblock: those behind the entry go on without it already".into()),
+            None => {
+                refuse("nothing to unblock: the entry has no ordering key, so nothing waits for it".into())
+            }
+        },
         (Status::Poisoned, Operation::Retry) | (Status::Completed | Status::Discarded, Operation::Replay) => {
             Ok(Status::Pending)
         }
         (Status::Pending | Status::Poisoned, Operation::Discard) => Ok(Status::Discarded),
-        (status, operation) => Err(Error::new(
-            ErrorKind::Refused,
-            format!("cannot {} an entry that is {status}", operation.as_str()),
-        )),
+        (status, _) => refuse(format!("cannot {verb} an entry that is {status}")),
     }
 }
 
@@ -60,7 +76,19 @@ mod tests {
     #[test]
     fn running_entries_are_left_alone() {
         for operation in Operation::ALL {
-            assert_eq!(operate(Status::Running, operation).unwrap_err().kind(), ErrorKind::Refused);
+            assert_eq!(operate(Status::Running, None, operation).unwrap_err().kind(), ErrorKind::Refused);
+        }
+    }
+
+    #[test]
+    fn only_what_holds_others_back_is_unblocked() {
+        for in_line in InLine::ALL.map(Some).into_iter().chain([None]) {
+            let unblocked = operate(Status::Poisoned, in_line, Operation::Unblock);
+            assert_eq!(unblocked.is_ok(), in_line.is_some_and(InLine::holds_back), "{in_line:?}");
+            assert_eq!(
+                operate(Status::Poisoned, in_line, Operation::Retry).is_ok(),
+                in_line != Some(InLine::Parked)
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::OnPoisoned;
 use crate::error::{Error, ErrorKind, Result};
 
 /// When a failed attempt is tried again.
@@ -110,6 +111,8 @@ pub struct Policy {
     pub decode_grace: Duration,
     /// How often it is looked at within that grace. Default 1 minute.
     pub decode_retry: Duration,
+    /// What happens to those behind a poisoned entry with its ordering key. Default: they wait.
+    pub on_poisoned: OnPoisoned,
 }
 
 impl Default for Policy {
@@ -119,6 +122,7 @@ impl Default for Policy {
             crashes: 3,
             decode_grace: Duration::from_hours(1),
             decode_retry: Duration::from_mins(1),
+            on_poisoned: OnPoisoned::default(),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{ErrorText, Operation, PoisonReason, Status};
+use crate::state::{ErrorText, InLine, Operation, PoisonReason, Status};
 use crate::time::Timestamp;
 
 /// How much of everything there is.
@@ -98,6 +98,8 @@ pub struct EntryView {
     pub reason: Option<PoisonReason>,
     /// What the handler said last.
     pub error: Option<ErrorText>,
+    /// What it is to those behind it, if it is poisoned and has an ordering key.
+    pub in_line: Option<InLine>,
 }
 
 impl EntryView {
@@ -114,6 +116,67 @@ impl EntryView {
             at,
             reason: None,
             error: None,
+            in_line: None,
+        }
+    }
+
+    /// Whether it is poisoned, and those behind it with its ordering key went on without it.
+    pub fn is_skipped(&self) -> bool {
+        self.in_line == Some(InLine::Skipped)
+    }
+}
+
+/// Which blocked keys to list.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BlockedParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// At most this many.
+    pub limit: usize,
+}
+
+impl BlockedParams {
+    /// The hundred keys that are blocked by the oldest messages.
+    pub fn new(inbox: InboxName) -> Self {
+        Self { inbox, limit: 100 }
+    }
+}
+
+/// An ordering key that a poisoned entry holds back, for one handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockedKey {
+    /// The handler key that the entries are stored under.
+    pub handler: HandlerKey,
+    /// The ordering key, as the producer gave it; empty if its message cannot be read any more.
+    pub ordering_key: Vec<u8>,
+    /// The poisoned entry in front: the message's number.
+    pub head: Seq,
+    /// Its dedupe key, by which it can be retried, discarded or unblocked.
+    pub head_key: Key,
+    /// When it was poisoned.
+    pub since: Timestamp,
+    /// Whether those behind it are parked, not pending.
+    pub parks: bool,
+    /// How many are behind it, under the same handler key.
+    pub waiting: u64,
+    /// When the oldest of those was received.
+    pub oldest: Option<Timestamp>,
+}
+
+impl BlockedKey {
+    /// A key with nobody waiting, for a store to fill in.
+    pub fn new(handler: HandlerKey, head: Seq, head_key: Key, since: Timestamp) -> Self {
+        Self {
+            handler,
+            ordering_key: Vec::new(),
+            head,
+            head_key,
+            since,
+            parks: false,
+            waiting: 0,
+            oldest: None,
         }
     }
 }
@@ -320,7 +383,11 @@ pub trait Admin: Store {
     /// sweeping go on meanwhile.
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled>;
 
-    /// Retries, discards or replays one entry, as [`operate`](crate::state::operate) allows.
+    /// Ordering keys that are held back by a poisoned entry, those with the oldest message in front first. One with nobody
+    /// behind it is listed too: the next message would wait.
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>>;
+
+    /// Retries, discards, replays or unblocks one entry, as [`operate`](crate::state::operate) allows.
     async fn operate(
         &self,
         inbox: &InboxName,
@@ -328,6 +395,12 @@ pub trait Admin: Store {
         handler: &HandlerKey,
         operation: Operation,
     ) -> Result<EntryView>;
+
+    /// Lets those behind a poisoned entry with its ordering key go on without it; it stays poisoned, and is flagged as
+    /// skipped. Refused if nothing is held back by it.
+    async fn unblock(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<EntryView> {
+        self.operate(inbox, key, handler, Operation::Unblock).await
+    }
 
     /// Stops claims for a handler, on every worker. What runs already goes on.
     async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()>;

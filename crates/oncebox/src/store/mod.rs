@@ -15,8 +15,8 @@ mod transaction;
 mod wakeups;
 
 pub use admin::{
-    Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, Counts, EntryView, Filter, KeptAside,
-    MessageView, OfTenant, Page,
+    Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
+    EntryView, Filter, KeptAside, MessageView, OfTenant, Page,
 };
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
@@ -73,7 +73,8 @@ pub trait Store: Send + Sync + 'static {
     /// Leases due entries of the wanted handlers, at most one worker to an entry. Each claim gets a token greater
     /// than every token before it. Repeating a call with the same claim id returns what it already holds.
     ///
-    /// Entries with an ordering key are handed out one at a time per handler and key, in the order of acceptance.
+    /// Entries with an ordering key are handed out one at a time per handler and key, in the order of acceptance. The keys
+    /// of a route are one handler here: nothing is handed out while an earlier one waits, runs or blocks under another.
     /// Handlers that are paused get nothing.
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>>;
 

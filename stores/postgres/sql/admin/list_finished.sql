@@ -1,5 +1,5 @@
 -- The latest generation only: what an operator can act on. The same values as for unfinished ones.
-SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, NULL::text, e.error, p.digest
+SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, NULL::text, e.error, NULL::text, p.digest
 FROM @outcome e JOIN @handler h ON h.id = e.handler JOIN @proof p ON p.seq = e.seq
 WHERE h.inbox = $1 AND ($2::text IS NULL OR h.key = $2) AND e.seq >= $3 AND (e.seq > $3 OR h.key COLLATE "C" > $4)
   AND e.status = $6 AND ($7::text IS NULL OR p.tenant = $7)

@@ -1,6 +1,6 @@
 -- Leases due entries that have not crashed a worker, oldest due first. $1 now or nothing, $2 claim id, $3 lease; by place to
 -- look at: $4 lane, $5 handler, $6 the least number of interest, $7 how many untouched ones at most, $11 how many others,
--- $8 which want it is for; by want: $9 its limit. If the claim id holds something already, one row says so and nothing
+-- $8 which want it is for; by want: $9 its limit; by key of a handler that has several: $12 its want, $13 the handler. If the claim id holds something already, one row says so and nothing
 -- is claimed; unless $10 says that this goes on with a claim. `:chosen` says which of those found are taken.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
@@ -23,6 +23,19 @@ WITH moment AS MATERIALIZED (
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid, e.seq, e.due FROM @later e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
+          -- Nothing earlier waits, runs or blocks under another key of the handler. Only handlers that were renamed have any.
+          AND (e.order_key IS NULL OR NOT EXISTS (
+              SELECT 1 FROM unnest($12::int4[], $13::int2[]) AS k (want, handler)
+              WHERE k.want = l.want AND k.handler <> e.handler AND (
+                  EXISTS (SELECT 1 FROM @later o
+                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key AND o.seq < e.seq)
+                  OR EXISTS (SELECT 1 FROM @entry o
+                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key)
+                  OR EXISTS (SELECT 1 FROM @poisoned o
+                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key
+                        AND o.in_line IN ('blocks', 'parks') AND o.seq < e.seq)
+              )
+          ))
         ORDER BY e.due, e.seq LIMIT l.others FOR UPDATE SKIP LOCKED
     ) r
 ), chosen AS MATERIALIZED (

@@ -1,5 +1,5 @@
 -- The latest generation only: what an operator can act on.
-SELECT e.seq, e.handler, e.status, e.attempts, e.crashes, e.generation, e.at, NULL, e.error, m.digest
+SELECT e.seq, e.handler, e.status, e.attempts, e.crashes, e.generation, e.at, NULL, e.error, NULL, m.digest
 FROM oncebox_outcome e JOIN oncebox_handler h ON h.id = e.handler JOIN oncebox_message m ON m.seq = e.seq
 WHERE h.inbox = ?1 AND (?2 IS NULL OR h.key = ?2) AND (e.seq, h.key) > (?3, ?4)
   AND (?6 IS NULL OR m.tenant = ?6) AND e.status = ?7

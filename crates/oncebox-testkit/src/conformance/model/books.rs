@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::state::{Next, Operation, Settlement, Status};
+use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, follow};
 use oncebox::store::{Accepted, Claim, ClaimMode, Known, Seq, Token};
 use oncebox::time::Timestamp;
 
@@ -20,6 +20,10 @@ pub(super) struct Entry {
     pub(super) crashes: u32,
     /// Due, end of the lease, or end.
     pub(super) at: Timestamp,
+    /// What it is to those behind it, if it is poisoned.
+    pub(super) in_line: Option<InLine>,
+    /// Due, for one that is parked.
+    not_before: Timestamp,
     pub(super) token: Option<Token>,
     /// Whether an operator had a hand in it since its last claim.
     pub(super) operated: bool,
@@ -40,6 +44,7 @@ impl Entry {
     pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
         self.status = settlement.next.status();
         (self.attempts, self.crashes) = (settlement.attempts, settlement.crashes);
+        self.in_line = settlement.in_line;
         self.at = match settlement.next {
             Next::Pending { delay } => now.after(delay),
             _ => now,
@@ -47,13 +52,27 @@ impl Entry {
     }
 
     pub(super) fn operate(&mut self, operation: Operation, next: Status, now: Timestamp) {
+        self.operated = true;
+        if operation == Operation::Unblock {
+            self.in_line = Some(InLine::Skipped);
+            return;
+        }
         if operation == Operation::Replay {
             self.past.push((self.status, self.attempts, self.crashes, self.at));
         }
         if next == Status::Pending {
             (self.attempts, self.crashes) = (0, 0);
         }
-        (self.status, self.at, self.operated) = (next, now, true);
+        (self.status, self.at, self.in_line) = (next, now, None);
+    }
+
+    /// Whether those behind it have to wait.
+    fn is_in_the_way(&self) -> bool {
+        match self.status {
+            Status::Pending | Status::Running => true,
+            Status::Poisoned => self.in_line.is_some_and(InLine::holds_back),
+            Status::Completed | Status::Discarded => false,
+        }
     }
 
     fn is_finished_by(&self, horizon: Timestamp) -> bool {
@@ -133,20 +152,45 @@ impl Books {
                 attempts: 0,
                 crashes: 0,
                 at: now.after(offer.delay),
+                in_line: None,
+                not_before: Timestamp::ZERO,
                 token: None,
                 operated: false,
                 past: Vec::new(),
             });
         }
+        self.arrange(now);
         self.entries.len() - before
+    }
+
+    /// Parks and frees entries behind others: after everything that changes a line.
+    pub(super) fn arrange(&mut self, now: Timestamp) {
+        for name in HANDLERS {
+            let parks = |entry: &Entry| entry.in_line == Some(InLine::Parks);
+            let of_handler = self.entries.iter().filter(|((_, of), _)| *of == name);
+            let first = of_handler.filter(|(_, entry)| parks(entry)).map(|(_, entry)| entry.seq).min();
+            let of_handler = self.entries.iter_mut().filter(|((_, of), _)| *of == name);
+            for entry in of_handler.map(|(_, entry)| entry).filter(|entry| entry.ordered) {
+                let behind_parked = first.is_some_and(|first| first < entry.seq);
+                match follow(entry.status, entry.in_line, behind_parked) {
+                    Some((Event::Park, next)) => {
+                        (entry.status, entry.in_line) = (next, Some(InLine::Parked));
+                        (entry.not_before, entry.at) = (entry.at, now);
+                    }
+                    Some((_, next)) => {
+                        (entry.status, entry.in_line, entry.at) = (next, None, entry.not_before);
+                    }
+                    None => {}
+                }
+            }
+        }
     }
 
     /// Whether an entry waits for another one with its ordering key.
     pub(super) fn is_blocked(&self, entry: &Entry, name: &str) -> bool {
         entry.ordered
             && self.entries.iter().any(|((_, other_name), other)| {
-                let unfinished = matches!(other.status, Status::Pending | Status::Running | Status::Poisoned);
-                let earlier = other.seq < entry.seq && unfinished;
+                let earlier = other.seq < entry.seq && other.is_in_the_way();
                 let runs = other.seq != entry.seq && other.status == Status::Running;
                 other.ordered && *other_name == name && (earlier || runs)
             })

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use oncebox::state::{Operation, Outcome, Settlement, Status, operate};
+use oncebox::state::{InLine, Operation, Outcome, Settlement, Status, operate};
 use oncebox::store::{
     Admin as _, Claim, ClaimMode, Claimed, NewMessage, RenewParams, Renewed, Settled, Store as _,
     SweepParams, Token, Transactional as _,
 };
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, InboxName, Message, config::OnConflict};
+use oncebox::{Error, ErrorKind, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
 
 use super::books::{Books, EVERYTHING, Entry, is_ordered};
 use super::step::{DONE, HANDLERS, Lost, MESSAGES, Offer, Step};
@@ -91,19 +91,21 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             Step::Claim { handler, limit, suspect, lost } => {
                 self.claim(handler, *limit, *suspect, *lost).await.map(drop)
             }
-            Step::Settle { ago, outcome, lost } => {
+            Step::Settle { ago, outcome, on_poisoned, lost } => {
                 let Some((claim, id)) = self.claim_made(*ago) else { return Ok(()) };
-                self.settle(&claim, id, outcomes()[*outcome].clone(), *lost).await
+                let settlement = claim.settle(&policy_with(*on_poisoned), outcomes()[*outcome].clone());
+                self.settle(&settlement, id, *lost).await
             }
             Step::Complete { ago, lost } => self.complete(*ago, *lost).await,
             Step::Renew { ago, lost } => self.renew(*ago, *lost).await,
-            Step::Rescue { handler, limit, lapse, settle, lost } => {
+            Step::Rescue { handler, limit, lapse, settle, on_poisoned, lost } => {
                 if *lapse {
                     self.advance(PAST_LEASE);
                 }
                 for (claim, id) in self.rescue(handler, *limit, *lost).await? {
                     if *settle {
-                        self.settle(&claim, id, Outcome::Crashed, Lost::No).await?;
+                        let settlement = claim.settle(&policy_with(*on_poisoned), Outcome::Crashed);
+                        self.settle(&settlement, id, Lost::No).await?;
                     }
                 }
                 Ok(())
@@ -271,14 +273,15 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         self.books.entries.get_mut(&id).filter(|entry| entry.is_held_by(claim))
     }
 
-    async fn settle(&mut self, claim: &Claim, id: EntryId, outcome: Outcome, lost: Lost) -> Checked {
-        let settlement: Settlement = claim.settle(&policy(), outcome);
+    async fn settle(&mut self, settlement: &Settlement, id: EntryId, lost: Lost) -> Checked {
+        let claim = &settlement.claim;
         let batch = [settlement.clone()];
         let (settled, _) = self.call(Verb::Settle, lost, async |store| store.settle(&batch).await).await?;
         let settled = settled.map_err(failed("settle"))?;
         let now = self.h.now();
         let expected = if let Some(entry) = self.held(claim, id) {
-            entry.settle(&settlement, now);
+            entry.settle(settlement, now);
+            self.books.arrange(now);
             Settled::Applied
         } else {
             let entry = self.books.entries.get(&id).filter(|entry| entry.seq == claim.seq);
@@ -287,8 +290,12 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             if entry.is_some_and(|entry| entry.operated || entry.generation() > claim.generation) {
                 return Ok(());
             }
-            let written =
-                |entry: &Entry| entry.token == Some(claim.token) && entry.status == settlement.next.status();
+            let status = settlement.next.status();
+            // What is pending again may have been parked at once.
+            let is = |entry: &Entry| {
+                entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
+            };
+            let written = |entry: &Entry| entry.token == Some(claim.token) && is(entry);
             if entry.is_some_and(written) { Settled::Applied } else { Settled::LeaseLost }
         };
         let says =
@@ -305,6 +312,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let mut expected = Settled::LeaseLost;
         if let Some(entry) = self.held(&claim, id) {
             entry.settle(&Settlement::done(&claim), now);
+            self.books.arrange(now);
             // The work may not be done twice, so its repeat is refused.
             expected = if repeated { Settled::LeaseLost } else { Settled::Applied };
         }
@@ -338,12 +346,16 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let now = self.h.now();
         let mut expected = Err(ErrorKind::NotFound);
         if let Some(entry) = self.books.entries.get_mut(&(id, name)) {
-            expected = operate(entry.status, operation).map_err(|error| error.kind());
+            expected = operate(entry.status, entry.in_line, operation).map_err(|error| error.kind());
             if let Ok(next) = expected {
                 entry.operate(operation, next, now);
-                if repeated {
-                    expected = operate(next, operation).map_err(|error| error.kind());
-                }
+                self.books.arrange(now);
+                let entry = &self.books.entries[&(id, name)];
+                expected = if repeated {
+                    operate(entry.status, entry.in_line, operation).map_err(|error| error.kind())
+                } else {
+                    Ok(entry.status)
+                };
             }
         }
         check(answer == expected, || format!("{answer:?} instead of {expected:?}"))
@@ -398,7 +410,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         for name in HANDLERS {
             self.pause(name, false, Lost::No).await?;
             for (claim, id) in self.rescue(name, 100, Lost::No).await? {
-                self.settle(&claim, id, Outcome::Released, Lost::No).await?;
+                self.settle(&claim.settle(&policy(), Outcome::Released), id, Lost::No).await?;
             }
         }
         let is_poisoned = |(id, entry): (&EntryId, &Entry)| (entry.status == Status::Poisoned).then_some(*id);
@@ -409,7 +421,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             let mut claimed = 0;
             for (name, suspect) in HANDLERS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
                 for (claim, id) in self.claim(name, 10, suspect, Lost::No).await? {
-                    self.settle(&claim, id, outcomes()[DONE].clone(), Lost::No).await?;
+                    let settlement = claim.settle(&policy(), outcomes()[DONE].clone());
+                    self.settle(&settlement, id, Lost::No).await?;
                     claimed += 1;
                 }
             }
@@ -463,9 +476,9 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             let (latest, more) = (generations.next(), generations.next());
             check(more.is_none(), || format!("too many entries of {id} for {name}: {views:?}"))?;
             let latest = latest.ok_or_else(|| format!("the entry of {id} for {name} is lost: {views:?}"))?;
-            let expected = (entry.status, entry.attempts, entry.crashes, entry.generation());
-            let same = (latest.status, latest.attempts, latest.crashes, latest.generation) == expected;
-            check(same, || format!("{id} for {name} is {latest:?}, not {expected:?}"))?;
+            let expected = (entry.status, entry.attempts, entry.crashes, entry.generation(), entry.in_line);
+            let same = (latest.status, latest.attempts, latest.crashes, latest.generation, latest.in_line);
+            check(same == expected, || format!("{id} for {name} is {latest:?}, not {expected:?}"))?;
             let blocked = entry.status == Status::Pending && self.books.is_blocked(entry, name);
             let at = if blocked { Timestamp::MAX } else { entry.at };
             // An ordered entry may be dated anew when it is released.
@@ -475,6 +488,12 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         }
         Ok(())
     }
+}
+
+fn policy_with(on_poisoned: OnPoisoned) -> Policy {
+    let mut policy = policy();
+    policy.on_poisoned = on_poisoned;
+    policy
 }
 
 fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use oncebox::OnPoisoned;
 use oncebox::state::Operation;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any as arbitrary};
@@ -58,6 +59,7 @@ pub(super) enum Step {
     Settle {
         ago: usize,
         outcome: usize,
+        on_poisoned: OnPoisoned,
         lost: Lost,
     },
     Complete {
@@ -74,6 +76,7 @@ pub(super) enum Step {
         limit: usize,
         lapse: bool,
         settle: bool,
+        on_poisoned: OnPoisoned,
         lost: Lost,
     },
     Advance(Duration),
@@ -102,11 +105,15 @@ pub(super) fn any() -> impl Strategy<Value = Step> {
         25 => (vec(offer(), 1..=3), lost()).prop_map(|(offers, lost)| Step::Accept { offers, lost }),
         22 => (handler(), 0_usize..4, one_in(4), lost())
             .prop_map(|(handler, limit, suspect, lost)| Step::Claim { handler, limit, suspect, lost }),
-        16 => (ago(), outcome(), lost()).prop_map(|(ago, outcome, lost)| Step::Settle { ago, outcome, lost }),
+        16 => (ago(), outcome(), on_poisoned(), lost())
+            .prop_map(|(ago, outcome, on_poisoned, lost)| Step::Settle { ago, outcome, on_poisoned, lost }),
         8 => (ago(), lost()).prop_map(|(ago, lost)| Step::Complete { ago, lost }),
         4 => (ago(), lost()).prop_map(|(ago, lost)| Step::Renew { ago, lost }),
-        8 => (handler(), 0_usize..4, arbitrary::<bool>(), arbitrary::<bool>(), lost())
-            .prop_map(|(handler, limit, lapse, settle, lost)| Step::Rescue { handler, limit, lapse, settle, lost }),
+        8 => (handler(), 0_usize..4, arbitrary::<bool>(), arbitrary::<bool>(), on_poisoned(), lost()).prop_map(
+            |(handler, limit, lapse, settle, on_poisoned, lost)| {
+                Step::Rescue { handler, limit, lapse, settle, on_poisoned, lost }
+            }
+        ),
         7 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR, RETENTION / 2]).prop_map(Step::Advance),
         2 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR]).prop_map(Step::TurnBack),
         8 => (0..MESSAGES, handler(), select(Operation::ALL.to_vec()), lost())
@@ -146,6 +153,10 @@ fn handler() -> impl Strategy<Value = &'static str> {
 
 fn outcome() -> impl Strategy<Value = usize> {
     prop_oneof![1 => Just(DONE), 3 => 0..OUTCOMES]
+}
+
+fn on_poisoned() -> impl Strategy<Value = OnPoisoned> {
+    select(vec![OnPoisoned::Block, OnPoisoned::Skip, OnPoisoned::Park])
 }
 
 /// How many claims ago: most often one of the last, but stale ones as well.

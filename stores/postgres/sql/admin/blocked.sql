@@ -1,0 +1,25 @@
+-- Order keys that a poisoned entry holds back, the oldest first: one row for each handler and order key, with what is behind.
+-- $1 inbox, $2 how many.
+WITH head AS MATERIALIZED (
+    SELECT e.seq, e.lane, e.handler, e.order_key, e.at, e.in_line, h.key
+    FROM @poisoned e JOIN @handler h ON h.id = e.handler
+    WHERE h.inbox = $1 AND e.in_line IN ('blocks', 'parks') AND NOT EXISTS (
+        SELECT 1 FROM @poisoned b
+        WHERE b.lane = e.lane AND b.handler = e.handler AND b.order_key = e.order_key AND b.in_line IN ('blocks', 'parks')
+          AND b.seq < e.seq
+    )
+    ORDER BY e.seq, h.key COLLATE "C" LIMIT $2
+)
+SELECT e.seq, e.key, e.at, e.in_line = 'parks', p.digest, m.ordering_key, b.count,
+       (SELECT o.received_at FROM @proof o WHERE o.seq = b.first)
+FROM head e JOIN @proof p ON p.seq = e.seq
+LEFT JOIN @message m ON m.lane = e.lane AND m.seq = e.seq
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count, min(w.seq) AS first FROM (
+        SELECT o.seq FROM @later o
+        WHERE o.lane = e.lane AND o.handler = e.handler AND o.order_key = e.order_key AND o.seq > e.seq
+        UNION ALL SELECT o.seq FROM @poisoned o
+        WHERE o.lane = e.lane AND o.handler = e.handler AND o.order_key = e.order_key AND o.in_line = 'parked' AND o.seq > e.seq
+    ) w
+) b
+ORDER BY e.seq, e.key COLLATE "C"

@@ -1,0 +1,5 @@
+-- One entry of those that `peek_in_turn` found.
+INSERT INTO oncebox_running
+    (claim_id, seq, handler, token, due, claimed_at, lease_until, attempts, crashes, generation, order_key, error)
+SELECT ?1, seq, handler, ?2, due, ?3, ?4, attempts, crashes, generation, order_key, error
+FROM oncebox_entry WHERE handler = ?5 AND due = ?6 AND seq = ?7

@@ -1,0 +1,2 @@
+-- What `park` set aside.
+DELETE FROM oncebox_entry WHERE handler = ?1 AND order_key = ?2 AND seq > ?3

@@ -1,0 +1,8 @@
+-- Makes those pending again that are set aside, and that nothing parks any more. They wait; the first is let go next.
+INSERT INTO oncebox_entry (handler, due, seq, not_before, attempts, crashes, generation, token, order_key, error)
+SELECT handler, 9223372036854775807, seq, not_before, attempts, crashes, generation, token, order_key, error
+FROM oncebox_poisoned p
+WHERE handler = ?1 AND order_key = ?2 AND in_line = 'parked' AND NOT EXISTS (
+    SELECT 1 FROM oncebox_poisoned h
+    WHERE h.handler = ?1 AND h.order_key = ?2 AND h.in_line = 'parks' AND h.seq < p.seq
+)
