@@ -260,7 +260,9 @@ impl Sqlite {
         let looked = tokio::task::spawn_blocking(move || {
             let connection = opener.open()?;
             // One snapshot for all statements.
-            connection.execute_batch("BEGIN").map_err(error::store_error)?;
+            connection
+                .execute_batch(include_str!("../sql/transaction/begin_read.sql"))
+                .map_err(error::store_error)?;
             look(&connection, &Names::load(&connection)?)
         });
         looked.await.map_err(|panic| error::stopped().caused_by(panic))?

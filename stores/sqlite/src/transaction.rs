@@ -136,7 +136,7 @@ impl SqliteTx {
         if connection.is_readonly("main").map_err(store_error)? {
             return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
         }
-        connection.execute_batch("BEGIN IMMEDIATE").map_err(store_error)?;
+        connection.execute_batch(include_str!("../sql/transaction/begin.sql")).map_err(store_error)?;
         guard(connection, Some(Arc::clone(&tx.rolled_back)))?;
         Ok(tx)
     }
@@ -158,7 +158,9 @@ impl SqliteTx {
             self.check()?;
             let mut connection = self.connection.take().ok_or_else(stopped)?;
             guard(&mut connection, None)?;
-            connection.execute_batch("COMMIT").map_err(handler_commit_error)?;
+            connection
+                .execute_batch(include_str!("../sql/transaction/commit.sql"))
+                .map_err(handler_commit_error)?;
             *self.turn = Some(connection);
             Ok(())
         });
@@ -194,7 +196,8 @@ impl Drop for SqliteTx {
     fn drop(&mut self) {
         if let Some(mut connection) = self.connection.take() {
             let ended = guard(&mut connection, None).is_ok()
-                && (connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok());
+                && (connection.is_autocommit()
+                    || connection.execute_batch(include_str!("../sql/transaction/rollback.sql")).is_ok());
             if ended {
                 *self.turn = Some(connection);
             }

@@ -283,7 +283,8 @@ impl State {
                 }
             }
             Err(failed) => {
-                let rolled_back = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+                let rolled_back = connection.is_autocommit()
+                    || connection.execute_batch(include_str!("../sql/transaction/rollback.sql")).is_ok();
                 let error = &failed.error;
                 let in_doubt = error.kind() == ErrorKind::CommitUnknown || is_io_failure(error);
                 // A connection that is in doubt is never used again, nor what was believed of the file.
@@ -306,7 +307,11 @@ impl State {
     ) -> std::result::Result<(), Failed> {
         // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
         // without a wait. A file that is only looked at must not be locked.
-        let begin = if self.opener.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        let begin = if self.opener.read_only {
+            include_str!("../sql/transaction/begin_read.sql")
+        } else {
+            include_str!("../sql/transaction/begin.sql")
+        };
         connection.execute_batch(begin).map_err(store_error)?;
         let known = self.known.get_or_insert_with(|| Known::nothing(self.pace));
         known.refresh(connection)?;
@@ -329,7 +334,7 @@ impl State {
         if known.counters != before {
             known.counters.save(connection).map_err(store_error)?;
         }
-        connection.execute_batch("COMMIT").map_err(commit_error)?;
+        connection.execute_batch(include_str!("../sql/transaction/commit.sql")).map_err(commit_error)?;
         known.tail.committed(&known.counters);
         Ok(())
     }

@@ -44,8 +44,8 @@ impl File {
         for sql in [
             "SELECT count(*) FROM oncebox_message m WHERE m.seq <= (SELECT merged FROM oncebox_counter)
              AND NOT EXISTS (SELECT 1 FROM oncebox_proof p WHERE p.digest = m.digest AND p.seq = m.seq)",
-            "SELECT count(*) FROM oncebox_proof p JOIN oncebox_message m ON m.seq = p.seq WHERE m.digest <> p.digest",
-            "SELECT count(*) - count(DISTINCT digest) FROM oncebox_message",
+            include_str!("tests/wrong.sql"),
+            include_str!("tests/doubled.sql"),
         ] {
             assert_eq!(self.number(sql), 0, "{sql}");
         }
@@ -86,7 +86,7 @@ async fn sweep(store: &Sqlite) -> usize {
 async fn into_a_pass(file: &File, store: &Sqlite, from: usize) -> usize {
     for id in from.. {
         assert!(is_first(&offer_all(store, [id]).await[0]));
-        let slice = file.number("SELECT pass_slice FROM oncebox_counter");
+        let slice = file.number(include_str!("tests/pass_slice.sql"));
         if slice > 0 && slice < 128 {
             return id + 1;
         }
@@ -103,7 +103,7 @@ async fn every_key_is_known_wherever_it_is() {
         known += 7;
         assert!(!offer_all(&store, 0..known).await.iter().any(is_first));
     }
-    assert!(file.number("SELECT count(*) FROM oncebox_proof") > 200, "most are merged");
+    assert!(file.number(include_str!("tests/count.sql")) > 200, "most are merged");
     assert!(in_memory(&store).await < 80, "and leave the memory");
     file.check();
 }
@@ -117,17 +117,16 @@ async fn a_pass_goes_on_where_another_store_left_it() {
         drop(store);
         let store = file.open();
         assert!(!offer_all(&store, 0..known).await.iter().any(is_first));
-        let merged = file.number("SELECT merged FROM oncebox_counter");
-        while file.number("SELECT merged FROM oncebox_counter") == merged {
+        let merged = file.number(include_str!("tests/merged.sql"));
+        while file.number(include_str!("tests/merged.sql")) == merged {
             assert!(is_first(&offer_all(&store, [known]).await[0]));
             known += 1;
         }
-        let unmerged = file
-            .number("SELECT count(*) FROM oncebox_message WHERE seq > (SELECT merged FROM oncebox_counter)");
+        let unmerged = file.number(include_str!("tests/unmerged.sql"));
         // Fewer, because a slice takes along what came after the pass began.
         assert!(in_memory(&store).await <= unmerged, "nothing stays in memory for being merged by another");
-        let proofs = file.number("SELECT count(*) FROM oncebox_proof");
-        assert_eq!(file.number("SELECT proofs FROM oncebox_counter"), proofs, "nothing is counted twice");
+        let proofs = file.number(include_str!("tests/count.sql"));
+        assert_eq!(file.number(include_str!("tests/proofs.sql")), proofs, "nothing is counted twice");
         file.check();
     }
 }
@@ -159,10 +158,7 @@ async fn what_is_swept_is_forgotten() {
     for id in 1_000..1_200 {
         offer_all(&store, [id]).await;
     }
-    assert_eq!(
-        file.number("SELECT count(*) FROM oncebox_proof WHERE seq NOT IN (SELECT seq FROM oncebox_message)"),
-        0
-    );
+    assert_eq!(file.number(include_str!("tests/bereft.sql")), 0);
     file.check();
 }
 
@@ -184,9 +180,9 @@ async fn what_is_rolled_back_was_never_there() {
     let (file, mut known) = (File::new(), 0);
     let store = file.open();
     for _ in 0..50 {
-        let before = file.number("SELECT seq FROM oncebox_counter");
+        let before = file.number(include_str!("tests/seq.sql"));
         spoil(&store, (known..known + 9).collect()).await;
-        assert_eq!(file.number("SELECT seq FROM oncebox_counter"), before);
+        assert_eq!(file.number(include_str!("tests/seq.sql")), before);
         assert!(offer_all(&store, known..known + 9).await.iter().all(is_first));
         known += 9;
     }
@@ -235,7 +231,7 @@ async fn random_stores_agree_with_a_map() {
         for (id, accepted) in accepted.iter().enumerate() {
             assert_eq!(is_first(accepted), !model.contains_key(&id), "seed {seed}: {id}");
         }
-        assert!(file.number("SELECT merged FROM oncebox_counter") > 0, "seed {seed}: nothing was merged");
+        assert!(file.number(include_str!("tests/merged.sql")) > 0, "seed {seed}: nothing was merged");
         file.check();
     }
 }

@@ -73,7 +73,7 @@ fn kind<T: std::fmt::Debug>(result: &mut Answer<T>) -> ErrorKind {
 
 fn handlers(state: &State) -> i64 {
     let connection = state.opener.open().expect("another connection");
-    connection.query_row("SELECT count(*) FROM oncebox_handler", [], |row| row.get(0)).expect("a number")
+    connection.query_row(include_str!("tests/handlers.sql"), [], |row| row.get(0)).expect("a number")
 }
 
 // FAULTS A4
@@ -151,7 +151,7 @@ fn a_panic_ends_the_transaction_and_not_the_writer() {
 #[test]
 fn a_connection_whose_disk_failed_is_not_used_again() {
     let (_dir, mut state) = writer();
-    let temporary = "CREATE TEMP TABLE mine (id)";
+    let temporary = include_str!("tests/mine.sql");
     state.connection.as_ref().expect("open").execute_batch(temporary).expect("a table of the connection");
     let (bad, mut bad_answer) =
         fail(|| store_error(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_FSYNC), None)));

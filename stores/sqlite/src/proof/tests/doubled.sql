@@ -1,0 +1,1 @@
+SELECT count(*) - count(DISTINCT digest) FROM oncebox_message

@@ -1,0 +1,1 @@
+SELECT merged FROM oncebox_counter

@@ -1,0 +1,1 @@
+SELECT pass_slice FROM oncebox_counter

@@ -1,0 +1,1 @@
+SELECT proofs FROM oncebox_counter

@@ -1,0 +1,1 @@
+SELECT count(*) FROM oncebox_message WHERE seq > (SELECT merged FROM oncebox_counter)
