@@ -42,8 +42,7 @@ impl File {
     /// What is merged must be in the proof, and the proof must not contradict the messages.
     fn check(&self) {
         for sql in [
-            "SELECT count(*) FROM oncebox_message m WHERE m.seq <= (SELECT merged FROM oncebox_counter)
-             AND NOT EXISTS (SELECT 1 FROM oncebox_proof p WHERE p.digest = m.digest AND p.seq = m.seq)",
+            include_str!("tests/lost.sql"),
             include_str!("tests/wrong.sql"),
             include_str!("tests/doubled.sql"),
         ] {
