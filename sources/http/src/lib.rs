@@ -1,0 +1,3 @@
+//! Messages over HTTP.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Messages from RabbitMQ.
+
+#![forbid(unsafe_code)]
