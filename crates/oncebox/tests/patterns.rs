@@ -1,4 +1,5 @@
 //! Handlers for patterns of types.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;
 
