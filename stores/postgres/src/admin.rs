@@ -105,10 +105,14 @@ fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
 }
 
 pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
-    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let tenant = params.tenant.clone().map(String::from);
+    let Some(inbox) = db.known_inbox(&params.inbox).await?.filter(|_| can_be_stored(tenant.as_deref()))
+    else {
+        return Ok(Vec::new());
+    };
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let mut unit = db.reads().await?;
-    let rows = unit.rows(ask(&db.sql.admin_blocked).bind(inbox).bind(limit)).await?;
+    let rows = unit.rows(ask(&db.sql.admin_blocked).bind(inbox).bind(limit).bind(tenant)).await?;
     unit.end().await?;
     let blocked = |row: &PgRow| {
         let since = Timestamp::from_millis(get(row, 2)?);
@@ -158,13 +162,18 @@ fn reason_of(word: &str) -> Result<AsideReason> {
 
 pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
     let mut page = AsidePage::default();
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(page) };
+    let tenant = filter.tenant.clone().map(String::from);
+    let Some(inbox) = db.known_inbox(&filter.inbox).await?.filter(|_| can_be_stored(tenant.as_deref()))
+    else {
+        return Ok(page);
+    };
     let question = ask(&db.sql.admin_list_aside)
         .bind(inbox)
         .bind(filter.reason.map(AsideReason::as_str))
         .bind(filter.after.map_or(0, |id| id.0))
         // One more than asked tells whether there is another page.
-        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1));
+        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
+        .bind(tenant);
     let mut unit = db.reads().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;

@@ -158,7 +158,7 @@ pub(crate) fn blocked(
     let prepare = |sql| connection.prepare_cached(sql).map_err(store_error);
     let mut heads = prepare(include_str!("../sql/admin/blocked.sql"))?;
     let mut behind = prepare(include_str!("../sql/admin/behind.sql"))?;
-    let mut rows = heads.query(params![inbox.id, limit]).map_err(store_error)?;
+    let mut rows = heads.query(params![inbox.id, limit, params.tenant.as_deref()]).map_err(store_error)?;
     let mut blocked = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
         let handler = names.by_id(row.get(1).map_err(store_error)?)?.key.clone();
@@ -214,7 +214,8 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
     let after = filter.after.map_or(0, |id| id.0);
     // One more than asked tells whether there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut rows = statement.query(params![inbox.id, reason, after, limit]).map_err(store_error)?;
+    let asked = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
+    let mut rows = statement.query(asked).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         if page.asides.len() == filter.limit {
             page.next = page.asides.last().map(|last| last.id);

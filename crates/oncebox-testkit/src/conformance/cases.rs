@@ -310,6 +310,8 @@ macro_rules! store_conformance {
                     counts_and_lists_are_by_tenant,
                     a_replay_is_counted_once_for_its_tenant,
                     another_tenant_is_neither_shown_nor_touched,
+                    what_is_kept_aside_is_listed_by_tenant,
+                    blocked_keys_are_listed_by_tenant,
                     inboxes_do_not_share_tenants,
                     tenants_are_compared_letter_by_letter,
                     a_legacy_key_covers_the_handler_of_a_tenant,

@@ -37,7 +37,7 @@ impl Admin for Memory {
     }
 
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
-        Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params.limit)))
+        Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params)))
     }
 
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
@@ -171,10 +171,11 @@ impl Scope {
         (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
     }
 
-    fn blocked(&self, limit: usize) -> Vec<BlockedKey> {
-        let mut heads: Vec<_> = self.indexes.blocked().collect();
+    fn blocked(&self, params: &BlockedParams) -> Vec<BlockedKey> {
+        let theirs = |seq| params.tenant.as_ref().is_none_or(|tenant| self.is_of(seq, tenant));
+        let mut heads: Vec<_> = self.indexes.blocked().filter(|(seq, ..)| theirs(*seq)).collect();
         heads.sort_unstable_by_key(|(seq, handler, _)| (*seq, *handler));
-        heads.truncate(limit);
+        heads.truncate(params.limit);
         let blocked = |(seq, handler, order): (Seq, &HandlerKey, _)| {
             let stored = self.messages.get(&seq)?;
             let entry = stored.entries.get(handler)?;
@@ -196,6 +197,9 @@ impl Scope {
             .range((from, Bound::Unbounded))
             .filter_map(|(id, under)| Some((id, under, self.asides.get(under)?)))
             .filter(|(.., aside)| filter.reason.is_none_or(|reason| reason == aside.reason))
+            .filter(|(.., aside)| {
+                filter.tenant.is_none() || filter.tenant.as_deref() == aside.message.tenant()
+            })
             .map(|(id, (key, _), aside)| {
                 AsideView::new(*id, aside.reason, *key, aside.received_at, Arc::clone(&aside.message))
             })

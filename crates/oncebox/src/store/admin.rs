@@ -130,6 +130,8 @@ impl EntryView {
 pub struct BlockedParams {
     /// The inbox.
     pub inbox: InboxName,
+    /// Only keys of this tenant: an ordering key belongs to one.
+    pub tenant: Option<Box<str>>,
     /// At most this many.
     pub limit: usize,
 }
@@ -137,7 +139,7 @@ pub struct BlockedParams {
 impl BlockedParams {
     /// The hundred keys that are blocked by the oldest messages.
     pub fn new(inbox: InboxName) -> Self {
-        Self { inbox, limit: 100 }
+        Self { inbox, tenant: None, limit: 100 }
     }
 }
 
@@ -225,6 +227,8 @@ pub struct AsideFilter {
     pub inbox: InboxName,
     /// Only those that are aside for this reason.
     pub reason: Option<AsideReason>,
+    /// Only messages of this tenant.
+    pub tenant: Option<Box<str>>,
     /// Only those after this one; where the previous page ended.
     pub after: Option<AsideId>,
     /// At most this many.
@@ -234,7 +238,7 @@ pub struct AsideFilter {
 impl AsideFilter {
     /// The first hundred, for whatever reason.
     pub fn new(inbox: InboxName) -> Self {
-        Self { inbox, reason: None, after: None, limit: 100 }
+        Self { inbox, reason: None, tenant: None, after: None, limit: 100 }
     }
 }
 
@@ -338,6 +342,23 @@ impl<'a, S: Admin> OfTenant<'a, S> {
     pub async fn list(&self, filter: &Filter) -> Result<Page> {
         let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
         self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
+    }
+
+    /// A filter for the first hundred messages that were kept aside.
+    pub fn aside_filter(&self) -> AsideFilter {
+        AsideFilter { tenant: Some(self.tenant.clone()), ..AsideFilter::new(self.inbox.clone()) }
+    }
+
+    /// Messages that were kept aside. The inbox and tenant of the filter are not looked at.
+    pub async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
+        self.store.aside(&AsideFilter { inbox, tenant, ..filter.clone() }).await
+    }
+
+    /// At most `limit` ordering keys that are held back by a poisoned entry, those with the oldest message in front first.
+    pub async fn blocked(&self, limit: usize) -> Result<Vec<BlockedKey>> {
+        let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
+        self.store.blocked(&BlockedParams { inbox, tenant, limit }).await
     }
 
     /// Everything known of a key.
