@@ -20,9 +20,6 @@ use crate::order::{Line, order_key};
 use crate::row;
 use crate::writer::Work;
 
-/// [`Filter::EXAMINED`], as the database counts.
-const EXAMINED: i64 = Filter::EXAMINED as i64;
-
 pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -> Result<Counts> {
     let mut counts = Counts::default();
     let Some(inbox) = names.known_inbox(inbox) else { return Ok(counts) };
@@ -107,6 +104,7 @@ fn status_of(word: &str) -> Result<Status> {
 
 pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> Result<Page> {
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
+    let examined = i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX);
     let wanted: Vec<&str> =
         Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
     let (after_seq, after_key) =
@@ -114,7 +112,7 @@ pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> R
     let mut statement =
         connection.prepare_cached(include_str!("../sql/admin/list.sql")).map_err(store_error)?;
     let found = statement
-        .query_map(params![after_seq, after_key, format!("{wanted:?}"), EXAMINED], |row| {
+        .query_map(params![after_seq, after_key, format!("{wanted:?}"), examined], |row| {
             Ok(listed(row, names, inbox.id))
         })
         .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)

@@ -100,8 +100,7 @@ impl Scope {
     }
 
     fn count_tenant(&self, tenant: &str) -> Counts {
-        let of = |seq: &Seq| self.messages.get(seq).and_then(|stored| stored.message.tenant());
-        let is_theirs = |seq: &&Seq| of(seq) == Some(tenant);
+        let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
         let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
             handler: handler.clone(),
             status,
@@ -120,6 +119,11 @@ impl Scope {
             stale,
             paused: self.paused.iter().cloned().collect(),
         }
+    }
+
+    /// Whether a message is a tenant's.
+    fn is_of(&self, seq: Seq, tenant: &str) -> bool {
+        self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
     }
 
     fn list(&self, filter: &Filter) -> Result<Page> {
