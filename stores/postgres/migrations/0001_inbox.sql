@@ -202,6 +202,31 @@ CREATE TABLE @aside (
     UNIQUE (digest, fingerprint)
 );
 
+-- What operators did, who asked for it and why, and what came of it. Written in the transaction that did it. Leaves by age.
+CREATE TABLE @operation (
+    -- Later ones have greater numbers.
+    number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    id uuid NOT NULL UNIQUE,
+    -- The operation on many that it was a part of.
+    parent uuid,
+    at bigint NOT NULL,
+    inbox smallint NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    verb text NOT NULL,
+    digest bytea,
+    handler text,
+    -- What was asked for and what was answered, as JSON: the same again gets the same answer.
+    body text NOT NULL,
+    answer text NOT NULL,
+    -- How far a long one has come, and how often that was noted.
+    noted integer NOT NULL DEFAULT 0,
+    progress text
+);
+CREATE INDEX #operation_digest ON @operation (digest, number) WHERE digest IS NOT NULL;
+CREATE INDEX #operation_parent ON @operation (parent, number) WHERE parent IS NOT NULL;
+CREATE INDEX #operation_age ON @operation (inbox, at);
+
 -- Marks of once and inline handlers, written in the caller's own transaction. Leaves like the proof.
 CREATE TABLE @mark (
     at bigint NOT NULL,

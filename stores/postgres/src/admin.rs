@@ -17,9 +17,6 @@ use crate::error::corrupt;
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
 
-/// How often an operation is tried on an entry that is claimed or settled at the same moment.
-const RACES: usize = 20;
-
 pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
     let Some(inbox) = db.known_inbox(inbox).await?.filter(|_| can_be_stored(tenant)) else {
@@ -222,65 +219,54 @@ async fn entries(db: &Db, unit: &mut Unit, handlers: &[i16], seq: Seq, key: &Key
     rows.iter().map(|row| row::entry(row, handler_key(row, 1)?, *key)).collect()
 }
 
-pub(crate) async fn operate(
-    db: &Db,
-    inbox: &InboxName,
-    key: &Key,
-    handler: &HandlerKey,
-    operation: Operation,
-) -> Result<EntryView> {
-    for _ in 0..RACES {
-        let operating = Operating { db, inbox, key, handler, operation };
-        if let Some(entry) = operating.attempt().await? {
-            return Ok(entry);
-        }
-    }
-    Err(Error::new(
-        ErrorKind::Unavailable,
-        format!("the entry of {key} for {handler:?} changes all the time"),
-    ))
-}
-
 /// One operation on one entry.
-struct Operating<'a> {
+pub(crate) struct Operating<'a> {
     db: &'a Db,
     inbox: &'a InboxName,
     key: &'a Key,
-    handler: &'a HandlerKey,
+    name: &'a HandlerKey,
     operation: Operation,
+    inbox_id: i16,
+    handler: i16,
+    handlers: Vec<i16>,
 }
 
-impl Operating<'_> {
-    fn missing(&self) -> Error {
-        let what = format!("no entry of handler {:?} is stored for key {}", self.handler, self.key);
-        Error::new(ErrorKind::NotFound, what)
+impl<'a> Operating<'a> {
+    /// Finds the names, before a connection is taken.
+    pub(crate) async fn new(
+        db: &'a Db,
+        inbox: &'a InboxName,
+        key: &'a Key,
+        name: &'a HandlerKey,
+        operation: Operation,
+    ) -> Result<Self> {
+        let inbox_id = db.known_inbox(inbox).await?.ok_or_else(|| missing(key, name))?;
+        let handler = db.known_handler(inbox_id, name).await?.ok_or_else(|| missing(key, name))?;
+        let handlers = db.handlers_of(inbox_id).await?;
+        Ok(Self { db, inbox, key, name, operation, inbox_id, handler, handlers })
     }
 
     /// Does it; nothing if somebody took the entry meanwhile.
-    async fn attempt(&self) -> Result<Option<EntryView>> {
-        let db = self.db;
-        let inbox = db.known_inbox(self.inbox).await?.ok_or_else(|| self.missing())?;
-        let handler = db.known_handler(inbox, self.handler).await?.ok_or_else(|| self.missing())?;
-        // Before a connection is taken: whoever holds one must not wait for another.
-        let handlers = db.handlers_of(inbox).await?;
-        let mut unit = db.control.transaction().await?;
-        let found = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+    pub(crate) async fn attempt(&self, unit: &mut Unit) -> Result<Option<EntryView>> {
+        let Self { db, key, name, handler, .. } = *self;
+        let missing = || missing(key, name);
+        let found = find(db, unit, self.inbox_id, key).await?.ok_or_else(missing)?;
         let seq = found.seq;
-        let message = message(db, &mut unit, seq).await?;
+        let message = message(db, unit, seq).await?;
         let order = message.as_ref().and_then(|message| OrderKey::of(self.inbox, message));
         let mut lines = Lines::default();
         if let Some(order) = &order {
             lines.add(lane(seq), handler, order.as_bytes().to_vec());
-            lines.lock(db, &mut unit).await?;
+            lines.lock(db, unit).await?;
         }
-        let hold = ask(&db.sql.admin_hold).bind(db.lane_of(self.key)).bind(self.key.as_bytes().to_vec());
+        let hold = ask(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
         if unit.rows(hold).await?.is_empty() {
-            return Err(self.missing());
+            return Err(missing());
         }
         // The latest generation is the one that can still be acted on.
-        let current = entries(db, &mut unit, &handlers, seq, self.key).await?;
-        let current = current.into_iter().filter(|entry| entry.handler == *self.handler);
-        let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
+        let current = entries(db, unit, &self.handlers, seq, key).await?;
+        let current = current.into_iter().filter(|entry| entry.handler == *name);
+        let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         let next = decide(entry.status, entry.in_line, self.operation)?;
         let unblock = self.operation == Operation::Unblock;
         let taken = if unblock { &db.sql.admin_unblock } else { &db.sql.admin_remove };
@@ -291,24 +277,23 @@ impl Operating<'_> {
         }
         if next == Status::Pending {
             if message.is_none() {
-                let what = format!("the payload of {} has left; only its key is remembered", self.key);
+                let what = format!("the payload of {key} has left; only its key is remembered");
                 return Err(Error::new(ErrorKind::Refused, what));
             }
             entry.generation += u32::from(self.operation == Operation::Replay);
-            self.pend(&mut unit, &entry, handler, order).await?;
+            self.pend(unit, &entry, handler, order).await?;
         } else if !unblock {
-            self.discard(&mut unit, &entry, handler).await?;
+            self.discard(unit, &entry, handler).await?;
         }
         if entry.in_line == Some(InLine::Parks) {
-            lines.unpark(db, &mut unit).await?;
+            lines.unpark(db, unit).await?;
         }
         if !lines.is_empty() {
-            lines.rearrange(db, &mut unit).await?;
+            lines.rearrange(db, unit).await?;
         }
-        let changed = entries(db, &mut unit, &handlers, seq, self.key).await?;
-        unit.end().await?;
-        let changed = changed.into_iter().filter(|entry| entry.handler == *self.handler);
-        let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
+        let changed = entries(db, unit, &self.handlers, seq, key).await?;
+        let changed = changed.into_iter().filter(|entry| entry.handler == *name);
+        let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         Ok(Some(found.label(changed, message.as_deref())))
     }
 
@@ -349,23 +334,26 @@ fn text(entry: &EntryView) -> Option<String> {
     entry.error.as_ref().map(ErrorText::as_str).map(str::to_owned)
 }
 
-pub(crate) async fn set_paused(db: &Db, inbox: &InboxName, handler: &HandlerKey, paused: bool) -> Result<()> {
-    let inbox = db.inbox(inbox).await?;
-    let handler = db.handler(inbox, handler).await?;
-    let mut unit = db.control.single().await?;
-    unit.run(ask(&db.sql.admin_set_paused).bind(handler).bind(paused)).await?;
-    unit.end().await
+fn missing(key: &Key, handler: &HandlerKey) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
 }
 
-pub(crate) async fn purge(db: &Db, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(0) };
+/// Pauses or resumes a handler; says whether that changed anything.
+pub(crate) async fn set_paused(db: &Db, unit: &mut Unit, handler: i16, paused: bool) -> Result<bool> {
+    Ok(unit.run(ask(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
+}
+
+pub(crate) async fn purge(
+    db: &Db,
+    unit: &mut Unit,
+    inbox: i16,
+    age: Duration,
+    limit: usize,
+) -> Result<usize> {
     let purge = ask(&db.sql.admin_purge_aside)
         .bind(db.now())
         .bind(inbox)
         .bind(millis(age))
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
-    let mut unit = db.control.single().await?;
-    let purged = unit.run(purge).await?;
-    unit.end().await?;
-    Ok(usize::try_from(purged).unwrap_or(usize::MAX))
+    Ok(usize::try_from(unit.run(purge).await?).unwrap_or(usize::MAX))
 }

@@ -23,6 +23,7 @@ mod error;
 mod mark;
 mod migrate;
 mod names;
+mod operation;
 mod options;
 mod orphans;
 mod row;
@@ -51,16 +52,15 @@ pub use sqlx;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use oncebox::state::{Next, Operation, Settlement};
+use oncebox::state::{Next, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage,
-    Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, Filter, MarkIn,
+    MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -469,29 +469,17 @@ impl Admin for Postgres {
         Ok(page)
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        let entry = admin::operate(&self.inner.db, inbox, key, handler, operation).await?;
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        let acted = operation::act(&self.inner.db, action).await?;
         self.inner.waker.work();
-        Ok(entry)
+        Ok(acted)
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        admin::set_paused(&self.inner.db, inbox, handler, true).await
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        operation::audit(&self.inner.db, filter).await
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        admin::set_paused(&self.inner.db, inbox, handler, false).await?;
-        self.inner.waker.work();
-        Ok(())
-    }
-
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        admin::purge(&self.inner.db, inbox, age, limit).await
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        operation::note(&self.inner.db, id, noted, progress).await
     }
 }

@@ -6,6 +6,7 @@ use oncebox::store::{Seq, SweepParams, Swept};
 use uuid::Uuid;
 
 use crate::db::{Db, millis};
+use crate::operation;
 use crate::row::get;
 use crate::segment::{self, Segments};
 use crate::unit::{Unit, ask};
@@ -28,6 +29,7 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
         .bind(swept.next.map(|_| sweep_id))
         .bind(millis(params.hold));
     unit.run(hand_on).await?;
+    operation::forget(db, &mut unit, inbox, params).await?;
     unit.end().await?;
     if swept.next.is_none() {
         segment::look_after(db, segments, params.longest()).await?;

@@ -341,17 +341,19 @@ fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
     Ok(())
 }
 
+/// Pauses or resumes a handler; says whether that changed anything.
 pub(crate) fn set_paused(
     work: &mut Work<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
     paused: bool,
-) -> Result<()> {
+) -> Result<bool> {
     let inbox = work.names.inbox(work.connection, inbox)?;
     let handler = work.names.handler(work.connection, inbox.id, handler)?;
+    let changed = work.names.by_id(handler)?.paused != paused;
     work.names.set_paused(work.connection, handler, paused)?;
     *work.wake |= !paused;
-    Ok(())
+    Ok(changed)
 }
 
 pub(crate) fn purge(work: &Work<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {

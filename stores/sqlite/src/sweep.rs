@@ -8,6 +8,7 @@ use oncebox::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::params;
 
 use crate::error::store_error;
+use crate::operation;
 use crate::writer::Work;
 
 pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> {
@@ -63,6 +64,7 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
         work.names.set_watermark(work.connection, &params.inbox, watermark)?;
     }
     let marks = sweep_marks(work, params)?;
+    operation::forget(work, inbox.id, params)?;
     let more = (candidates.len() >= params.limit && old_enough) || marks >= params.limit;
     // Marks have no sequence: when only they are left, the next page starts where this one did.
     let last = candidates.last().map(|last| Seq(last.seq)).or(params.after).unwrap_or(Seq(0));

@@ -248,6 +248,18 @@ macro_rules! store_conformance {
                     a_page_that_matches_little_is_short_and_goes_on,
                     a_cursor_survives_what_happens_meanwhile,
                 }
+                operations {
+                    who_did_what_and_why_is_recorded,
+                    the_same_again_is_done_once_and_answered_the_same,
+                    an_identity_is_for_one_thing,
+                    what_is_refused_is_not_recorded,
+                    one_of_many_at_once_is_done,
+                    an_answer_that_was_lost_is_asked_for_again,
+                    records_are_listed_page_by_page_and_by_what_they_are_about,
+                    records_outlive_what_they_are_about,
+                    progress_is_noted_by_one_at_a_time,
+                    a_purge_is_done_once,
+                }
                 order {
                     a_key_is_handled_one_by_one_in_order,
                     order_holds_within_a_batch,
@@ -387,6 +399,7 @@ mod tests {
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
             ("list", include_str!("list.rs")),
+            ("operations", include_str!("operations.rs")),
             ("order", include_str!("order.rs")),
             ("line", include_str!("line.rs")),
             ("rename", include_str!("rename.rs")),

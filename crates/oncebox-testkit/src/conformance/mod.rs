@@ -39,6 +39,8 @@ pub mod mark;
 #[doc(hidden)]
 pub mod model;
 #[doc(hidden)]
+pub mod operations;
+#[doc(hidden)]
 pub mod order;
 #[doc(hidden)]
 pub mod orphans;

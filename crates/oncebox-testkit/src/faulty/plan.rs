@@ -39,6 +39,8 @@ pub enum Verb {
     Purge,
     Aside,
     Backfill,
+    Audit,
+    Progress,
 }
 
 /// How a call fails.

@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -13,8 +12,9 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
-    Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, BlockedKey,
-    BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
+    BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount,
+    KeptAside, MessageView, OperationId, Page, Seq,
 };
 use crate::time::Timestamp;
 
@@ -48,33 +48,16 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, now| tables.scope(&params.inbox).backfill(params, now)))
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        self.shared.change(|tables, now| tables.scope(inbox).operate(key, handler, operation, now))
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        self.shared.change(|tables, now| tables.act(action, now))
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.shared.change(|tables, _| tables.scope(inbox).paused.insert(handler.clone()));
-        Ok(())
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        Ok(self.shared.change(|tables, _| tables.operations.page(filter)))
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.shared.change(|tables, _| {
-            let scope = tables.scope(inbox);
-            if scope.paused.remove(handler) {
-                scope.indexes.announce();
-            }
-        });
-        Ok(())
-    }
-
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        Ok(self.shared.change(|tables, now| tables.scope(inbox).purge(now.before(age), limit)))
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        Ok(self.shared.change(|tables, _| tables.operations.note(id, noted, progress)))
     }
 }
 
@@ -229,7 +212,7 @@ impl Scope {
         Backfilled::new(added, page.last().map(|(seq, _)| *seq).filter(|_| full))
     }
 
-    fn operate(
+    pub(super) fn operate(
         &mut self,
         key: &Key,
         handler: &HandlerKey,
@@ -246,7 +229,7 @@ impl Scope {
         self.view(seq, handler).ok_or_else(unknown)
     }
 
-    fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
+    pub(super) fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
         let old = self.asides.iter().filter(|(_, aside)| aside.received_at <= horizon);
         let old: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
         for under in &old {

@@ -4,6 +4,7 @@ mod accept;
 mod admin;
 mod claim;
 mod index;
+mod operations;
 mod settle;
 mod sweep;
 mod tables;

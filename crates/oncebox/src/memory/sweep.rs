@@ -12,6 +12,7 @@ use crate::time::Timestamp;
 impl Tables {
     pub(super) fn sweep(&mut self, params: &SweepParams, now: Timestamp) -> Swept {
         let horizon = now.before(params.shortest());
+        let audit = now.before(params.audit);
         let scope = self.scope(&params.inbox);
         if scope.sweeper.is_some_and(|(id, until)| id != params.sweep_id && now <= until) {
             return Swept::NOTHING;
@@ -34,6 +35,7 @@ impl Tables {
         let last = page.last().map(|(seq, _)| *seq).or(params.after).or(Some(Seq(0)));
         let more = params.limit > 0 && (page.len() == params.limit || marks == params.limit);
         scope.sweeper = more.then(|| (params.sweep_id, now.after(params.hold)));
+        self.operations.forget(&params.inbox, audit);
         Swept::new(gone.len(), marks, last.filter(|_| more))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::index::Indexes;
+use super::operations::Operations;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -17,6 +18,7 @@ use crate::time::Timestamp;
 pub(super) struct Tables {
     pub(super) capacity: usize,
     pub(super) scopes: BTreeMap<InboxName, Scope>,
+    pub(super) operations: Operations,
     last_seq: i64,
     last_token: i64,
 }
@@ -163,7 +165,13 @@ impl Entry {
 
 impl Tables {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, scopes: BTreeMap::new(), last_seq: 0, last_token: 0 }
+        Self {
+            capacity,
+            scopes: BTreeMap::new(),
+            operations: Operations::default(),
+            last_seq: 0,
+            last_token: 0,
+        }
     }
 
     /// The tables of an inbox, made at its first use.

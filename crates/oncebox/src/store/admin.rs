@@ -1,10 +1,14 @@
 //! The operator's verbs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{BackfillParams, Backfilled, Cursor, Filter, HandlerCount, Label, Page, Seq, Store};
+use super::{
+    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, Filter, HandlerCount,
+    Label, OperationId, Page, Seq, Store, What,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
@@ -376,6 +380,19 @@ impl<'a, S: Admin> OfTenant<'a, S> {
         }
         self.store.operate(&self.inbox, key, handler, operation).await
     }
+
+    /// Does what is asked for with one entry, and records it. A key of another tenant is not found, and what concerns all
+    /// tenants is refused. The inbox of the action is not looked at.
+    pub async fn act(&self, action: &Action) -> Result<Acted> {
+        let Some(key) = action.what.key() else {
+            let what = format!("{} concerns more than one tenant", action.what.verb());
+            return Err(Error::new(ErrorKind::Refused, what));
+        };
+        if self.show(key).await?.is_none() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no entry of {key}")));
+        }
+        self.store.act(&Action { inbox: self.inbox.clone(), ..action.clone() }).await
+    }
 }
 
 /// What an operator can see and do.
@@ -407,28 +424,57 @@ pub trait Admin: Store {
     /// behind it is listed too: the next message would wait.
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>>;
 
-    /// Retries, discards, replays or unblocks one entry, as [`operate`](crate::state::operate) allows.
+    /// Does what an operator asks for, and records who did and why, in one transaction. What is refused is not recorded.
+    ///
+    /// The same action under the same identity is done once, and answered the same each time, so one whose answer was lost is
+    /// asked for again. Another action under that identity is an error of kind
+    /// [`OperationReused`](ErrorKind::OperationReused).
+    async fn act(&self, action: &Action) -> Result<Acted>;
+
+    /// The records of operations, the latest first, a page at a time.
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage>;
+
+    /// Notes how far a long operation has come, if nobody has since it was noted for the `noted`th time; says whether it is
+    /// noted now.
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool>;
+
+    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act).
     async fn operate(
         &self,
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
         operation: Operation,
-    ) -> Result<EntryView>;
+    ) -> Result<EntryView> {
+        let what = What::Entry { key: *key, handler: handler.clone(), operation };
+        match self.act(&Action::new(inbox.clone(), what)).await?.answer {
+            Answer::Entry(entry) => Ok(*entry),
+            _ => Err(Error::new(ErrorKind::Corrupt, "an operation on an entry was answered without one")),
+        }
+    }
 
     /// Lets those behind a poisoned entry with its ordering key go on without it; it stays poisoned, and is flagged as
-    /// skipped. Refused if nothing is held back by it.
+    /// skipped. Refused if nothing is held back by it. Short for [`act`](Self::act).
     async fn unblock(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<EntryView> {
         self.operate(inbox, key, handler, Operation::Unblock).await
     }
 
-    /// Stops claims for a handler, on every worker. What runs already goes on.
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()>;
+    /// Stops claims for a handler, on every worker. What runs already goes on. Short for [`act`](Self::act).
+    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.act(&Action::new(inbox.clone(), What::Pause { handler: handler.clone() })).await.map(|_| ())
+    }
 
-    /// Allows claims for a handler again.
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()>;
+    /// Allows claims for a handler again. Short for [`act`](Self::act).
+    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.act(&Action::new(inbox.clone(), What::Resume { handler: handler.clone() })).await.map(|_| ())
+    }
 
     /// Removes messages kept aside longer than `age`, a bounded number at a time; returns how many. Entries are not
-    /// touched: a poisoned one is discarded first, and leaves with its retention.
-    async fn purge(&self, inbox: &InboxName, age: std::time::Duration, limit: usize) -> Result<usize>;
+    /// touched: a poisoned one is discarded first, and leaves with its retention. Short for [`act`](Self::act).
+    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+        match self.act(&Action::new(inbox.clone(), What::Purge { age, limit })).await?.answer {
+            Answer::Purged(count) => Ok(count),
+            _ => Err(Error::new(ErrorKind::Corrupt, "a purge was answered without a count")),
+        }
+    }
 }

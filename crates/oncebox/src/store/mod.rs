@@ -7,6 +7,7 @@
 //! Every verb works on batches and takes one parameter struct, so fields can be added without breaking stores.
 //! The store's clock dates everything; callers send durations, never times.
 
+mod action;
 mod admin;
 mod entry;
 mod filter;
@@ -15,6 +16,7 @@ mod sweep;
 mod transaction;
 mod wakeups;
 
+pub use action::{Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, What};
 pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
     EntryView, KeptAside, MessageView, OfTenant,

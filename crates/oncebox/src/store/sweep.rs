@@ -44,6 +44,8 @@ pub struct SweepParams {
     /// Handler keys with a window of their own, instead of `retention`: for their entries and their marks. Legacy keys
     /// are named like others.
     pub windows: Vec<(HandlerKey, Duration)>,
+    /// How long the records of operations are kept, from when they were done.
+    pub audit: Duration,
     /// How long others are kept away after a page. One that does not come back within it has died.
     pub hold: Duration,
     /// Look at no more messages than this.
@@ -56,10 +58,14 @@ impl SweepParams {
     /// How long others are kept away after a page, unless it is said otherwise.
     pub const HOLD: Duration = Duration::from_mins(1);
 
+    /// How long the records of operations are kept, unless it is said otherwise: 400 days, longer than a year's audit looks
+    /// back.
+    pub const AUDIT: Duration = Duration::from_hours(400 * 24);
+
     /// The first page of a sweep.
     pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
-        let (sweep_id, hold) = (SweepId::fresh(), Self::HOLD);
-        Self { inbox, sweep_id, retention, windows: Vec::new(), hold, limit, after: None }
+        let (sweep_id, audit, hold) = (SweepId::fresh(), Self::AUDIT, Self::HOLD);
+        Self { inbox, sweep_id, retention, windows: Vec::new(), audit, hold, limit, after: None }
     }
 
     /// How long what belongs to a handler key is remembered.
