@@ -13,6 +13,7 @@ mod message;
 mod name;
 pub mod observe;
 mod once;
+pub mod operate;
 mod recent;
 mod retention;
 mod runtime;
@@ -29,7 +30,7 @@ pub use handler::{
     Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
-pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Results, TriedOut};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
@@ -68,4 +69,6 @@ mod guides {
     mod identity {}
     #[doc = include_str!("../../../docs/guides/tenants.md")]
     mod tenants {}
+    #[doc = include_str!("../../../docs/guides/operate.md")]
+    mod operate {}
 }

@@ -183,6 +183,34 @@ CREATE TABLE @poisoned (
 );
 CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
 
+-- Attempts that did not succeed. Leaves with the key of its message.
+CREATE TABLE @attempt (
+    seq bigint NOT NULL,
+    token bigint NOT NULL,
+    at bigint NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    generation integer NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    claim_id uuid NOT NULL,
+    event text NOT NULL,
+    error text,
+    PRIMARY KEY (lane, seq, handler, token),
+    CHECK (lane = seq & 63)
+);
+
+-- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with the key of its message.
+CREATE TABLE @absorbed (
+    seq bigint NOT NULL,
+    count bigint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    lane smallint NOT NULL,
+    PRIMARY KEY (lane, seq),
+    CHECK (lane = seq & 63)
+);
+
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE @aside (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,

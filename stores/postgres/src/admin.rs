@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
     AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
-    EntryView, Filter, HandlerCount, KeptAside, Label, MessageView, Page, Seq,
+    EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -43,9 +43,26 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
     for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
         counts.paused.push(handler_key(&row, 0)?);
     }
+    for (key, _) in paused_keys(db, &mut unit, inbox).await? {
+        if tenant.is_none() || key.line.tenant.as_deref() == tenant {
+            counts.paused_keys.push(key);
+        }
+    }
     unit.end().await?;
+    counts.paused_keys.sort();
     counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
     Ok(counts)
+}
+
+/// Lines of an inbox that an operator holds back, with their order keys.
+pub(crate) async fn paused_keys(db: &Db, unit: &mut Unit, inbox: i16) -> Result<Vec<(PausedKey, Vec<u8>)>> {
+    let rows = unit.rows(ask(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
+    let read = |row: &PgRow| {
+        let line = Line::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
+        let line = line.ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
+        Ok((PausedKey { handler: handler_key(row, 0)?, line }, get(row, 2)?))
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Text columns take no NUL, so nobody has a tenant with one.
@@ -53,11 +70,11 @@ fn can_be_stored(tenant: Option<&str>) -> bool {
     tenant.is_none_or(|tenant| !tenant.contains('\0'))
 }
 
-fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
+pub(crate) fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
     HandlerKey::new(get::<String>(row, column)?)
 }
 
-fn status_of(word: &str) -> Result<Status> {
+pub(crate) fn status_of(word: &str) -> Result<Status> {
     let known = Status::ALL.into_iter().find(|status| status.as_str() == word);
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
@@ -186,8 +203,8 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
 }
 
 /// What the proof of a key says.
-struct Found {
-    seq: Seq,
+pub(crate) struct Found {
+    pub(crate) seq: Seq,
     received_at: Timestamp,
     tenant: Option<Box<str>>,
 }
@@ -199,7 +216,7 @@ impl Found {
     }
 }
 
-async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
+pub(crate) async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
     let question = ask(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
     let rows = unit.rows(question).await?;
     let found = |row: &PgRow| {
@@ -209,12 +226,18 @@ async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<
     rows.first().map(found).transpose()
 }
 
-async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
+pub(crate) async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
     let rows = unit.rows(ask(&db.sql.admin_show_message).bind(seq.0)).await?;
     rows.first().map(|row| row::message(row, 0)).transpose()
 }
 
-async fn entries(db: &Db, unit: &mut Unit, handlers: &[i16], seq: Seq, key: &Key) -> Result<Vec<EntryView>> {
+pub(crate) async fn entries(
+    db: &Db,
+    unit: &mut Unit,
+    handlers: &[i16],
+    seq: Seq,
+    key: &Key,
+) -> Result<Vec<EntryView>> {
     let rows = unit.rows(ask(&db.sql.admin_show_entries).bind(seq.0).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| row::entry(row, handler_key(row, 1)?, *key)).collect()
 }

@@ -20,6 +20,8 @@ mod claim;
 mod connect;
 mod db;
 mod error;
+mod examine;
+mod history;
 mod mark;
 mod migrate;
 mod names;
@@ -57,10 +59,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Next, Settlement};
 use oncebox::store::{
-    Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, Filter, MarkIn,
-    MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
+    Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
+    Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -284,6 +287,10 @@ impl Store for Postgres {
         orphans::orphans(&self.inner.db, params).await
     }
 
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        history::absorbed(&self.inner.db, batch).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
     }
@@ -457,6 +464,10 @@ impl Admin for Postgres {
         admin::show(&self.inner.db, inbox, key).await
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        history::history(&self.inner.db, inbox, key).await
+    }
+
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
         admin::aside(&self.inner.db, filter).await
     }
@@ -477,6 +488,10 @@ impl Admin for Postgres {
 
     async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
         operation::audit(&self.inner.db, filter).await
+    }
+
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        examine::examine(&self.inner.db, &self.inner.options.plan, params).await
     }
 
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {

@@ -1,15 +1,15 @@
 //! What operators do, and the record of it.
 
 use oncebox::store::{
-    Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, SweepParams, What,
+    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, SweepParams, What,
 };
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, Key, Result};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, millis};
+use crate::db::{Db, Lines, millis};
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
 
@@ -42,7 +42,10 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     let inbox = db.inbox(&action.inbox).await?;
     let handler = match &action.what {
-        What::Pause { handler } | What::Resume { handler } => Some(db.handler(inbox, handler).await?),
+        What::Pause { handler }
+        | What::Resume { handler }
+        | What::PauseKey { handler, .. }
+        | What::ResumeKey { handler, .. } => Some(db.handler(inbox, handler).await?),
         _ => None,
     };
     let mut unit = db.control.transaction().await?;
@@ -68,6 +71,12 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         (What::Resume { .. }, _, Some(handler)) => {
             Answer::Changed(admin::set_paused(db, &mut unit, handler, false).await?)
         }
+        (What::PauseKey { line, .. }, _, Some(handler)) => {
+            Answer::Changed(pause_key(db, &mut unit, (&action.inbox, handler), line, true).await?)
+        }
+        (What::ResumeKey { line, .. }, _, Some(handler)) => {
+            Answer::Changed(pause_key(db, &mut unit, (&action.inbox, handler), line, false).await?)
+        }
         (What::Purge { age, limit }, ..) => {
             Answer::Purged(admin::purge(db, &mut unit, inbox, *age, *limit).await?)
         }
@@ -76,6 +85,30 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     unit.run(ask(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
     unit.end().await?;
     Ok(Some(Acted::now(answer)))
+}
+
+/// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
+async fn pause_key(
+    db: &Db,
+    unit: &mut Unit,
+    (inbox, handler): (&InboxName, i16),
+    line: &Line,
+    paused: bool,
+) -> Result<bool> {
+    let Some(order) = line.order(inbox) else { return Ok(false) };
+    let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
+    let mut lines = Lines::default();
+    lines.add(lane, handler, bytes.clone());
+    lines.lock(db, unit).await?;
+    if paused {
+        let stop = ask(&db.sql.order_stop).bind(db.now()).bind(lane).bind(handler).bind(bytes.clone());
+        let stopped = unit.rows(stop.bind(line.encode())).await?;
+        unit.run(ask(&db.sql.order_hold).bind(lane).bind(handler).bind(bytes)).await?;
+        return Ok(!stopped.is_empty());
+    }
+    let gone = unit.run(ask(&db.sql.order_go).bind(lane).bind(handler).bind(bytes)).await?;
+    lines.release(db, unit).await?;
+    Ok(gone > 0)
 }
 
 /// Takes the identity of an action; says whether nobody had it.

@@ -1,7 +1,7 @@
 //! Settle, renew and complete: every write after a claim, under its fence.
 
 use oncebox::Result;
-use oncebox::state::{ErrorText, InLine, Next, Settlement};
+use oncebox::state::{ErrorText, Event, InLine, Next, Settlement};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -145,6 +145,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
         .bind(fences.column(|at| reason(of(at).next)))
         .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
         .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)))
+        .bind(fences.column(|at| of(at).failure().map(Event::as_str)))
 }
 
 fn count(count: u32) -> i32 {

@@ -6,6 +6,7 @@ use oncebox::store::{Seq, SweepParams, Swept};
 use uuid::Uuid;
 
 use crate::db::{Db, millis};
+use crate::history;
 use crate::operation;
 use crate::row::get;
 use crate::segment::{self, Segments};
@@ -96,6 +97,9 @@ async fn page(
         swept.messages = usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
         last = get::<Option<i64>>(row, 1)?.map(Seq);
         more |= get::<i64>(row, 2)? >= limit && get::<bool>(row, 3)?;
+    }
+    if let Some(last) = last {
+        history::forget(db, unit, after, last).await?;
     }
     // Marks have no sequence: when only they are left, the next page starts where this one did.
     swept.next = (more && params.limit > 0).then_some(last.unwrap_or(after));

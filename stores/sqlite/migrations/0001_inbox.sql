@@ -136,6 +136,29 @@ CREATE TABLE oncebox_poisoned (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX oncebox_poisoned_order ON oncebox_poisoned (handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
 
+-- Attempts that did not succeed. Leaves with its message.
+CREATE TABLE oncebox_attempt (
+    seq INTEGER NOT NULL,
+    handler INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    claim_id BLOB NOT NULL CHECK (length(claim_id) = 16),
+    error TEXT,
+    PRIMARY KEY (seq, handler, token)
+) STRICT, WITHOUT ROWID;
+
+-- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with its message.
+CREATE TABLE oncebox_absorbed (
+    seq INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL
+) STRICT;
+
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE oncebox_aside (
     id INTEGER PRIMARY KEY,

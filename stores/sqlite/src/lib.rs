@@ -19,6 +19,8 @@ mod claim;
 mod connect;
 mod entry;
 mod error;
+mod examine;
+mod history;
 mod mark;
 mod migrate;
 mod names;
@@ -45,10 +47,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, Filter,
-    MessageView, Migrate, Migration, NewMessage, OperationId, Orphan, OrphanParams, Page, RenewParams,
-    Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
+    Filter, Finding, History, MessageView, Migrate, Migration, NewMessage, OperationId, Orphan, OrphanParams,
+    Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional,
+    Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -322,6 +325,11 @@ impl Store for Sqlite {
         self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
     }
 
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        let batch = batch.to_vec();
+        self.call(move |work| history::absorbed(work, &batch)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
     }
@@ -388,6 +396,11 @@ impl Admin for Sqlite {
         self.call(move |work| admin::show(work, &inbox, &key)).await
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        let (inbox, key) = (inbox.clone(), *key);
+        self.call(move |work| history::history(work, &inbox, &key)).await
+    }
+
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::aside(connection, names, &filter)).await
@@ -413,6 +426,11 @@ impl Admin for Sqlite {
     async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
         let filter = filter.clone();
         self.read(move |connection, names| operation::audit(connection, names, &filter)).await
+    }
+
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let (params, opener, now) = (params.clone(), self.inner.opener.clone(), self.inner.clock.now());
+        self.read(move |connection, _| examine::examine(connection, &opener, &params, now)).await
     }
 
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {

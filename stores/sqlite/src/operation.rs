@@ -4,12 +4,13 @@ use oncebox::store::{
     Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, SweepParams, What,
 };
 use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Key, Result};
+use oncebox::{HandlerKey, InboxName, Key, Result, store};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::admin;
 use crate::error::store_error;
 use crate::names::Names;
+use crate::order::Line;
 use crate::writer::Work;
 
 pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
@@ -28,11 +29,32 @@ pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
         }
         What::Pause { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, true)?),
         What::Resume { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, false)?),
+        What::PauseKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, true)?),
+        What::ResumeKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, false)?),
         What::Purge { age, limit } => Answer::Purged(admin::purge(work, inbox, *age, *limit)?),
         _ => Answer::Begun,
     };
     record(work, action, &answer)?;
     Ok(Acted::now(answer))
+}
+
+/// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
+fn pause_key(
+    work: &mut Work<'_>,
+    inbox: &InboxName,
+    handler: &HandlerKey,
+    line: &store::Line,
+    paused: bool,
+) -> Result<bool> {
+    let Some(order) = line.order(inbox) else { return Ok(false) };
+    let inbox = work.names.inbox(work.connection, inbox)?;
+    let handler = work.names.handler(work.connection, inbox.id, handler)?;
+    let held = Line { connection: work.connection, handler, order };
+    if paused {
+        return held.stop(work.now, &line.encode());
+    }
+    *work.wake = true;
+    held.go(work.now)
 }
 
 fn record(work: &mut Work<'_>, action: &Action, answer: &Answer) -> Result<()> {

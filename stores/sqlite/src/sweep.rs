@@ -197,7 +197,13 @@ impl Removed {
 
 /// The proof row stays until the next merge passes it; without its message it counts as absent.
 fn remove(work: &Work<'_>, seq: i64) -> Result<()> {
-    for sql in [include_str!("../sql/sweep/outcomes.sql"), include_str!("../sql/sweep/message.sql")] {
+    let all = [
+        include_str!("../sql/sweep/outcomes.sql"),
+        include_str!("../sql/history/forget_attempts.sql"),
+        include_str!("../sql/history/forget_absorbed.sql"),
+        include_str!("../sql/sweep/message.sql"),
+    ];
+    for sql in all {
         work.statement(sql)?.execute([seq]).map_err(store_error)?;
     }
     Ok(())

@@ -239,6 +239,15 @@ macro_rules! store_conformance {
                     asides_are_counted_and_listed_by_reason,
                     times_are_those_of_the_store,
                 }
+                history {
+                    failed_attempts_are_remembered,
+                    absorbed_duplicates_are_summed_up,
+                    history_leaves_with_its_message,
+                    the_history_of_one_entry_is_bounded,
+                    why_an_entry_does_not_run,
+                    why_an_entry_waits_for_another,
+                    a_conflict_is_part_of_the_story,
+                }
                 list {
                     statuses_are_one_several_or_any,
                     what_is_listed_is_what_is_shown,
@@ -259,6 +268,9 @@ macro_rules! store_conformance {
                     records_outlive_what_they_are_about,
                     progress_is_noted_by_one_at_a_time,
                     a_purge_is_done_once,
+                    a_paused_ordering_key_waits_and_others_go_on,
+                    pausing_an_ordering_key_leaves_what_runs,
+                    a_healthy_store_has_nothing_dangerous_to_tell,
                 }
                 order {
                     a_key_is_handled_one_by_one_in_order,
@@ -398,6 +410,7 @@ mod tests {
             ("inline", include_str!("inline.rs")),
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
+            ("history", include_str!("history.rs")),
             ("list", include_str!("list.rs")),
             ("operations", include_str!("operations.rs")),
             ("order", include_str!("order.rs")),

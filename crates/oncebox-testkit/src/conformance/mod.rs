@@ -29,6 +29,8 @@ pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
 #[doc(hidden)]
+pub mod history;
+#[doc(hidden)]
 pub mod inline;
 #[doc(hidden)]
 pub mod line;

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Acted, Action, Admin as _, Answer, AuditFilter, OperationId, OperationView, SweepParams, What,
+    Acted, Action, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding, Line, OperationId,
+    OperationView, PausedKey, Settled, Severity, SweepParams, What, Why,
 };
 use oncebox::{ErrorKind, Result};
 
-use crate::fixture::{HOUR, RETENTION, SECOND, handler, inbox, inbox_named, key, moved_to, offer};
+use crate::fixture::{
+    HOUR, RETENTION, SECOND, handler, ids, inbox, inbox_named, key, moved_to, offer, offer_ordered,
+};
 use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
 
 fn on(id: &str, operation: Operation) -> Action {
@@ -142,7 +145,8 @@ pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: Store
     let parent = OperationId::fresh();
     for n in 0..5 {
         h.poisoned(&n.to_string()).await;
-        let mut action = on(&n.to_string(), Operation::Retry).by(if n % 2 == 0 { "ada" } else { "bob" }, "");
+        let mut action =
+            on(&n.to_string(), Operation::Discard).by(if n % 2 == 0 { "ada" } else { "bob" }, "");
         action.parent = (n > 2).then_some(parent);
         h.store.act(&action).await.expect("act");
         h.store.pause(&inbox_named("other"), &handler("h")).await.expect("pause");
@@ -220,4 +224,93 @@ pub async fn a_purge_is_done_once<S: StoreUnderTest>(h: &Harness<S>) {
         assert_eq!(h.store.act(&purge).await.expect("purge").answer, Answer::Purged(3));
     }
     assert_eq!(h.count().await.kept_aside, 1);
+}
+
+fn line() -> Line {
+    Line::new("shop", *b"k")
+}
+
+async fn hold<S: StoreUnderTest>(h: &Harness<S>, paused: bool) -> Answer {
+    let (handler, line) = (handler("h"), line());
+    let what = if paused { What::PauseKey { handler, line } } else { What::ResumeKey { handler, line } };
+    h.store.act(&Action::new(inbox(), what)).await.expect("act").answer
+}
+
+pub async fn a_paused_ordering_key_waits_and_others_go_on<S: StoreUnderTest>(h: &Harness<S>) {
+    for id in ["1", "2"] {
+        h.first(offer_ordered(id, "k")).await;
+    }
+    h.first(offer_ordered("other", "l")).await;
+    let before = h.count().await;
+    assert_eq!(hold(h, true).await, Answer::Changed(true));
+    assert_eq!(hold(h, true).await, Answer::Changed(false));
+    h.first(offer_ordered("3", "k")).await;
+    let counts = h.count().await;
+    assert_eq!(counts.paused_keys, [PausedKey { handler: handler("h"), line: line() }]);
+    assert_eq!(counts.with_status(Status::Poisoned), before.with_status(Status::Poisoned), "it is no entry");
+    assert!(h.store.blocked(&BlockedParams::new(inbox())).await.expect("blocked").is_empty());
+    assert_eq!(h.list(&inbox(), Status::Poisoned, 10).await, []);
+    assert_eq!(ids(&h.claim("h", 10).await), ["other"], "nothing of the key, everything else");
+    let explained = h.store.explain(&inbox(), &offer_ordered("1", "k").key).await.expect("explain");
+    assert_eq!(explained.expect("known").why, [Why::KeyPaused]);
+    assert_eq!(hold(h, false).await, Answer::Changed(true));
+    assert_eq!(hold(h, false).await, Answer::Changed(false));
+    assert!(h.count().await.paused_keys.is_empty());
+    for id in ["1", "2", "3"] {
+        let claimed = h.claim("h", 10).await;
+        assert_eq!(ids(&claimed), [id], "in its order");
+        h.settle(&claimed[0].claim, Outcome::Done).await;
+    }
+}
+
+pub async fn pausing_an_ordering_key_leaves_what_runs<S: StoreUnderTest>(h: &Harness<S>) {
+    for id in ["1", "2"] {
+        h.first(offer_ordered(id, "k")).await;
+    }
+    let claim = h.claim_one("h").await;
+    hold(h, true).await;
+    assert_eq!(h.settle(&claim, crate::fixture::failed()).await, Settled::Applied);
+    h.advance(HOUR);
+    assert!(h.claim("h", 10).await.is_empty(), "its retry waits, too");
+    hold(h, false).await;
+    let claim = h.claim_one("h").await;
+    assert_eq!((claim.key, claim.attempts), (offer_ordered("1", "k").key, 1));
+    hold(h, true).await;
+    assert_eq!(h.settle(&claim, crate::fixture::rejected()).await, Settled::Applied);
+    let blocked = h.store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
+    assert_eq!(blocked.iter().map(|key| (key.head_key, key.waiting)).collect::<Vec<_>>(), [(claim.key, 1)]);
+    let discard = What::Entry { key: claim.key, handler: handler("h"), operation: Operation::Discard };
+    h.store.act(&Action::new(inbox(), discard)).await.expect("discard");
+    assert!(h.claim("h", 10).await.is_empty(), "it is still paused");
+    hold(h, false).await;
+    assert_eq!(h.claim_one("h").await.key, offer_ordered("2", "k").key);
+}
+
+pub async fn a_healthy_store_has_nothing_dangerous_to_tell<S: StoreUnderTest>(h: &Harness<S>) {
+    let mut params = ExamineParams::new(inbox(), h.now());
+    // A store may go by its server's clock, which the test does not move.
+    let of = |findings: &[Finding]| -> Vec<&'static str> {
+        findings
+            .iter()
+            .map(|finding| finding.code)
+            .filter(|code| !matches!(*code, "clock_skew" | "not_durable"))
+            .collect()
+    };
+    let quiet = h.store.doctor(&params).await.expect("doctor");
+    assert!(
+        quiet.iter().all(|finding| finding.severity < Severity::Danger
+            || finding.code == "fsync_off"
+            || finding.code == "full_page_writes_off"),
+        "{quiet:?}"
+    );
+    h.poisoned("1").await;
+    h.first(offer("2")).await;
+    h.accept(crate::fixture::offer_message(oncebox::Message::new("2", "x", "y").with_source("shop"))).await;
+    h.store.pause(&inbox(), &handler("h")).await.expect("pause");
+    h.advance(SECOND);
+    params.known = Some(vec![handler("another")]);
+    let told = of(&h.store.doctor(&params).await.expect("doctor"));
+    for code in ["orphaned", "kept_aside", "paused", "poisoned"] {
+        assert!(told.contains(&code), "{code} is not told: {told:?}");
+    }
 }

@@ -10,10 +10,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, Filter, Mark,
-    MarkIn, MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page, RenewParams, Renewed,
-    RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
+    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
+    Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page,
+    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
+    Wakeups, What,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -139,6 +140,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Orphans, self.store.orphans(params)).await
     }
 
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.run(Verb::Absorbed, self.store.absorbed(batch)).await
+    }
+
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.mute { None } else { self.store.wakeups() }
     }
@@ -259,6 +264,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::Show, self.store.show(inbox, key)).await
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        self.run(Verb::History, self.store.history(inbox, key)).await
+    }
+
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
         self.run(Verb::Aside, self.store.aside(filter)).await
     }
@@ -270,8 +279,8 @@ impl<S: Admin> Admin for FaultyStore<S> {
     /// Fails as the verb that is asked for.
     async fn act(&self, action: &Action) -> Result<Acted> {
         let verb = match action.what {
-            What::Pause { .. } => Verb::Pause,
-            What::Resume { .. } => Verb::Resume,
+            What::Pause { .. } | What::PauseKey { .. } => Verb::Pause,
+            What::Resume { .. } | What::ResumeKey { .. } => Verb::Resume,
             What::Purge { .. } => Verb::Purge,
             _ => Verb::Operate,
         };
@@ -280,6 +289,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
 
     async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
         self.run(Verb::Audit, self.store.audit(filter)).await
+    }
+
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        self.run(Verb::Examine, self.store.examine(params)).await
     }
 
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {

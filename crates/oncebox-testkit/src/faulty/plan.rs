@@ -41,6 +41,9 @@ pub enum Verb {
     Backfill,
     Audit,
     Progress,
+    History,
+    Absorbed,
+    Examine,
 }
 
 /// How a call fails.

@@ -13,8 +13,8 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
     Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
-    BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount,
-    KeptAside, MessageView, OperationId, Page, Seq,
+    BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, ExamineParams, Filter,
+    Finding, HandlerCount, History, KeptAside, MessageView, OperationId, Page, Seq, Severity,
 };
 use crate::time::Timestamp;
 
@@ -36,6 +36,10 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        Ok(self.shared.change(|tables, now| tables.scope(inbox).history(key, now)))
+    }
+
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
         Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params)))
     }
@@ -46,6 +50,16 @@ impl Admin for Memory {
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
         Ok(self.shared.change(|tables, now| tables.scope(&params.inbox).backfill(params, now)))
+    }
+
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let lasts = Finding::new(
+            Severity::Info,
+            "not_durable",
+            "this store lasts as long as the process",
+            "take a store with a database for what must not be forgotten",
+        );
+        Ok(params.skew(self.shared.clock.now()).into_iter().chain([lasts]).collect())
     }
 
     async fn act(&self, action: &Action) -> Result<Acted> {
@@ -79,6 +93,7 @@ impl Scope {
             conflicts: kept_aside - stale,
             stale,
             paused: self.paused.iter().cloned().collect(),
+            paused_keys: self.paused_keys.iter().cloned().collect(),
         }
     }
 
@@ -101,6 +116,12 @@ impl Scope {
             conflicts: kept_aside - stale,
             stale,
             paused: self.paused.iter().cloned().collect(),
+            paused_keys: self
+                .paused_keys
+                .iter()
+                .filter(|key| key.line.tenant.as_deref() == Some(tenant))
+                .cloned()
+                .collect(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod accept;
 mod admin;
 mod claim;
+mod history;
 mod index;
 mod operations;
 mod settle;
@@ -22,8 +23,8 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
-    RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
+    Absorbed, Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams,
+    Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;
@@ -137,6 +138,11 @@ impl Store for Memory {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         Ok(self.shared.change(|tables, now| tables.orphans(params, now)))
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.shared.change(|tables, _| tables.absorbed(batch));
+        Ok(())
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

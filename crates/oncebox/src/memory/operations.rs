@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::tables::Tables;
+use super::tables::{Scope, Tables};
 use crate::error::Result;
-use crate::name::InboxName;
-use crate::store::{Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, What};
+use crate::name::{HandlerKey, InboxName};
+use crate::store::{
+    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, PausedKey, What,
+};
 use crate::time::Timestamp;
 
 /// The records, of all inboxes: an identity is used once.
@@ -69,6 +71,17 @@ impl Operations {
     }
 }
 
+impl Scope {
+    fn pause_key(&mut self, inbox: &InboxName, handler: &HandlerKey, line: &Line, paused: bool) -> Answer {
+        let key = PausedKey { handler: handler.clone(), line: line.clone() };
+        let changed = if paused { self.paused_keys.insert(key) } else { self.paused_keys.remove(&key) };
+        if let Some(order) = line.order(inbox).filter(|_| changed) {
+            self.indexes.pause_lane(handler, order, paused);
+        }
+        Answer::Changed(changed)
+    }
+}
+
 impl Tables {
     pub(super) fn act(&mut self, action: &Action, now: Timestamp) -> Result<Acted> {
         if let Some(known) = self.operations.get(action.id) {
@@ -87,6 +100,8 @@ impl Tables {
                 }
                 Answer::Changed(resumed)
             }
+            What::PauseKey { handler, line } => scope.pause_key(&action.inbox, handler, line, true),
+            What::ResumeKey { handler, line } => scope.pause_key(&action.inbox, handler, line, false),
             What::Purge { age, limit } => Answer::Purged(scope.purge(now.before(*age), *limit)),
             What::Bulk { .. } | What::Backfill { .. } => Answer::Begun,
         };

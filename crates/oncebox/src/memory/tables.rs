@@ -11,7 +11,9 @@ use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, InLine, PoisonReason, Status};
-use crate::store::{AsideId, AsideReason, Claim, ClaimId, EntryView, Seq, SweepId, Token};
+use crate::store::{
+    Absorbed, AsideId, AsideReason, Attempt, Claim, ClaimId, EntryView, PausedKey, Seq, SweepId, Token,
+};
 use crate::time::Timestamp;
 
 /// Everything there is.
@@ -40,6 +42,7 @@ pub(super) struct Scope {
     /// One row for each payload under a key, so that redeliveries do not pile up.
     pub(super) asides: BTreeMap<(Key, [u8; 16]), Aside>,
     pub(super) paused: BTreeSet<HandlerKey>,
+    pub(super) paused_keys: BTreeSet<PausedKey>,
     /// The same by number, in the order they were kept.
     pub(super) aside_ids: BTreeMap<AsideId, (Key, [u8; 16])>,
     pub(super) last_aside: i64,
@@ -62,6 +65,10 @@ pub(super) struct Stored {
     pub(super) message: Arc<Message>,
     pub(super) received_at: Timestamp,
     pub(super) entries: BTreeMap<HandlerKey, Entry>,
+    /// Attempts that did not succeed, the oldest first.
+    pub(super) attempts: Vec<Attempt>,
+    /// Deliveries that were absorbed.
+    pub(super) absorbed: Option<Absorbed>,
 }
 
 impl Stored {

@@ -13,9 +13,9 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, Orphan, OrphanParams,
-    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
-    Wakeups,
+    Absorbed, Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, Orphan,
+    OrphanParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept,
+    Transactional, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -152,6 +152,10 @@ impl<S: Store> Store for Observed<S> {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         observe("orphans", params.limit, self.0.orphans(params)).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        observe("absorbed", batch.len(), self.0.absorbed(batch)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

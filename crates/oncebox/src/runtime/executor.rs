@@ -44,11 +44,16 @@ impl From<Outcome> for Said {
 impl Said {
     /// What follows from it.
     pub(super) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
+        Verdict::Settle(self.decide(handler, claim))
+    }
+
+    /// The same, before it is to be written.
+    pub(super) fn decide<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Settlement {
         let policy = &handler.registration.policy;
-        Verdict::Settle(match self.retry {
+        match self.retry {
             None => decide(policy, claim, self.outcome),
             Some(retry) => decide(&Policy { retry, ..policy.clone() }, claim, self.outcome),
-        })
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{EntryView, Filter, Label, Seq};
+use super::{EntryView, Filter, Label, Line, Seq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -146,6 +146,20 @@ pub enum What {
         /// The handler.
         handler: HandlerKey,
     },
+    /// Stop claims for one ordering key of a handler, on every worker. What runs already goes on; others are not kept waiting.
+    PauseKey {
+        /// The handler key that the entries are stored under.
+        handler: HandlerKey,
+        /// The ordering key.
+        line: Line,
+    },
+    /// Allow claims for an ordering key again.
+    ResumeKey {
+        /// The handler key.
+        handler: HandlerKey,
+        /// The ordering key.
+        line: Line,
+    },
     /// Remove messages that were kept aside for longer than `age`, `limit` of them at most, those kept first first.
     Purge {
         /// How long.
@@ -179,6 +193,8 @@ impl What {
             Self::Entry { operation, .. } => operation.as_str(),
             Self::Pause { .. } => "pause",
             Self::Resume { .. } => "resume",
+            Self::PauseKey { .. } => "pause_key",
+            Self::ResumeKey { .. } => "resume_key",
             Self::Purge { .. } => "purge",
             Self::Bulk { .. } => "bulk",
             Self::Backfill { .. } => "backfill",
@@ -199,6 +215,8 @@ impl What {
             Self::Entry { handler, .. }
             | Self::Pause { handler }
             | Self::Resume { handler }
+            | Self::PauseKey { handler, .. }
+            | Self::ResumeKey { handler, .. }
             | Self::Backfill { handler, .. } => Some(handler),
             Self::Purge { .. } | Self::Bulk { .. } => None,
         }
@@ -210,6 +228,9 @@ impl What {
                 json!({ "key": key.to_string(), "handler": handler.as_str() })
             }
             Self::Pause { handler } | Self::Resume { handler } => json!({ "handler": handler.as_str() }),
+            Self::PauseKey { handler, line } | Self::ResumeKey { handler, line } => {
+                json!({ "handler": handler.as_str(), "line": line.body() })
+            }
             Self::Purge { age, limit } => json!({ "age_ms": millis(*age), "limit": limit }),
             Self::Bulk { operation, filter, most } => {
                 json!({ "operation": operation.as_str(), "filter": conditions(filter), "most": most })
@@ -223,7 +244,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
@@ -231,7 +252,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn unhex(text: &str) -> Option<Box<[u8]>> {
+pub(super) fn unhex(text: &str) -> Option<Box<[u8]>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
@@ -390,7 +411,7 @@ pub struct OperationView {
     pub actor: Box<str>,
     /// Why.
     pub reason: Box<str>,
-    /// The verb: retry, discard, replay, unblock, pause, resume, purge, bulk, backfill.
+    /// The verb: retry, discard, replay, unblock, pause, resume, `pause_key`, `resume_key`, purge, bulk, backfill.
     pub verb: Box<str>,
     /// The key it was about.
     pub key: Option<Key>,

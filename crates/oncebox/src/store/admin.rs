@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, Filter, HandlerCount,
-    Label, OperationId, Page, Seq, Store, What,
+    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ExamineParams,
+    Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey, Seq, Store,
+    What,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -34,6 +35,8 @@ pub struct Counts {
     pub stale: u64,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
+    /// Ordering keys that are paused.
+    pub paused_keys: Vec<PausedKey>,
 }
 
 impl Counts {
@@ -371,6 +374,13 @@ impl<'a, S: Admin> OfTenant<'a, S> {
         Ok(view.filter(|view| view.tenant.as_deref() == Some(&*self.tenant)))
     }
 
+    /// Everything known of a key, what happened to it, and what it waits for.
+    pub async fn explain(&self, key: &Key) -> Result<Option<Explanation>> {
+        // What stands ahead has the same ordering key, and so the same tenant.
+        let explained = self.store.explain(&self.inbox, key).await?;
+        Ok(explained.filter(|explained| explained.view.tenant.as_deref() == Some(&*self.tenant)))
+    }
+
     /// Retries, discards or replays one entry. A key of another tenant is not found.
     pub async fn operate(&self, key: &Key, handler: &HandlerKey, operation: Operation) -> Result<EntryView> {
         // A key belongs to one tenant for good, so what was seen before the operation is true during it.
@@ -411,6 +421,21 @@ pub trait Admin: Store {
     /// Everything known of a key.
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>>;
 
+    /// What is remembered of a key beyond where its entries stand; nothing if there is no message under it.
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>>;
+
+    /// Everything known of a key, what happened to it, and what it waits for.
+    ///
+    /// It is put together from several looks, so what changes meanwhile may be told as it was and as it is.
+    async fn explain(&self, inbox: &InboxName, key: &Key) -> Result<Option<Explanation>> {
+        let Some(view) = self.show(inbox, key).await? else { return Ok(None) };
+        let history = self.history(inbox, key).await?.unwrap_or_default();
+        let filter = AuditFilter { key: Some(*key), limit: 1_000, ..AuditFilter::new(inbox.clone()) };
+        let mut operations = self.audit(&filter).await?.operations;
+        operations.reverse();
+        Ok(Some(Explanation::new(view, history, operations)))
+    }
+
     /// Messages that were kept aside, the first kept first, a page at a time.
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage>;
 
@@ -437,6 +462,17 @@ pub trait Admin: Store {
     /// Notes how far a long operation has come, if nobody has since it was noted for the `noted`th time; says whether it is
     /// noted now.
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool>;
+
+    /// What the store knows of its own health: settings, indexes, clocks.
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>>;
+
+    /// What an operator should know of an inbox and its store, the worst first.
+    async fn doctor(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let mut findings = self.examine(params).await?;
+        findings.extend(super::examine::of_inbox(self, params).await?);
+        findings.sort_by(|a, b| (b.severity, a.code).cmp(&(a.severity, b.code)));
+        Ok(findings)
+    }
 
     /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act).
     async fn operate(

@@ -10,7 +10,10 @@
 mod action;
 mod admin;
 mod entry;
+mod examine;
 mod filter;
+mod history;
+mod line;
 mod migrate;
 mod sweep;
 mod transaction;
@@ -25,7 +28,10 @@ pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
     Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
+pub use examine::{ExamineParams, Finding, Severity};
 pub use filter::{Cursor, Filter, Label, Page};
+pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
+pub use line::{Line, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
@@ -104,6 +110,13 @@ pub trait Store: Send + Sync + 'static {
     /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
+    /// Writes down how many deliveries of known messages were absorbed; each adds to what was written before. Repeating a call
+    /// counts twice, so nobody repeats it. A store that keeps no history leaves this as it is.
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        let _ = batch;
+        Ok(())
+    }
+
     /// The store's source of wake-ups, if it has one.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         None
@@ -150,6 +163,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         (**self).orphans(params).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        (**self).absorbed(batch).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

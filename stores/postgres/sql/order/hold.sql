@@ -1,0 +1,4 @@
+-- Makes whoever was let go wait again. Waits for a claim that is taking it: then it runs, and is left alone. Needs the lock of the
+-- line. $1 lane, $2 handler, $3 order key.
+UPDATE @later SET due = 9223372036854775807, not_before = due
+WHERE lane = $1 AND handler = $2 AND order_key = $3 AND due <> 9223372036854775807
