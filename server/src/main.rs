@@ -1,6 +1,7 @@
 //! `oncebox`: a durable inbox on the command line.
 
 mod demo;
+mod operate;
 
 use std::process::ExitCode;
 
@@ -26,12 +27,15 @@ enum Command {
     /// One worker of the demo; started by it.
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
+    #[command(flatten)]
+    Operate(operate::Command),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorker(args) => demo::work(&args).map(|()| ExitCode::SUCCESS),
+        Command::Operate(command) => Ok(operate::run(&command)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("oncebox: {error:#}");

@@ -111,7 +111,7 @@ impl Bulk {
     }
 
     /// What it would do, without doing it: how many entries there are, and the first of them.
-    pub async fn preview<S: Admin>(&self, store: &S) -> Result<Preview> {
+    pub async fn preview<S: Admin + ?Sized>(&self, store: &S) -> Result<Preview> {
         let mut preview = Preview::default();
         let mut filter = self.filter.clone();
         filter.limit = 1_000;
@@ -132,7 +132,7 @@ impl Bulk {
     }
 
     /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
-    pub async fn run<S: Admin>(&self, store: &S, clock: &SharedClock) -> Result<Report> {
+    pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<Report> {
         let what =
             What::Bulk { operation: self.operation, filter: Box::new(self.filter.clone()), most: self.most };
         let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(&self.actor, &self.reason);
@@ -157,7 +157,7 @@ impl Bulk {
     }
 
     /// How far it has come; nothing if it was never begun.
-    pub async fn report<S: Admin>(&self, store: &S) -> Result<Option<Report>> {
+    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
         match Run::load(self, store).await {
             Ok(run) => Ok(Some(run.report())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -257,7 +257,7 @@ impl Progress {
 }
 
 /// An operation that is carried on.
-struct Run<'a, S> {
+struct Run<'a, S: ?Sized> {
     bulk: &'a Bulk,
     store: &'a S,
     progress: Progress,
@@ -270,7 +270,7 @@ struct Run<'a, S> {
     forgiven: usize,
 }
 
-impl<'a, S: Admin> Run<'a, S> {
+impl<'a, S: Admin + ?Sized> Run<'a, S> {
     async fn load(bulk: &'a Bulk, store: &'a S) -> Result<Self> {
         let mut filter = AuditFilter::new(bulk.filter.inbox.clone());
         filter.id = Some(bulk.id);

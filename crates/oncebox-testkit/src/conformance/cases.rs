@@ -270,7 +270,7 @@ macro_rules! store_conformance {
                     a_purge_is_done_once,
                     a_paused_ordering_key_waits_and_others_go_on,
                     pausing_an_ordering_key_leaves_what_runs,
-                    a_healthy_store_has_nothing_dangerous_to_tell,
+                    the_doctor_tells_what_waits_for_a_person,
                 }
                 order {
                     a_key_is_handled_one_by_one_in_order,
