@@ -373,7 +373,9 @@ pub struct Builder<S: Store> {
 }
 
 impl<S: Store> Builder<S> {
-    /// Registers a handler for one or several message types.
+    /// Registers a handler for one or several message types. A pattern ends with `*` and stands for all types that start
+    /// with what is before it; `*` alone for all there are. A handler gets a message once, however many of its types and
+    /// patterns fit, and whatever other handlers take it too.
     pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
         self.registrations.push((types.into_types(), registration));
         self
