@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::Invalid;
 use crate::demo;
 
 /// A durable inbox for message consumers: what is delivered twice happens once.
@@ -79,6 +80,12 @@ impl Exit {
 
 impl From<anyhow::Error> for Failed {
     fn from(error: anyhow::Error) -> Self {
+        Exit::Usage.with(error)
+    }
+}
+
+impl From<Invalid> for Failed {
+    fn from(error: Invalid) -> Self {
         Exit::Usage.with(error)
     }
 }

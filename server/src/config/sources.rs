@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::model::{self, Encoding, Format, Verify};
-use super::plan::{InboxPlan, Planner};
+use super::plan::{InboxPlan, Planner, Secrets};
 use super::value::At;
 
 /// What all endpoints are below.
@@ -165,7 +165,7 @@ impl Planner {
         if url.as_ref().is_some_and(|url| !(url.starts_with("amqp://") || url.starts_with("amqps://"))) {
             self.wrong(queue.url.at(), "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"");
         }
-        let ca = queue.ca_file.as_ref().and_then(|path| {
+        let ca = queue.ca_file.as_ref().filter(|_| self.secrets == Secrets::Read).and_then(|path| {
             let read = std::fs::read_to_string(path.as_str());
             read.map_err(|error| self.wrong(path.at(), format!("{:?} cannot be read ({error})", path.as_str()))).ok()
         });

@@ -31,6 +31,12 @@ impl<T> Deref for At<T> {
     }
 }
 
+impl<T: fmt::Display> fmt::Display for At<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
 impl<T: JsonSchema> JsonSchema for At<T> {
     fn inline_schema() -> bool {
         true

@@ -124,14 +124,14 @@ impl Courier {
 
 /// Why there was no answer, without the URL: it may hold a token, and the handler's key says which one it is.
 fn failed(error: &reqwest::Error) -> String {
-    let mut causes = std::iter::successors(error.source(), |error| error.source());
-    if let Some(refused) = causes.clone().find_map(|cause| cause.downcast_ref::<Refused>()) {
+    let causes = || std::iter::successors(error.source(), |&error| error.source());
+    if let Some(refused) = causes().find_map(|cause| cause.downcast_ref::<Refused>()) {
         return refused.to_string();
     }
     let what = if error.is_connect() { "cannot connect to the handler" } else { "no answer from the handler" };
     let mut text = what.to_owned();
     let mut last = String::new();
-    for cause in causes.by_ref() {
+    for cause in causes() {
         let said = cause.to_string();
         if !last.contains(&said) {
             text.push_str(": ");

@@ -7,7 +7,7 @@ use axum::Router;
 use oncebox::config::OrderBy;
 use oncebox::{Inbox, Memory, Registration, Running, Store};
 
-use super::ingress;
+use super::{ingress, queues};
 use super::stores::{Any, Stores};
 use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
 use crate::delivery::deliver_to;
@@ -30,7 +30,7 @@ impl Fleet {
         let mut fleet = Self { router, running: Vec::new() };
         for (inbox, plan) in inboxes.iter().zip(&plan.inboxes) {
             let running = inbox.start();
-            let received = plan.rabbitmq.iter().try_for_each(|queue| ingress::consume(&running, queue));
+            let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
             fleet.running.push(running);
             if let Err(error) = received {
                 // Nothing of a configuration runs that does not run as a whole.

@@ -4,6 +4,7 @@ mod banner;
 mod fleet;
 mod ingress;
 mod notify;
+mod queues;
 mod quick;
 mod signals;
 mod stores;

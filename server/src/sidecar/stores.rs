@@ -80,8 +80,7 @@ fn postgres(plan: &StorePlan) -> Result<oncebox_postgres::Options> {
 pub(crate) async fn migrate(plan: &StorePlan) -> Result<usize> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
-            let store = Sqlite::options(path).open()?;
-            Ok(store.apply().await?.len())
+            Ok(Sqlite::options(path).apply().await?.len())
         }
         StorePlace::Postgres { .. } => Ok(postgres(plan)?.apply().await?.len()),
     }
