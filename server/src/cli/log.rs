@@ -20,6 +20,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// One line for each message: what became of it.
 pub(crate) const MESSAGES: &str = "oncebox::messages";
 
+/// What the library logs of single messages: the lines of [`MESSAGES`] say the same.
+const DOUBLED: &str = "oncebox::observe=off,oncebox::inbox=error";
+
 /// How logs are written.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LogArgs {
@@ -46,8 +49,11 @@ impl LogArgs {
 
     /// Sends everything that is logged to the standard error.
     pub(crate) fn start(&self) -> Result<()> {
-        let filter = EnvFilter::builder().parse(&self.log).with_context(|| {
-            format!("the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`", self.log)
+        let filter = EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
+            format!(
+                "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
+                self.log
+            )
         })?;
         let flood = Flood { json: self.is_json(), places: Mutex::default() };
         let registry = tracing_subscriber::registry().with(filter).with(flood);
@@ -57,7 +63,9 @@ impl LogArgs {
                 let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
                 registry.with(stderr.event_format(Text { colours })).try_init()
             }
-            Format::Json => registry.with(stderr.json().flatten_event(true).with_current_span(false)).try_init(),
+            Format::Json => {
+                registry.with(stderr.json().flatten_event(true).with_current_span(false)).try_init()
+            }
         }
         .context("logs are written somewhere else already")
     }
@@ -188,8 +196,7 @@ mod tests {
     #[test]
     fn a_flood_is_cut_and_counted() {
         let flood = Flood { json: false, places: Mutex::default() };
-        let place =
-            tracing::callsite!(name: "here", kind: tracing::metadata::Kind::EVENT, level: Level::INFO, fields: );
+        let place = tracing::callsite!(name: "here", kind: tracing::metadata::Kind::EVENT, level: Level::INFO, fields: );
         let from = tracing::callsite::Callsite::metadata(place).callsite();
         let start = Instant::now();
         let written = (0..1_000).filter(|_| flood.admit(from.clone(), start).0).count();

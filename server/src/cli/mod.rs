@@ -39,7 +39,9 @@ enum Command {
     #[command(after_help = "Examples:\n  oncebox config example > oncebox.toml\n  oncebox config check")]
     Config(config::Args),
     /// Makes the tables of the stores, or prints the SQL that does.
-    #[command(after_help = "Examples:\n  oncebox migrate\n  oncebox migrate --print | psql \"$DATABASE_URL\"")]
+    #[command(
+        after_help = "Examples:\n  oncebox migrate\n  oncebox migrate --print | psql \"$DATABASE_URL\""
+    )]
     Migrate(migrate::Args),
     /// Shows an inbox survive duplicates, failing handlers and killed workers.
     ///

@@ -15,7 +15,9 @@ use anyhow::{Context as _, Result};
 
 pub(crate) use example::EXAMPLE;
 pub(crate) use model::{Declare, Encoding, Format, Verify};
-pub(crate) use plan::{DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Plan, Secrets, StorePlace, StorePlan};
+pub(crate) use plan::{
+    DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Plan, Secrets, StorePlace, StorePlan,
+};
 pub(crate) use problem::Invalid;
 pub(crate) use reference::{reference, schema};
 pub(crate) use rules::Place;
@@ -38,7 +40,9 @@ impl Loaded {
         match parse(&text, Secrets::Read) {
             Ok(plan) => Ok(Self { path: "the command line".into(), text, plan }),
             // Lines and names of keys would be those of a file nobody has seen.
-            Err(problems) => Err(problems.into_iter().map(|problem| problem.what).collect::<Vec<_>>().join("; ")),
+            Err(problems) => {
+                Err(problems.into_iter().map(|problem| problem.what).collect::<Vec<_>>().join("; "))
+            }
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Store {
     pub(crate) schema: Option<At<String>>,
     /// PostgreSQL: what the names of the tables start with. Default `oncebox_`.
     pub(crate) prefix: Option<At<String>>,
-    /// PostgreSQL: whether the connection goes through a pooler in transaction mode, like PgBouncer. Default `false`.
+    /// PostgreSQL: whether the connection goes through a pooler in transaction mode, like `PgBouncer`. Default `false`.
     pub(crate) pooled: Option<At<bool>>,
 }
 
@@ -145,8 +145,7 @@ pub(crate) struct Handler {
     /// Where messages are posted to: `http://` or `https://`. Redirects are never followed.
     pub(crate) url: At<String>,
     /// Which types of messages it gets: types, or patterns like `order.*`. Default `["*"]`, which is all.
-    #[serde(default)]
-    pub(crate) types: Many<At<String>>,
+    pub(crate) types: Option<At<Many<String>>>,
     /// When a failed delivery is tried again: `"default"` (20 attempts over three days), `"quick"` (5 within 15 s),
     /// `"patient"` (25 over two weeks), `"never"`, or `{ attempts = 10, first = "2s", max = "1h" }`.
     pub(crate) retry: Option<At<Retry>>,
@@ -164,8 +163,7 @@ pub(crate) struct Handler {
     /// How long what it finished is remembered, if not as long as the inbox says.
     pub(crate) retention: Option<At<Window>>,
     /// Keys it had before.
-    #[serde(default)]
-    pub(crate) legacy: Many<At<String>>,
+    pub(crate) legacy: Option<At<Many<String>>>,
     /// What happens to messages behind a poisoned one with the same ordering key: `"block"` (the default) until a person
     /// decides, `"park"` sets them aside with it, `"skip"` goes on with them.
     pub(crate) on_poisoned: Option<OnPoisoned>,
@@ -174,14 +172,12 @@ pub(crate) struct Handler {
     pub(crate) on_4xx: On4xx,
     /// Signs every request as Standard Webhooks says, with each of these (`whsec_..`): name the new one first while you
     /// replace one.
-    #[serde(default)]
-    pub(crate) secret: Many<At<Secret>>,
+    pub(crate) secret: Option<At<Many<Secret>>>,
     /// Headers that every request has; a value may be `env:NAME` or `file:/path`.
     #[serde(default)]
     pub(crate) headers: Named<At<Guarded>>,
     /// Headers of the message that are passed on beside those of CloudEvents and of the trace.
-    #[serde(default)]
-    pub(crate) forward: Many<At<String>>,
+    pub(crate) forward: Option<At<Many<String>>>,
     /// As above, for this handler alone.
     pub(crate) allow_private: Option<Private>,
 }
@@ -221,8 +217,7 @@ pub(crate) struct Http {
     /// reach the port.
     pub(crate) verify: Option<At<Verify>>,
     /// The secrets or tokens that count, several while one is replaced.
-    #[serde(default)]
-    pub(crate) secret: Many<At<Secret>>,
+    pub(crate) secret: Option<At<Many<Secret>>>,
     /// For `verify = "hmac"`: the header with the signature.
     pub(crate) signature_header: Option<At<String>>,
     /// For `verify = "hmac"`: what stands before the signature in the header, like `sha256=`. Default: nothing.

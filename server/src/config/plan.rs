@@ -13,7 +13,7 @@ use super::model::{self, File};
 use super::problem::{Problem, nearest};
 use super::rules::{Place, Private};
 use super::sources::{HttpPlan, RabbitmqPlan};
-use super::value::{At, Guarded, Secret};
+use super::value::{At, Guarded, Many, Secret, many};
 use crate::delivery::{Allowed, Endpoint, Signer, check_url};
 
 /// Where messages come in, if nothing else is said.
@@ -101,11 +101,12 @@ impl Planner {
         self.problems.push(Problem { at, what: what.into() });
     }
 
-    pub(super) fn secret(&mut self, secret: &At<Secret>) -> Option<String> {
-        if self.secrets == Secrets::Assume {
-            return None;
-        }
-        secret.read().map_err(|why| self.wrong(secret.at(), why)).ok()
+    /// The secrets of a setting; none if they are only assumed to be there.
+    pub(super) fn read_all(&mut self, set: Option<&At<Many<Secret>>>) -> Vec<String> {
+        let (secrets, at) = many(set, 0);
+        let wanted = secrets.iter().filter(|_| self.secrets == Secrets::Read);
+        let read: Vec<_> = wanted.map(Secret::read).collect();
+        read.into_iter().filter_map(|read| read.map_err(|why| self.wrong(at, why)).ok()).collect()
     }
 
     pub(super) fn guarded(&mut self, text: &At<Guarded>) -> Option<String> {
@@ -119,7 +120,10 @@ impl Planner {
         let listen = file.listen.as_ref();
         let (text, at) = listen.map_or((LISTEN, 0), |listen| (listen.as_str(), listen.at()));
         let listen = text.parse().map_err(|_| {
-            self.wrong(at, format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\""));
+            self.wrong(
+                at,
+                format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\""),
+            );
         });
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
@@ -151,7 +155,10 @@ impl Planner {
                 store.pooled.as_ref().map(|set| (set.at(), "pooled")),
             ];
             for (at, setting) in only.into_iter().flatten() {
-                self.wrong(at, format!("`{setting}` is for PostgreSQL, and this store is SQLite; leave it out"));
+                self.wrong(
+                    at,
+                    format!("`{setting}` is for PostgreSQL, and this store is SQLite; leave it out"),
+                );
             }
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
@@ -193,7 +200,16 @@ impl Planner {
             http.push(HttpPlan::near(name));
         }
         let order = order.map(|order| (**order).clone());
-        Some(InboxPlan { name: name.to_string(), at: name.at(), store, config, order, http, rabbitmq, handlers })
+        Some(InboxPlan {
+            name: name.to_string(),
+            at: name.at(),
+            store,
+            config,
+            order,
+            http,
+            rabbitmq,
+            handlers,
+        })
     }
 
     fn store_of(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<String> {
@@ -202,7 +218,8 @@ impl Planner {
             (None, []) => Some("main".into()),
             (None, [only]) => Some((*only).to_owned()),
             (None, several) => {
-                let what = format!("`store` is missing, and there are several; name one of {}", several.join(", "));
+                let what =
+                    format!("`store` is missing, and there are several; name one of {}", several.join(", "));
                 self.wrong(name.at(), what);
                 None
             }
@@ -223,10 +240,14 @@ impl Planner {
         if let Some(key) = &inbox.key {
             match &key.0 {
                 Dedupe::By(strategy) => config.key = strategy.clone(),
-                _ => self.wrong(key.at(), "an inbox recognises repeats; set `key = \"off\"` for a handler instead"),
+                _ => self.wrong(
+                    key.at(),
+                    "an inbox recognises repeats; set `key = \"off\"` for a handler instead",
+                ),
             }
         }
-        let span = |set: &Option<At<super::value::Span>>, default| set.as_ref().map_or(default, |span| span.0);
+        let span =
+            |set: &Option<At<super::value::Span>>, default| set.as_ref().map_or(default, |span| span.0);
         config.lease = span(&inbox.lease, config.lease);
         config.poll = span(&inbox.poll, config.poll);
         config.grace = span(&file.grace, config.grace);
@@ -264,13 +285,13 @@ impl Planner {
     fn handler(&mut self, file: &File, key: &At<String>, handler: &model::Handler) -> Option<HandlerPlan> {
         let allowed = allowed(handler.allow_private.as_ref().or(file.allow_private.as_ref()));
         let url = self.url(handler, &allowed);
-        let secrets: Vec<String> = handler.secret.0.iter().filter_map(|secret| self.secret(secret)).collect();
-        let signer = Signer::new(&secrets).map_err(|why| {
-            self.wrong(handler.secret.0.first().map_or(key.at(), At::at), why);
+        let signer = Signer::new(self.read_all(handler.secret.as_ref())).map_err(|why| {
+            self.wrong(many(handler.secret.as_ref(), key.at()).1, why);
         });
         let headers = handler.headers.iter().filter_map(|(name, value)| self.header(name, value)).collect();
-        let forward = handler.forward.0.iter().filter_map(|name| self.header_name(name)).collect();
-        let types: Vec<String> = handler.types.0.iter().map(ToString::to_string).collect();
+        let (forward, at) = many(handler.forward.as_ref(), key.at());
+        let forward = forward.iter().filter_map(|name| self.header_name(name, at)).collect();
+        let types = many(handler.types.as_ref(), 0).0.to_vec();
         let breaker = handler.breaker.as_ref().map(|breaker| {
             let set = Breaker::new(breaker.failures, breaker.pause.0);
             breaker.max_pause.map_or(set.clone(), |most| set.max_pause(most.0))
@@ -293,7 +314,7 @@ impl Planner {
             breaker,
             dedupe: handler.key.as_ref().map(|key| key.0.clone()),
             retention: handler.retention.as_ref().map(|window| window.0.unwrap_or(Duration::MAX)),
-            legacy: handler.legacy.0.iter().map(ToString::to_string).collect(),
+            legacy: many(handler.legacy.as_ref(), 0).0.to_vec(),
             on_poisoned: match handler.on_poisoned {
                 Some(model::OnPoisoned::Park) => OnPoisoned::Park,
                 Some(model::OnPoisoned::Skip) => OnPoisoned::Skip,
@@ -323,15 +344,16 @@ impl Planner {
         Some(url)
     }
 
-    fn header_name(&mut self, name: &At<String>) -> Option<HeaderName> {
+    fn header_name(&mut self, name: &str, at: usize) -> Option<HeaderName> {
         let parsed = HeaderName::from_bytes(name.as_bytes());
-        parsed.map_err(|_| self.wrong(name.at(), format!("{:?} is no name of a header", name.as_str()))).ok()
+        parsed.map_err(|_| self.wrong(at, format!("{name:?} is no name of a header"))).ok()
     }
 
     fn header(&mut self, name: &At<String>, value: &At<Guarded>) -> Option<(HeaderName, HeaderValue)> {
-        let (key, text) = (self.header_name(name)?, self.guarded(value)?);
+        let (key, text) = (self.header_name(name, name.at())?, self.guarded(value)?);
         let parsed = HeaderValue::from_str(&text);
-        let mut value = parsed.map_err(|_| self.wrong(name.at(), "its value cannot be sent in a header")).ok()?;
+        let mut value =
+            parsed.map_err(|_| self.wrong(name.at(), "its value cannot be sent in a header")).ok()?;
         value.set_sensitive(true);
         Some((key, value))
     }

@@ -49,7 +49,8 @@ fn place(text: &str, at: usize) -> (usize, String) {
             break;
         }
         // A value over several lines belongs to the first of them.
-        if key.is_empty() && !line.starts_with('#') && (above == 0 || !line.starts_with(['"', ']', '}', '{'])) {
+        if key.is_empty() && !line.starts_with('#') && (above == 0 || !line.starts_with(['"', ']', '}', '{']))
+        {
             key = line.split_once('=').map_or("", |(key, _)| key.trim());
         }
     }

@@ -44,8 +44,10 @@ pub(crate) fn reference() -> String {
 
 fn table(page: &mut String, title: &str, schema: &Value, definitions: &Map<String, Value>) {
     // Writing to a string cannot fail.
-    let _ = write!(page, "\n## {title}\n\n{}\n\n| setting | value | meaning |\n|---|---|---|\n", text(schema));
-    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let _ =
+        write!(page, "\n## {title}\n\n{}\n\n| setting | value | meaning |\n|---|---|---|\n", text(schema));
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, setting) in schema["properties"].as_object().into_iter().flatten() {
         let needed = if required.contains(&name.as_str()) { " (needed)" } else { "" };
         let value = cell(&value(setting, definitions));
@@ -69,10 +71,11 @@ fn value(schema: &Value, definitions: &Map<String, Value>) -> String {
         return title.to_owned();
     }
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
-        return definitions.get(name).map_or_else(String::new, |found| match found["properties"].is_object() {
-            true => "a table".to_owned(),
-            false => value(found, definitions),
-        });
+        return match definitions.get(name) {
+            Some(found) if found["properties"].is_object() => "a table".into(),
+            Some(found) => value(found, definitions),
+            None => String::new(),
+        };
     }
     for several in ["anyOf", "oneOf"] {
         if let Some(all) = schema[several].as_array() {
@@ -86,7 +89,12 @@ fn value(schema: &Value, definitions: &Map<String, Value>) -> String {
         }
     }
     if let Some(words) = schema["enum"].as_array() {
-        return words.iter().filter(|word| !word.is_null()).map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        return words
+            .iter()
+            .filter(|word| !word.is_null())
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
     }
     if let Some(word) = schema.get("const") {
         return format!("`{word}`");
@@ -100,7 +108,8 @@ fn value(schema: &Value, definitions: &Map<String, Value>) -> String {
         Some("integer") => "a number".into(),
         Some("boolean") => "`true` or `false`".into(),
         Some("array") => format!("a list of {}", value(&schema["items"], definitions)),
-        Some("object") => "tables by name".into(),
+        Some("object") if schema["additionalProperties"].is_object() => "tables by name".into(),
+        Some("object") => "a table".into(),
         _ => String::new(),
     }
 }

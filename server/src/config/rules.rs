@@ -132,7 +132,8 @@ impl WordOrTable for Rate {
     type Table = RateTable;
 
     fn from_word<E: Error>(word: &str) -> Result<Self, E> {
-        let parts = word.split_once('/').and_then(|(count, unit)| Some((count.trim().parse().ok()?, unit.trim())));
+        let parts =
+            word.split_once('/').and_then(|(count, unit)| Some((count.trim().parse().ok()?, unit.trim())));
         let per = |unit: &str| match unit {
             "s" => Some(Duration::from_secs(1)),
             "min" => Some(Duration::from_mins(1)),
@@ -279,7 +280,9 @@ impl<'de> Visitor<'de> for PrivateVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Private, A::Error> {
         let mut networks = Vec::new();
         while let Some(text) = seq.next_element::<String>()? {
-            networks.push(text.parse().map_err(|why| A::Error::custom(format!("{text:?} is no network: {why}")))?);
+            networks.push(
+                text.parse().map_err(|why| A::Error::custom(format!("{text:?} is no network: {why}")))?,
+            );
         }
         Ok(Private::Networks(networks))
     }

@@ -30,7 +30,10 @@ pub(crate) struct HttpPlan {
 
 impl std::fmt::Debug for HttpPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpPlan").field("path", &self.path).field("format", &self.format).finish_non_exhaustive()
+        f.debug_struct("HttpPlan")
+            .field("path", &self.path)
+            .field("format", &self.format)
+            .finish_non_exhaustive()
     }
 }
 
@@ -94,8 +97,6 @@ pub(crate) struct RabbitmqPlan {
     pub(crate) queue: String,
     pub(crate) settings: model::Rabbitmq,
     pub(crate) ca: Option<String>,
-    /// The URL is only assumed to be there.
-    pub(crate) assumed: bool,
 }
 
 impl std::fmt::Debug for RabbitmqPlan {
@@ -106,7 +107,7 @@ impl std::fmt::Debug for RabbitmqPlan {
 
 impl Planner {
     pub(super) fn http(&mut self, name: &At<String>, http: &model::Http) -> HttpPlan {
-        let secrets: Vec<String> = http.secret.0.iter().filter_map(|secret| self.secret(secret)).collect();
+        let secrets = self.read_all(http.secret.as_ref());
         let text = |set: &Option<At<String>>| set.as_deref().cloned();
         let encoding = http.signature_encoding.as_deref().copied().unwrap_or(Encoding::Hex);
         let signature = (
@@ -120,7 +121,7 @@ impl Planner {
             path: text(&http.path).unwrap_or_else(|| format!("/{}", name.as_str())),
             format: http.format.as_deref().copied().unwrap_or(Format::Plain),
             verify: http.verify.as_deref().copied().unwrap_or(Verify::Loopback),
-            assumed: secrets.len() < http.secret.0.len(),
+            assumed: secrets.is_empty() && http.secret.is_some(),
             secrets,
             signature,
             replay_window: http.replay_window.as_ref().map(|span| span.0),
@@ -138,12 +139,13 @@ impl Planner {
             self.wrong(at, "these webhooks are signed in their own way; leave `verify` out");
         }
         let wants = plan.is_webhook() || !matches!(plan.verify, Verify::Loopback | Verify::Open);
-        match (wants, http.secret.0.first()) {
+        match (wants, &http.secret) {
             (true, None) => {
                 self.wrong(at, "nobody could be verified without a secret; add `secret = \"env:NAME\"`");
             }
             (false, Some(secret)) => {
-                let what = "a secret is given, and nothing is verified with it; set `verify`, or leave it out";
+                let what =
+                    "a secret is given, and nothing is verified with it; set `verify`, or leave it out";
                 self.wrong(secret.at(), what);
             }
             _ => {}
@@ -163,16 +165,21 @@ impl Planner {
     pub(super) fn rabbitmq(&mut self, name: &At<String>, queue: &model::Rabbitmq) -> RabbitmqPlan {
         let url = self.guarded(&queue.url);
         if url.as_ref().is_some_and(|url| !(url.starts_with("amqp://") || url.starts_with("amqps://"))) {
-            self.wrong(queue.url.at(), "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"");
+            self.wrong(
+                queue.url.at(),
+                "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"",
+            );
         }
         let ca = queue.ca_file.as_ref().filter(|_| self.secrets == Secrets::Read).and_then(|path| {
             let read = std::fs::read_to_string(path.as_str());
-            read.map_err(|error| self.wrong(path.at(), format!("{:?} cannot be read ({error})", path.as_str()))).ok()
+            read.map_err(|error| {
+                self.wrong(path.at(), format!("{:?} cannot be read ({error})", path.as_str()));
+            })
+            .ok()
         });
         RabbitmqPlan {
             name: name.to_string(),
             at: name.at(),
-            assumed: url.is_none(),
             url: url.unwrap_or_default(),
             queue: queue.queue.to_string(),
             settings: queue.clone(),
@@ -189,7 +196,8 @@ impl Planner {
             let queues = inbox.rabbitmq.iter().map(|queue| (&queue.name, queue.at, None));
             for (name, at, path) in http.chain(queues) {
                 if let Some(other) = names.insert(name, &inbox.name) {
-                    let what = format!("the inbox {other:?} has a source of this name too; give each its own");
+                    let what =
+                        format!("the inbox {other:?} has a source of this name too; give each its own");
                     self.wrong(at, what);
                 } else if let Some(other) = path.and_then(|path| paths.insert(path, name)) {
                     self.wrong(at, format!("{other:?} has the same path; give each endpoint its own"));

@@ -62,7 +62,9 @@ impl<'de> Deserialize<'de> for Span {
         let text = String::deserialize(deserializer)?;
         let span = humantime::parse_duration(&text);
         span.map(Self).map_err(|_| {
-            D::Error::custom(format!("{text:?} is no time span; write it like \"30s\", \"5m\", \"12h\" or \"7d\""))
+            D::Error::custom(format!(
+                "{text:?} is no time span; write it like \"30s\", \"5m\", \"12h\" or \"7d\""
+            ))
         })
     }
 }
@@ -93,7 +95,9 @@ impl<'de> Deserialize<'de> for Window {
         }
         let span = humantime::parse_duration(&text);
         span.map(|span| Self(Some(span))).map_err(|_| {
-            D::Error::custom(format!("{text:?} is no time span; write it like \"12h\" or \"7d\", or \"forever\""))
+            D::Error::custom(format!(
+                "{text:?} is no time span; write it like \"12h\" or \"7d\", or \"forever\""
+            ))
         })
     }
 }
@@ -132,11 +136,14 @@ impl Secret {
     pub(crate) fn read(&self) -> Result<String, String> {
         let text = match self {
             Self::Env(name) => std::env::var(name).map_err(|error| match error {
-                std::env::VarError::NotPresent => format!("the environment variable {name} is not set; set it"),
+                std::env::VarError::NotPresent => {
+                    format!("the environment variable {name} is not set; set it")
+                }
                 std::env::VarError::NotUnicode(_) => format!("the environment variable {name} is not text"),
             })?,
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|error| format!("the file {path} cannot be read ({error}); check its path and rights"))?,
+            Self::File(path) => std::fs::read_to_string(path).map_err(|error| {
+                format!("the file {path} cannot be read ({error}); check its path and rights")
+            })?,
         };
         let text = text.trim_end_matches(['\r', '\n']);
         if text.is_empty() {
@@ -250,10 +257,9 @@ impl Visitor<'_> for AnyText {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Many<T>(pub(crate) Vec<T>);
 
-impl<T> Default for Many<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
+/// The values of a setting and its place; nothing, at `otherwise`, if it is not set.
+pub(crate) fn many<T>(set: Option<&At<Many<T>>>, otherwise: usize) -> (&[T], usize) {
+    set.map_or((&[], otherwise), |set| (&(**set).0, set.at()))
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Many<T> {

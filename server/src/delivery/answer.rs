@@ -141,11 +141,15 @@ mod tests {
         for status in [200, 201, 202, 204, 206, 299] {
             assert_eq!(retry(status), Meaning::Done, "{status}");
         }
-        for status in [300, 301, 302, 304, 307, 308, 400, 401, 404, 408, 409, 422, 429, 500, 502, 503, 504, 599] {
+        for status in
+            [300, 301, 302, 304, 307, 308, 400, 401, 404, 408, 409, 422, 429, 500, 502, 503, 504, 599]
+        {
             assert_eq!(retry(status), Meaning::Failed, "{status}");
         }
         assert_eq!(retry(410), Meaning::Never);
-        for (status, expected) in [(400, Meaning::Never), (404, Meaning::Never), (429, Meaning::Failed), (500, Meaning::Failed)] {
+        for (status, expected) in
+            [(400, Meaning::Never), (404, Meaning::Never), (429, Meaning::Failed), (500, Meaning::Failed)]
+        {
             assert_eq!(means(status, None, On4xx::Poison), expected, "{status}");
         }
     }

@@ -27,7 +27,8 @@ const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 /// Every header of a delivery but those of the signature. `forward` names further ones of the message that are passed on.
 pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let content_type = message.headers().get("content-type").and_then(|value| HeaderValue::from_bytes(value).ok());
+    let content_type =
+        message.headers().get("content-type").and_then(|value| HeaderValue::from_bytes(value).ok());
     let content_type = content_type.unwrap_or(HeaderValue::from_static("application/octet-stream"));
     // A structured CloudEvent has its attributes inside; to name them outside as well would make it another one.
     let structured = content_type.as_bytes().to_ascii_lowercase().starts_with(b"application/cloudevents");
@@ -35,10 +36,11 @@ pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> H
     for (name, value) in message.headers().iter() {
         let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
         let extension = name.as_str().starts_with("ce-") && !structured;
-        if (extension || TRACE.contains(&name.as_str()) || forward.contains(&name)) && !headers.contains_key(&name) {
-            if let Ok(value) = HeaderValue::from_bytes(value) {
-                headers.insert(name, value);
-            }
+        let wanted = extension || TRACE.contains(&name.as_str()) || forward.contains(&name);
+        if let Some(value) =
+            HeaderValue::from_bytes(value).ok().filter(|_| wanted && !headers.contains_key(&name))
+        {
+            headers.insert(name, value);
         }
     }
     let mut set = |name: &'static str, value: &str| {
@@ -160,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_structured_event_keeps_its_attributes_inside() {
-        let message = Message::new("1", "t", "{}").with_header("content-type", "Application/CloudEvents+JSON");
+        let message =
+            Message::new("1", "t", "{}").with_header("content-type", "Application/CloudEvents+JSON");
         let headers = headers(&message, &run(), &[]);
         assert_eq!(text(&headers, "ce-id"), None);
         assert_eq!(text(&headers, "idempotency-key").as_deref(), Some("abc123"));

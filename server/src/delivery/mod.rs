@@ -25,7 +25,7 @@ pub(crate) use sign::Signer;
 /// How long a connection may take to be there; the whole request has the handler's own timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a connection that nobody uses is kept.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 
 /// An endpoint, and how messages are delivered to it.
 #[derive(Clone, Debug)]
@@ -128,16 +128,8 @@ fn failed(error: &reqwest::Error) -> String {
     if let Some(refused) = causes().find_map(|cause| cause.downcast_ref::<Refused>()) {
         return refused.to_string();
     }
-    let what = if error.is_connect() { "cannot connect to the handler" } else { "no answer from the handler" };
-    let mut text = what.to_owned();
-    let mut last = String::new();
-    for cause in causes() {
-        let said = cause.to_string();
-        if !last.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-            last = said;
-        }
-    }
-    text
+    let what =
+        if error.is_connect() { "cannot connect to the handler" } else { "no answer from the handler" };
+    // The innermost cause says it; what is around it says where in the client it was noticed.
+    causes().last().map_or_else(|| what.to_owned(), |cause| format!("{what}: {cause}"))
 }

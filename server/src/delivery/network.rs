@@ -40,7 +40,8 @@ impl FromStr for Network {
     /// `10.0.0.0/8`, `fd00::/8`, or a single address.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const FORM: &str = "write it like \"10.0.0.0/8\", \"fd00::/8\" or \"192.168.1.7\"";
-        let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+        let (address, length) =
+            text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
         let address: IpAddr = address.parse().map_err(|_| FORM)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let length = length.map_or(Ok(most), str::parse::<u8>).map_err(|_| FORM)?;
@@ -180,17 +181,55 @@ mod tests {
     #[test]
     fn only_public_addresses_are_allowed_by_themselves() {
         let none = Allowed::default();
-        for address in ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"] {
+        for address in ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"]
+        {
             assert_eq!(check(&none, address), Ok(()), "{address}");
         }
         for address in [
-            "0.0.0.0", "0.1.2.3", "10.1.2.3", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.0.1",
-            "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.8", "192.0.2.1", "192.88.99.1",
-            "192.168.0.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1",
-            "239.255.255.255", "240.0.0.1", "255.255.255.255", "::", "::1", "::2", "::ffff:127.0.0.1",
-            "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1",
-            "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "3fff::1", "5f00::1", "fc00::1", "fd12::1",
-            "fe80::1", "fec0::1", "ff02::1", "4000::1", "fd00:ec2::254",
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.1.2.3",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.0.1",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.0.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::2",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::1",
+            "100::1",
+            "2001::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "3fff::1",
+            "5f00::1",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "4000::1",
+            "fd00:ec2::254",
         ] {
             assert!(check(&none, address).is_err(), "{address}");
         }
@@ -199,10 +238,14 @@ mod tests {
     #[test]
     fn private_networks_are_allowed_together_and_the_rest_by_name_alone() {
         let private = Allowed { private: true, networks: Vec::new() };
-        for address in ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "fd00::1", "::ffff:10.0.0.1", "100.64.1.1"] {
+        for address in
+            ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "fd00::1", "::ffff:10.0.0.1", "100.64.1.1"]
+        {
             assert_eq!(check(&private, address), Ok(()), "{address}");
         }
-        for address in ["169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "64:ff9b::a00:1", "255.255.255.255"] {
+        for address in
+            ["169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "64:ff9b::a00:1", "255.255.255.255"]
+        {
             assert!(check(&private, address).is_err(), "{address}");
         }
         let named = Allowed { private: false, networks: vec!["169.254.169.0/24".parse().unwrap()] };

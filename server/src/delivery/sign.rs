@@ -80,7 +80,8 @@ mod tests {
     fn every_secret_signs() {
         let [old, new] = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"];
         let now = SystemTime::UNIX_EPOCH;
-        let of = |secrets: &[&str]| Signer::new(secrets).unwrap().sign("id", b"body", now).unwrap()[1].1.clone();
+        let of =
+            |secrets: &[&str]| Signer::new(secrets).unwrap().sign("id", b"body", now).unwrap()[1].1.clone();
         assert_eq!(of(&[new, old]), format!("{} {}", of(&[new]), of(&[old])));
         assert_eq!(Signer::new::<&str>([]).unwrap().sign("id", b"body", now), None);
     }

@@ -13,7 +13,9 @@ fn url(address: SocketAddr, path: &str) -> String {
 
 pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: bool) {
     if json {
-        for (inbox, http) in plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http))) {
+        for (inbox, http) in
+            plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http)))
+        {
             tracing::info!(inbox = inbox.name, url = url(address, &http.url_path()), "takes messages");
         }
         tracing::info!(%address, "ready");

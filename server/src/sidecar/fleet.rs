@@ -7,8 +7,8 @@ use axum::Router;
 use oncebox::config::OrderBy;
 use oncebox::{Inbox, Memory, Registration, Running, Store};
 
-use super::{ingress, queues};
 use super::stores::{Any, Stores};
+use super::{ingress, queues};
 use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
 use crate::delivery::deliver_to;
 

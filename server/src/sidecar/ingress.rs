@@ -45,7 +45,11 @@ impl Front {
                 "/readyz",
                 get(async move || {
                     let open = ready.open.load(Ordering::Relaxed);
-                    if open { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
+                    if open {
+                        (StatusCode::OK, "ready\n")
+                    } else {
+                        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+                    }
                 }),
             )
             .fallback(async move |request: Request| {

@@ -20,7 +20,9 @@ impl Quick {
         let store = self.store.clone().unwrap_or_else(|| format!("sqlite:{DATABASE}"));
         let url = Url::parse(&store).ok();
         if url.is_some_and(|url| url.password().is_some()) {
-            bail!("--store holds a password, and everybody on this machine can read command lines; use --store env:NAME");
+            bail!(
+                "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME"
+            );
         }
         let mut file = toml::Table::new();
         file.insert("listen".into(), LISTEN.into());

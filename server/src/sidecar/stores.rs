@@ -40,17 +40,17 @@ async fn open(plan: &StorePlan) -> Result<Any> {
             let options = Sqlite::options(path).migrate(plan.migrate);
             // It waits for the disk.
             let opened = tokio::task::spawn_blocking(move || options.open()).await?;
-            Ok(Arc::new(opened.map_err(|error| outdated(plan, error))?))
+            Ok(Arc::new(opened.map_err(|error| outdated(plan, &error))?))
         }
         StorePlace::Postgres { .. } => {
             let options = postgres(plan)?.migrate(plan.migrate);
-            Ok(Arc::new(options.open().await.map_err(|error| outdated(plan, error))?))
+            Ok(Arc::new(options.open().await.map_err(|error| outdated(plan, &error))?))
         }
     }
 }
 
 /// An error of a store, with the command that mends it if there is one.
-fn outdated(plan: &StorePlan, error: Error) -> anyhow::Error {
+fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
     if error.kind() != ErrorKind::SchemaOutdated {
         // Its text says what was kept and what to do; the causes say what the database said.
         return anyhow!("{error:?}");
@@ -79,9 +79,7 @@ fn postgres(plan: &StorePlan) -> Result<oncebox_postgres::Options> {
 /// Brings the tables of a store up to date; returns how many steps were missing.
 pub(crate) async fn migrate(plan: &StorePlan) -> Result<usize> {
     match &plan.place {
-        StorePlace::Sqlite(path) => {
-            Ok(Sqlite::options(path).apply().await?.len())
-        }
+        StorePlace::Sqlite(path) => Ok(Sqlite::options(path).apply().await?.len()),
         StorePlace::Postgres { .. } => Ok(postgres(plan)?.apply().await?.len()),
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed, RescueParams, Settled,
-    SweepParams, Swept, Token, Wakeups,
+    Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
+    RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
 };
-use oncebox::{Accepted, Message, Result, Store};
+use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
 
 use crate::cli::log::MESSAGES;
@@ -25,8 +25,8 @@ const SHOWN: usize = 64;
 /// A store that tells what happens in it.
 pub(super) struct Told {
     store: Arc<dyn Store>,
-    /// What is in hand, by the token of its claim.
-    in_hand: Mutex<HashMap<Token, Name>>,
+    /// What is in hand, by its claim. Those of one call may have the same token.
+    in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), Name>>,
 }
 
 /// What a message is called in a line: its type and its id.
@@ -48,10 +48,15 @@ impl fmt::Display for Name {
     }
 }
 
+fn in_hand_as(claim: &Claim) -> (Token, Seq, HandlerKey) {
+    (claim.token, claim.seq, claim.handler.clone())
+}
+
 /// Any bytes as harmless text of bounded length.
 fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
-    let mut short: String = text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut short: String =
+        text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if bytes.len() > short.len() {
         short.push('…');
     }
@@ -103,7 +108,9 @@ impl Told {
             Accepted::Conflict(_) => {
                 line!(warn, "conflict", inbox, name, "(same key, other payload: kept aside)");
             }
-            Accepted::Stale => line!(warn, "stale", inbox, name, "(older than what is remembered: kept aside)"),
+            Accepted::Stale => {
+                line!(warn, "stale", inbox, name, "(older than what is remembered: kept aside)");
+            }
             _ => {}
         }
     }
@@ -116,12 +123,12 @@ impl Told {
         if in_hand.len() + claimed.len() > MOST {
             in_hand.clear();
         }
-        in_hand.extend(claimed.iter().map(|one| (one.claim.token, Name::of(&one.message))));
+        in_hand.extend(claimed.iter().map(|one| (in_hand_as(&one.claim), Name::of(&one.message))));
     }
 
     fn settled(&self, settlement: &Settlement, settled: Settled) {
         let claim = &settlement.claim;
-        let name = self.in_hand.lock().remove(&claim.token);
+        let name = self.in_hand.lock().remove(&in_hand_as(claim));
         if settled != Settled::Applied {
             return;
         }
@@ -135,10 +142,24 @@ impl Told {
         let attempts = settlement.attempts;
         match settlement.event {
             Event::Done => {
-                line!(info, "delivered", inbox, name, "to {handler} (attempt {})", claim.attempts.saturating_add(1));
+                line!(
+                    info,
+                    "delivered",
+                    inbox,
+                    name,
+                    "to {handler} (attempt {})",
+                    claim.attempts.saturating_add(1)
+                );
             }
             Event::Fail => {
-                line!(warn, "failed", inbox, name, "at {handler} (attempt {attempts}, again in {}): {why}", about(again));
+                line!(
+                    warn,
+                    "failed",
+                    inbox,
+                    name,
+                    "at {handler} (attempt {attempts}, again in {}): {why}",
+                    about(again)
+                );
             }
             Event::Exhaust => {
                 line!(error, "poisoned", inbox, name, "at {handler} after {attempts} attempts: {why}");
@@ -148,9 +169,18 @@ impl Told {
                 line!(info, "postponed", inbox, name, "by {handler} for {}, not counted", about(again));
             }
             Event::Crash => {
-                line!(warn, "crashed", inbox, name, "at {handler}: its worker was gone; again in {}", about(again));
+                line!(
+                    warn,
+                    "crashed",
+                    inbox,
+                    name,
+                    "at {handler}: its worker was gone; again in {}",
+                    about(again)
+                );
             }
-            Event::CrashOut => line!(error, "poisoned", inbox, name, "at {handler}: its workers died too often"),
+            Event::CrashOut => {
+                line!(error, "poisoned", inbox, name, "at {handler}: its workers died too often");
+            }
             Event::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
             _ => {}
         }

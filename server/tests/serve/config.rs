@@ -49,7 +49,9 @@ fn the_example_fits_the_schema_and_names_every_setting_of_it() {
     for name in schema::names(&schema) {
         let shown = example.lines().any(|line| {
             let line = line.trim_start_matches('#');
-            line.starts_with(&format!("{name} =")) || line.contains(&format!("[{name}.")) || line.contains(&format!(".{name}."))
+            line.starts_with(&format!("{name} ="))
+                || line.contains(&format!("[{name}."))
+                || line.contains(&format!(".{name}."))
         });
         // What stands inside a table on one line.
         assert!(shown || example.contains(&format!("{name} = ")), "the example does not show `{name}`");
@@ -83,7 +85,10 @@ fn the_page_of_all_settings_is_current() {
         std::fs::write(&path, &current).unwrap();
     }
     let page = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(page == current, "docs/config.md is not what `oncebox config reference` prints; run this test with ONCEBOX_WRITE_DOCS=1");
+    assert!(
+        page == current,
+        "docs/config.md is not what `oncebox config reference` prints; run this test with ONCEBOX_WRITE_DOCS=1"
+    );
 }
 
 /// Each is the whole of what is said: file, line, setting, what is wrong, and what to do.
@@ -122,7 +127,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntypes = [\n  \"order.*\",\n  \"*.placed\",\n]",
-        "oncebox.toml:1: `inbox.orders`: the handler \"ship\" is registered for \"*.placed\": a pattern has one `*`, at its end; write it like `order.*`",
+        "oncebox.toml:1: `inbox.orders.handler.ship`: the handler \"ship\" is registered for \"*.placed\": a pattern has one `*`, at its end; write it like `order.*`",
     ),
     (
         "listen = \"8471\"\n[inbox.orders]",
@@ -149,7 +154,10 @@ const WRONG: &[(&str, &str)] = &[
         "[inbox.orders.handler.ship]\nurl = \"http://127.0.0.1:9000/\"",
         "oncebox.toml:2: `inbox.orders.handler.ship.url`: 127.0.0.1 is 127.0.0.1, a loopback address: not connected to; `allow_private` allows such addresses",
     ),
-    ("allow_private = [\"10.0.0.1/8\"]", "oncebox.toml:1: `allow_private`: \"10.0.0.1/8\" is no network: its address has bits beyond its length; shorten the address or raise the length"),
+    (
+        "allow_private = [\"10.0.0.1/8\"]",
+        "oncebox.toml:1: `allow_private`: \"10.0.0.1/8\" is no network: its address has bits beyond its length; shorten the address or raise the length",
+    ),
     ("", "oncebox.toml:1: there is no inbox; add one, like [inbox.orders]"),
 ];
 
@@ -168,7 +176,8 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
 
 #[test]
 fn secrets_are_read_when_that_is_asked_for() {
-    let config = "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = [\"env:ONCEBOX_NOT_SET\"]";
+    let config =
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = [\"env:ONCEBOX_NOT_SET\"]";
     assert_eq!(said_of(config, &[]).0, Some(0));
     let (code, said) = said_of(config, &["--secrets"]);
     assert_eq!(code, Some(2));

@@ -24,7 +24,10 @@ fn a_receiver_in_python_charges_once() {
     let port = lines.next().unwrap().replace("listening on ", "");
     let sidecar = Sidecar::quick(&["--to", &format!("http://127.0.0.1:{port}/charge")]);
     for expected in [202, 200, 200] {
-        assert_eq!(post(&sidecar.url("messages"), "evt_1", "order.placed", r#"{"order":7}"#).status, expected);
+        assert_eq!(
+            post(&sidecar.url("messages"), "evt_1", "order.placed", r#"{"order":7}"#).status,
+            expected
+        );
     }
     post(&sidecar.url("messages"), "evt_2", "order.placed", r#"{"order":8}"#);
     sidecar.wait_count("delivered", 2);
@@ -34,5 +37,8 @@ fn a_receiver_in_python_charges_once() {
     let mut orders: Vec<&str> = charged.iter().filter_map(|line| line.split(" with key ").next()).collect();
     orders.sort_unstable();
     assert_eq!(orders, ["charged order 7", "charged order 8"]);
-    assert!(charged.iter().all(|line| line.rsplit(' ').next().is_some_and(|key| key.len() == 40)), "{charged:?}");
+    assert!(
+        charged.iter().all(|line| line.rsplit(' ').next().is_some_and(|key| key.len() == 40)),
+        "{charged:?}"
+    );
 }

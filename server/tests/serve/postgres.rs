@@ -4,15 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox_servers::{Cluster, Version};
 
-use super::support::{AT_ONCE, Receiver, Reply, Sidecar, oncebox, one_handler, post};
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, oncebox, one_handler, post};
 
 fn shared(handler: &str, more: &str) -> String {
     let handler = one_handler(handler, AT_ONCE);
     let inbox = "[inbox.orders]\nlease = \"1s\"\n";
-    format!("[store.main]\nurl = \"env:DATABASE_URL\"\n{more}\n{}", handler.replace("[inbox.orders]\n", inbox))
-        .replacen("[store.main]", "grace = \"5s\"\n[store.main]", 1)
-        .replace("allow_private = [\"127.0.0.0/8\"]\n", "")
-        .replacen("grace", "allow_private = [\"127.0.0.0/8\"]\ngrace", 1)
+    format!(
+        "[store.main]\nurl = \"env:DATABASE_URL\"\n{more}\n{}",
+        handler.replace("[inbox.orders]\n", inbox)
+    )
+    .replacen("[store.main]", "grace = \"5s\"\n[store.main]", 1)
+    .replace("allow_private = [\"127.0.0.0/8\"]\n", "")
+    .replacen("grace", "allow_private = [\"127.0.0.0/8\"]\ngrace", 1)
+}
+
+/// How often each message was delivered to a path.
+fn at(requests: &[Request], path: &str) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for request in requests.iter().filter(|request| request.path == path) {
+        *all.entry(request.id().to_owned()).or_default() += 1;
+    }
+    all
 }
 
 /// I1, I4: one of two processes is killed while it delivers: nothing is lost, and whatever ran twice was in its hands.
@@ -21,7 +33,7 @@ fn two_processes_share_the_work_and_one_may_die() {
     let cluster = Cluster::start(Version::Debian).unwrap();
     cluster.create_database("orders").unwrap();
     let url = cluster.url("orders");
-    // Whoever is asked with a message of the first hundred by the one that will die, waits for ever.
+    // The one that will die never gets an answer.
     let handler = Receiver::new(|request| match request.path.as_str() {
         "/dying" => Reply::Silence,
         _ => Reply::status(200),
@@ -39,20 +51,14 @@ fn two_processes_share_the_work_and_one_may_die() {
     assert_eq!(post(&living.url("orders"), "m0", "t", "{}").status, 200);
     dying.signal("KILL");
     assert_eq!(dying.wait().code(), None);
-    let at = |path: &str| -> BTreeMap<String, usize> {
-        let mut all = BTreeMap::new();
-        for request in handler.requests().iter().filter(|request| request.path == path) {
-            *all.entry(request.id().to_owned()).or_default() += 1;
-        }
-        all
-    };
-    handler.wait_until("every message at the one that lives", |_| at("/living").len() == ids.len());
+    handler.wait_until("every message at the one that lives", |all| at(all, "/living").len() == ids.len());
     living.stop();
-    assert_eq!(at("/living").into_keys().collect::<BTreeSet<_>>(), ids, "nothing is lost");
-    assert!(at("/living").values().all(|times| *times == 1), "each effect once at the one that lives: {:?}", at("/living"));
+    let (living, dead) = (at(&handler.requests(), "/living"), at(&handler.requests(), "/dying"));
+    assert_eq!(living.keys().cloned().collect::<BTreeSet<_>>(), ids, "nothing is lost");
+    assert!(living.values().all(|times| *times == 1), "each effect once at the one that lives: {living:?}");
     // What ran twice is what the dead one had in hand, and no more.
-    assert!(at("/dying").values().all(|times| *times == 1), "{:?}", at("/dying"));
-    assert!(at("/dying").len() <= 16, "no more than its concurrency: {:?}", at("/dying"));
+    assert!(dead.values().all(|times| *times == 1), "{dead:?}");
+    assert!(dead.len() <= 16, "no more than its concurrency: {dead:?}");
 }
 
 #[test]

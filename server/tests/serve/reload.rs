@@ -47,7 +47,8 @@ fn what_runs_is_finished_by_the_old_configuration() {
 #[test]
 fn secrets_are_read_again() {
     let handler = Receiver::good();
-    let [first, second] = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"];
+    let [first, second] =
+        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"];
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("secret");
     std::fs::write(&file, format!("{first}\n")).unwrap();
@@ -76,7 +77,10 @@ fn a_bad_configuration_is_refused_and_the_old_one_kept() {
     for (bad, why) in [
         (good.replace("poll", "pol"), "did you mean `poll`?"),
         (good.clone() + "retry = 5\n", "duplicate key"),
-        (good.replace("[inbox.orders]", "[store.main]\nurl = \"sqlite:other.db\"\n[inbox.orders]"), "[store] changed"),
+        (
+            good.replace("[inbox.orders]", "[store.main]\nurl = \"sqlite:other.db\"\n[inbox.orders]"),
+            "[store] changed",
+        ),
         (String::new(), "there is no inbox"),
     ] {
         sidecar.write_config(&bad);

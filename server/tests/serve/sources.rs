@@ -16,7 +16,10 @@ fn a_signed_delivery_is_verified_by_a_receiver_of_standard_webhooks() {
         &[("IN", SECRET)],
     );
     let url = second.url("hooks");
-    let first = Sidecar::with_env(&one_handler(&url, &format!("{AT_ONCE}secret = [\"env:OUT\"]")), &[("OUT", SECRET)]);
+    let first = Sidecar::with_env(
+        &one_handler(&url, &format!("{AT_ONCE}secret = [\"env:OUT\"]")),
+        &[("OUT", SECRET)],
+    );
     post(&first.url("orders"), "evt_1", "order.placed", r#"{"order":7}"#);
     first.wait_words(&["delivered", "order.placed evt_1"]);
     let request = &last.wait_for(1)[0];
@@ -25,7 +28,8 @@ fn a_signed_delivery_is_verified_by_a_receiver_of_standard_webhooks() {
     assert_eq!(request.id().len(), 40, "{request:?}");
 
     let wrong = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-    let forger = Sidecar::with_env(&one_handler(&url, &format!("{AT_ONCE}secret = [\"env:OUT\"]")), &[("OUT", wrong)]);
+    let forger =
+        Sidecar::with_env(&one_handler(&url, &format!("{AT_ONCE}secret = [\"env:OUT\"]")), &[("OUT", wrong)]);
     post(&forger.url("orders"), "evt_2", "order.placed", "{}");
     forger.wait_words(&["failed", "order.placed evt_2", "401"]);
     assert_eq!(last.requests().len(), 1);
@@ -34,7 +38,8 @@ fn a_signed_delivery_is_verified_by_a_receiver_of_standard_webhooks() {
 #[test]
 fn a_token_is_asked_for() {
     let config = "[inbox.orders.http.shop]\nverify = \"token\"\nsecret = [\"env:NEW\", \"env:OLD\"]\n";
-    let sidecar = Sidecar::with_env(config, &[("NEW", "new-token-new-token-1"), ("OLD", "old-token-old-token-1")]);
+    let sidecar =
+        Sidecar::with_env(config, &[("NEW", "new-token-new-token-1"), ("OLD", "old-token-old-token-1")]);
     let send = |id: &str, token: Option<&str>| {
         let token = token.map(|token| format!("Bearer {token}"));
         let mut headers = vec![("message-id", id), ("message-type", "t")];
@@ -55,15 +60,20 @@ fn messages_with_one_ordering_key_are_delivered_one_after_the_other() {
         ("a1", "1" | "2") => Reply::status(500),
         _ => Reply::status(200),
     });
-    let config = one_handler(&handler.url(), AT_ONCE).replace("[inbox.orders]", "[inbox.orders]\norder = { pointer = \"/customer\" }");
+    let config = one_handler(&handler.url(), AT_ONCE)
+        .replace("[inbox.orders]", "[inbox.orders]\norder = { pointer = \"/customer\" }");
     let sidecar = Sidecar::with(&config);
     for (id, customer) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")] {
         post(&sidecar.url("orders"), id, "t", &format!("{{\"customer\":\"{customer}\"}}"));
     }
     handler.wait_for(6);
     sidecar.wait_count("delivered", 4);
-    let of_a: Vec<String> =
-        handler.requests().iter().map(|request| request.id().to_owned()).filter(|id| id.starts_with('a')).collect();
+    let of_a: Vec<String> = handler
+        .requests()
+        .iter()
+        .map(|request| request.id().to_owned())
+        .filter(|id| id.starts_with('a'))
+        .collect();
     assert_eq!(of_a, ["a1", "a1", "a1", "a2", "a3"]);
     assert!(handler.requests().iter().all(|request| !request.header("oncebox-ordering-key").is_empty()));
 }
@@ -83,7 +93,8 @@ fn handlers_get_their_types_and_their_own_repeats() {
     }
     sidecar.wait_count("delivered", 4);
     let ids = |receiver: &Receiver| {
-        let mut ids: Vec<String> = receiver.requests().iter().map(|request| request.id().to_owned()).collect();
+        let mut ids: Vec<String> =
+            receiver.requests().iter().map(|request| request.id().to_owned()).collect();
         ids.sort();
         ids
     };

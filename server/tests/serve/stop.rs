@@ -58,7 +58,8 @@ fn stopping_under_load_loses_nothing() {
     let sidecar = Sidecar::start(dir, &[], &[]);
     // I1: what was acknowledged is delivered; I4: and once, because nothing died.
     handler.wait_until("every acknowledged message", |requests| {
-        let delivered: std::collections::HashSet<&str> = requests.iter().map(|request| request.id()).collect();
+        let delivered: std::collections::HashSet<&str> =
+            requests.iter().map(|request| request.id()).collect();
         acknowledged.iter().all(|id| delivered.contains(&**id))
     });
     sidecar.stop();

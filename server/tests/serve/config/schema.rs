@@ -23,8 +23,25 @@ pub(crate) fn names(schema: &Value) -> BTreeSet<String> {
 }
 
 const KNOWN: &[&str] = &[
-    "$schema", "$defs", "$ref", "title", "description", "type", "properties", "required", "additionalProperties",
-    "items", "enum", "const", "anyOf", "oneOf", "pattern", "format", "minimum", "maximum", "default",
+    "$schema",
+    "$defs",
+    "$ref",
+    "title",
+    "description",
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "anyOf",
+    "oneOf",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "default",
 ];
 
 fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
@@ -97,6 +114,11 @@ fn words(rules: &Map<String, Value>, value: &Value, at: &str) -> Result<(), Stri
         (Some(pattern), Some(text)) => regex_lite::Regex::new(pattern).unwrap().is_match(text),
         _ => true,
     };
-    let least = rules.get("minimum").and_then(Value::as_i64).is_none_or(|least| value.as_i64() >= Some(least));
-    if in_list && is_it && fits && least { Ok(()) } else { Err(format!("{at}: {value} does not fit {rules:?}")) }
+    let least =
+        rules.get("minimum").and_then(Value::as_i64).is_none_or(|least| value.as_i64() >= Some(least));
+    if in_list && is_it && fits && least {
+        Ok(())
+    } else {
+        Err(format!("{at}: {value} does not fit {rules:?}"))
+    }
 }

@@ -9,12 +9,17 @@ use super::PATIENCE;
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    pub(crate) head: String,
+    #[expect(dead_code, reason = "shown when an assertion fails")]
     pub(crate) body: String,
 }
 
 /// Sends a request to `http://address/path` and waits for its answer.
-pub(crate) fn request(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> std::io::Result<Answer> {
+pub(crate) fn request(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
     let rest = url.strip_prefix("http://").expect("an http URL");
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = TcpStream::connect(address)?;
@@ -30,8 +35,12 @@ pub(crate) fn request(method: &str, url: &str, headers: &[(&str, &str)], body: &
     stream.read_to_end(&mut all)?;
     let text = String::from_utf8_lossy(&all);
     let (head, body) = text.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or(std::io::ErrorKind::InvalidData)?;
-    Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok(Answer { status, body: body.to_owned() })
 }
 
 /// Posts a plain message.

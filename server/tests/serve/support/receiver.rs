@@ -68,7 +68,10 @@ impl Receiver {
 
     /// A handler at every address of this machine.
     pub(crate) fn at_all(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).expect("a port"), script)
+        Self::on(
+            TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).expect("a port"),
+            script,
+        )
     }
 
     fn on(listener: TcpListener, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
@@ -118,7 +121,8 @@ fn serve(stream: TcpStream, requests: &Watched<Request>, script: &Script) {
         match script(&request) {
             Reply::Status(status, headers, body) => {
                 let length = body.len();
-                let head = format!("HTTP/1.1 {status} Said\r\n{headers}content-length: {length}\r\n\r\n{body}");
+                let head =
+                    format!("HTTP/1.1 {status} Said\r\n{headers}content-length: {length}\r\n\r\n{body}");
                 if out.write_all(head.as_bytes()).is_err() {
                     return;
                 }

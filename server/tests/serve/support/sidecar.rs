@@ -96,9 +96,10 @@ impl Sidecar {
         self.wait_line(&format!("{words:?}"), |line| words.iter().all(|word| line.contains(word)))
     }
 
-    /// Waits until so many lines have this word.
+    /// Waits until so many lines begin with this word, after their time.
     pub(crate) fn wait_count(&self, word: &str, count: usize) {
-        let all = |lines: &[String]| lines.iter().filter(|line| line.contains(word)).count();
+        let begins = |line: &&String| line.split(' ').nth(1) == Some(word);
+        let all = |lines: &[String]| lines.iter().filter(begins).count();
         self.lines.wait(&format!("{count} times {word}"), |lines| (all(lines) >= count).then_some(()));
     }
 
