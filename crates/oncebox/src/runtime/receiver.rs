@@ -172,7 +172,7 @@ fn waits(error: &Error) -> bool {
 fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
-        Receipt::Busy => Ack::Redeliver { after: BUSY_PAUSE },
+        Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }
