@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::support::{AT_ONCE, Receiver, Reply, Sidecar, one_handler, post};
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, one_handler, post};
 
 #[test]
 fn what_runs_is_finished_and_what_does_not_finish_is_given_back() {
@@ -58,13 +58,12 @@ fn stopping_under_load_loses_nothing() {
     let sidecar = Sidecar::start(dir, &[], &[]);
     // I1: what was acknowledged is delivered; I4: and once, because nothing died.
     handler.wait_until("every acknowledged message", |requests| {
-        let delivered: std::collections::HashSet<&str> =
-            requests.iter().map(|request| request.id()).collect();
+        let delivered: std::collections::HashSet<&str> = requests.iter().map(Request::id).collect();
         acknowledged.iter().all(|id| delivered.contains(&**id))
     });
     sidecar.stop();
     let requests = handler.requests();
-    let ids: std::collections::HashSet<&str> = requests.iter().map(|request| request.id()).collect();
+    let ids: std::collections::HashSet<&str> = requests.iter().map(Request::id).collect();
     assert_eq!(ids.len(), requests.len(), "nothing was delivered twice");
 }
 

@@ -20,15 +20,16 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<Answer> {
+    use std::fmt::Write as _;
     let rest = url.strip_prefix("http://").expect("an http URL");
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut head = format!("{method} /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        write!(head, "{name}: {value}\r\n").expect("room");
     }
-    head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
+    write!(head, "content-length: {}\r\n\r\n", body.len()).expect("room");
     stream.write_all(head.as_bytes())?;
     stream.write_all(body)?;
     let mut all = Vec::new();
