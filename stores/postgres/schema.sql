@@ -189,6 +189,34 @@ CREATE TABLE "public"."oncebox_poisoned" (
 );
 CREATE INDEX "oncebox_poisoned_order" ON "public"."oncebox_poisoned" (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
 
+-- Attempts that did not succeed. Leaves with the key of its message.
+CREATE TABLE "public"."oncebox_attempt" (
+    seq bigint NOT NULL,
+    token bigint NOT NULL,
+    at bigint NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    generation integer NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    claim_id uuid NOT NULL,
+    event text NOT NULL,
+    error text,
+    PRIMARY KEY (lane, seq, handler, token),
+    CHECK (lane = seq & 63)
+);
+
+-- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with the key of its message.
+CREATE TABLE "public"."oncebox_absorbed" (
+    seq bigint NOT NULL,
+    count bigint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    lane smallint NOT NULL,
+    PRIMARY KEY (lane, seq),
+    CHECK (lane = seq & 63)
+);
+
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE "public"."oncebox_aside" (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
@@ -207,6 +235,31 @@ CREATE TABLE "public"."oncebox_aside" (
     tenant text,
     UNIQUE (digest, fingerprint)
 );
+
+-- What operators did, who asked for it and why, and what came of it. Written in the transaction that did it. Leaves by age.
+CREATE TABLE "public"."oncebox_operation" (
+    -- Later ones have greater numbers.
+    number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    id uuid NOT NULL UNIQUE,
+    -- The operation on many that it was a part of.
+    parent uuid,
+    at bigint NOT NULL,
+    inbox smallint NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    verb text NOT NULL,
+    digest bytea,
+    handler text,
+    -- What was asked for and what was answered, as JSON: the same again gets the same answer.
+    body text NOT NULL,
+    answer text NOT NULL,
+    -- How far a long one has come, and how often that was noted.
+    noted integer NOT NULL DEFAULT 0,
+    progress text
+);
+CREATE INDEX "oncebox_operation_digest" ON "public"."oncebox_operation" (digest, number) WHERE digest IS NOT NULL;
+CREATE INDEX "oncebox_operation_parent" ON "public"."oncebox_operation" (parent, number) WHERE parent IS NOT NULL;
+CREATE INDEX "oncebox_operation_age" ON "public"."oncebox_operation" (inbox, at);
 
 -- Marks of once and inline handlers, written in the caller's own transaction. Leaves like the proof.
 CREATE TABLE "public"."oncebox_mark" (

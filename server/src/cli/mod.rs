@@ -55,7 +55,7 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
     #[command(flatten)]
-    Operate(operate::Command),
+    Operate(Box<operate::Command>),
 }
 
 /// How the program ended. The numbers are part of the interface.

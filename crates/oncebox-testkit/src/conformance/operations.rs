@@ -184,7 +184,7 @@ pub async fn records_outlive_what_they_are_about<S: StoreUnderTest>(h: &Harness<
     assert!(h.show("1").await.is_none());
     assert_eq!(audit(h, |f| f.key = Some(key("1"))).await.len(), 1);
     assert_eq!(h.store.act(&discard).await.expect("again").answer, first.answer);
-    h.advance(SweepParams::AUDIT - RETENTION - Duration::from_millis(1));
+    h.advance(SweepParams::AUDIT.saturating_sub(RETENTION + Duration::from_millis(1)));
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     h.sweep(RETENTION).await;
     assert_eq!(audit(h, |_| {}).await.len(), 2);
@@ -302,7 +302,8 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     h.first(offer("2")).await;
     h.accept(crate::fixture::offer_message(oncebox::Message::new("2", "x", "y").with_source("shop"))).await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
-    h.advance(SECOND);
+    // A handler that somebody claimed for within a lease is known.
+    h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);
     let told = of(&h.store.doctor(&params).await.expect("doctor"));
     for code in ["orphaned", "kept_aside", "paused", "poisoned"] {

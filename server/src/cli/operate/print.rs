@@ -88,7 +88,7 @@ pub(super) fn operation(one: &OperationView) -> Value {
     json!({
         "id": one.id.to_string(), "parent": one.parent.map(|parent| parent.to_string()), "at_ms": one.at.as_millis(),
         "actor": one.actor, "reason": one.reason, "verb": one.verb, "key": one.key.map(|key| key.to_string()),
-        "handler": one.handler.as_ref().map(|handler| handler.as_str()),
+        "handler": one.handler.as_ref().map(oncebox::HandlerKey::as_str),
         "body": serde_json::from_str::<Value>(&one.body).unwrap_or_default(),
     })
 }
