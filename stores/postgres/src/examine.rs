@@ -71,8 +71,8 @@ async fn server(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<
 async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> {
     let mut wanted: Vec<String> = Vec::new();
     for step in plan.steps() {
-        let names = step.sql.split("CREATE INDEX ").skip(1).filter_map(|rest| rest.split('"').nth(1));
-        wanted.extend(names.map(str::to_owned));
+        let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
+        wanted.extend(made.filter_map(|(_, rest)| rest.split('"').nth(1)).map(str::to_owned));
     }
     let mut findings = Vec::new();
     let question = ask(&db.sql.examine_indexes).bind(plan.place.schema.clone()).bind(wanted);

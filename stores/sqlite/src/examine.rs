@@ -60,7 +60,8 @@ fn missing_indexes(connection: &Connection) -> Result<Vec<Finding>> {
     let mut statement =
         connection.prepare_cached(include_str!("../sql/examine/index.sql")).map_err(store_error)?;
     for step in MIGRATIONS {
-        let names = step.sql.split("CREATE INDEX ").skip(1).filter_map(|rest| rest.split_whitespace().next());
+        let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
+        let names = made.filter_map(|(_, rest)| rest.split_whitespace().next());
         for name in names {
             let found: Option<i64> =
                 statement.query_row([name], |row| row.get(0)).optional().map_err(store_error)?;
