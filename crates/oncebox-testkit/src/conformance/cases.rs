@@ -183,7 +183,6 @@ macro_rules! store_conformance {
                     a_completion_keeps_the_counters,
                     a_completion_releases_the_next_in_order,
                     a_rescue_and_a_commit_have_one_winner,
-                    completing_and_committing_can_be_one_call,
                 }
                 result {
                     a_result_comes_back_with_its_mark,
