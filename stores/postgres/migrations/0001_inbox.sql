@@ -181,6 +181,8 @@ CREATE TABLE @poisoned (
     CHECK ((order_key IS NULL) = (in_line IS NULL))
 );
 CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
+-- Whether any line is held back at all: mostly none is, and no line has to be looked at.
+CREATE INDEX #poisoned_line ON @poisoned (lane) WHERE in_line IN ('blocks', 'parks');
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE @aside (
@@ -277,7 +279,7 @@ BEGIN
         RAISE EXCEPTION 'ordered messages need transactions at READ COMMITTED, and this one is at %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'feature_not_supported';
     END IF;
-    IF EXISTS (
+    IF EXISTS (SELECT 1 FROM @poisoned b WHERE b.lane = ANY ($2) AND b.in_line IN ('blocks', 'parks')) AND EXISTS (
         SELECT 1 FROM unnest($2, $3, $4) AS l (lane, handler, order_key) WHERE (
             SELECT b.seq FROM @poisoned b
             WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key AND b.in_line = 'parks'
@@ -308,8 +310,9 @@ END $body$;
 -- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then sets
 -- aside those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
 -- Needs the lock of the lines, taken by an earlier statement. $1 now or nothing, by line, each once: $2 lane, $3 handler,
--- $4 order key.
-CREATE FUNCTION @release(bigint, smallint[], smallint[], bytea[]) RETURNS TABLE (lane smallint, handler smallint, seq bigint)
+-- $4 order key; $5 whether it is known that none of them is let go or runs.
+CREATE FUNCTION @release(bigint, smallint[], smallint[], bytea[], boolean)
+RETURNS TABLE (lane smallint, handler smallint, seq bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
 BEGIN
@@ -328,16 +331,18 @@ BEGIN
             ORDER BY p.order_key, p.seq LIMIT 1
         ) head
         WHERE head.due = 9223372036854775807
-          AND (
+          AND ($5 OR (
             SELECT r.order_key FROM @entry r
             WHERE r.lane = l.lane AND r.handler = l.handler AND r.order_key BETWEEN l.order_key AND l.order_key
             ORDER BY r.order_key LIMIT 1
-        ) IS NULL AND (
-            SELECT b.seq FROM @poisoned b
-            WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key AND b.in_line IN ('blocks', 'parks')
-              AND b.seq < head.seq
-            LIMIT 1
-        ) IS NULL
+        ) IS NULL) AND (
+            NOT EXISTS (SELECT 1 FROM @poisoned b WHERE b.lane = ANY ($2) AND b.in_line IN ('blocks', 'parks'))
+            OR (
+                SELECT b.seq FROM @poisoned b
+                WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key
+                  AND b.in_line IN ('blocks', 'parks') AND b.seq < head.seq
+                LIMIT 1
+            ) IS NULL)
     ), gone AS (
         DELETE FROM @later p WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE f.untouched))
     ), work AS (
@@ -353,27 +358,32 @@ BEGIN
     PERFORM @park($1, $2, $3, $4);
 END $body$;
 
--- Writes settlements under their fence, and answers with the places of those whose claims held, then as `release` does. $1 now
--- or nothing; by settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay,
+-- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
+-- the least number that became work. Each line has one entry that runs: where that is settled, nothing else does. $1 now or
+-- nothing; by settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay,
 -- $10 attempts, $11 crashes, $12 reason, $13 error, $14 what it is in its line; from $8 on nothing if all are completed.
 -- $15 whether it must be in the transaction that a handler was given; $16 class and $17 numbers of the locks of the lines, in the
--- order in which everybody takes them; by line, each once: $18 lane, $19 handler, $20 order key.
+-- order in which everybody takes them.
 CREATE FUNCTION @settle(
     bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[], text[],
-    boolean, int, int[], smallint[], smallint[], bytea[]
-) RETURNS TABLE (place int, lane smallint, handler smallint, seq bigint)
+    boolean, int, int[]
+) RETURNS TABLE (places int[], lanes smallint[], handlers smallint[], seqs bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+DECLARE
+    line_lanes smallint[];
+    line_handlers smallint[];
+    line_keys bytea[];
 BEGIN
     IF $15 AND current_setting('oncebox.handler', true) IS DISTINCT FROM 'on' THEN RETURN; END IF;
     -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
     PERFORM pg_advisory_xact_lock($16, l.number) FROM unnest($17) AS l (number);
     IF $8 IS NULL THEN
-        RETURN QUERY WITH ended AS (
+        WITH ended AS (
             DELETE FROM @entry r
             USING unnest($2, $3, $4, $5, $6, $7) AS s (place, lane, handler, seq, token, claim_id)
             WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
-            RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.error
+            RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.order_key, r.error
         ), finished AS (
             INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
             SELECT e.seq, e.token, coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint),
@@ -381,9 +391,12 @@ BEGIN
                    e.error
             FROM ended e
         )
-        SELECT e.place, NULL::smallint, NULL::smallint, NULL::bigint FROM ended e;
+        SELECT array_agg(e.place), array_agg(e.lane) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.handler) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.order_key) FILTER (WHERE e.order_key IS NOT NULL)
+        INTO places, line_lanes, line_handlers, line_keys FROM ended e;
     ELSE
-        RETURN QUERY WITH moment AS MATERIALIZED (
+        WITH moment AS MATERIALIZED (
             SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
         ), settlement AS MATERIALIZED (
             SELECT * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
@@ -410,11 +423,16 @@ BEGIN
                    CASE WHEN e.order_key IS NOT NULL THEN coalesce(e.in_line, 'blocks') END, e.error
             FROM ended e, moment m WHERE e.next = 'poisoned'
         )
-        SELECT e.place, NULL::smallint, NULL::smallint, NULL::bigint FROM ended e;
+        SELECT array_agg(e.place), array_agg(e.lane) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.handler) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.order_key) FILTER (WHERE e.order_key IS NOT NULL)
+        INTO places, line_lanes, line_handlers, line_keys FROM ended e;
     END IF;
-    IF cardinality($18) > 0 THEN
-        RETURN QUERY SELECT NULL::int, r.lane, r.handler, r.seq FROM @release($1, $18, $19, $20) AS r;
+    IF line_lanes IS NOT NULL THEN
+        SELECT array_agg(r.lane), array_agg(r.handler), array_agg(r.seq) INTO lanes, handlers, seqs
+        FROM @release($1, line_lanes, line_handlers, line_keys, true) AS r;
     END IF;
+    RETURN NEXT;
 END $body$;
 
 -- Stores what is new, and says of the rest what is known of it. One row for each message offered: its place in the batch, its
@@ -533,11 +551,11 @@ END $body$;
 
 REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @drop_segment(bigint, bigint[]),
     @mark(bigint, bigint, smallint, bytea, text, text),
-    @park(bigint, smallint[], smallint[], bytea[]), @release(bigint, smallint[], smallint[], bytea[]),
+    @park(bigint, smallint[], smallint[], bytea[]), @release(bigint, smallint[], smallint[], bytea[], boolean),
     @accept(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
             bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[]),
     @settle(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
-            text[], boolean, int, int[], smallint[], smallint[], bytea[]) FROM PUBLIC;
+            text[], boolean, int, int[]) FROM PUBLIC;
 
 INSERT INTO @meta (lanes, segment, counted) VALUES (:lanes, 1, 0);
 SELECT @make_segment(1), @make_segment(2);

@@ -287,13 +287,7 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
 }
 
 /// The statement for all kinds of messages of one inbox, with the locks that it takes first.
-fn long_way<'a>(
-    db: &Db,
-    offers: &'a [Offer],
-    round: &[usize],
-    locks: Vec<i32>,
-    lines: &Lines,
-) -> Ask<'a> {
+fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, lines: &Lines) -> Ask<'a> {
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());

@@ -75,12 +75,7 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
 }
 
 /// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
-async fn add(
-    db: &Db,
-    unit: &mut Unit,
-    route: &[i16],
-    chosen: Vec<Missing>,
-) -> Result<(usize, Released)> {
+async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> Result<(usize, Released)> {
     let (Some(handler), false) = (route.first().copied(), chosen.is_empty()) else {
         return Ok((0, Released::default()));
     };

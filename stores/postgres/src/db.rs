@@ -18,7 +18,7 @@ use crate::unit::{Ask, Unit, Units, ask};
 const LANE_BITS: i64 = 63;
 /// How many locks there are for lines of ordered entries: enough that unrelated lines seldom share one, and few enough
 /// for the server's table of locks.
-const BUCKETS: u16 = 1024;
+const BUCKETS: u16 = 256;
 /// A span of time so long that it never ends, and can still be added to any time.
 const FOREVER: i64 = i64::MAX / 4;
 
@@ -107,11 +107,8 @@ impl Lines {
     /// Lets the first of each line go that may, and sets aside those that one before them parks.
     pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
         let rows = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
-        let mut released = Released::default();
-        for row in &rows {
-            released.add(row, 0)?;
-        }
-        Ok(released)
+        let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
+        Ok(Released(rows.iter().map(released).collect::<Result<_>>()?))
     }
 
     /// Makes those pending again that nothing parks any more.
@@ -139,10 +136,12 @@ impl Lines {
 pub(crate) struct Released(Vec<((i16, i16), i64)>);
 
 impl Released {
-    /// Lane, handler and number from the columns from `first` on.
-    pub(crate) fn add(&mut self, row: &PgRow, first: usize) -> Result<()> {
-        self.0.push(((get(row, first)?, get(row, first + 1)?), get(row, first + 2)?));
-        Ok(())
+    /// Lanes, handlers and numbers from the columns from `first` on.
+    pub(crate) fn of(row: &PgRow, first: usize) -> Result<Self> {
+        let lanes = get::<Option<Vec<i16>>>(row, first)?.unwrap_or_default();
+        let handlers = get::<Option<Vec<i16>>>(row, first + 1)?.unwrap_or_default();
+        let seqs = get::<Option<Vec<i64>>>(row, first + 2)?.unwrap_or_default();
+        Ok(Self(lanes.into_iter().zip(handlers).zip(seqs).collect()))
     }
 
     pub(crate) fn extend(&mut self, other: Self) {

@@ -92,7 +92,9 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         }
         "28P01" | "28000" | "3D000" => (ErrorKind::InvalidConfig, "PostgreSQL refused the login"),
         // Whatever it is, the same statement fails again.
-        _ if code.starts_with("42") || code == "0A000" => (ErrorKind::InvalidConfig, "PostgreSQL refused a statement"),
+        _ if code.starts_with("42") || code == "0A000" => {
+            (ErrorKind::InvalidConfig, "PostgreSQL refused a statement")
+        }
         _ if code.starts_with("23") => (ErrorKind::Corrupt, "the stored rows contradict one another"),
         _ if code.starts_with("XX") => (ErrorKind::Corrupt, "PostgreSQL found its data damaged"),
         _ if code.starts_with("53") || code.starts_with("57") || code.starts_with("58") => {

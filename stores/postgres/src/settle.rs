@@ -3,6 +3,7 @@
 use oncebox::Result;
 use oncebox::state::{ErrorText, InLine, Next, Settlement};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
@@ -93,20 +94,28 @@ impl Fences {
     }
 }
 
-/// The places that a statement answered with, as answers to claims; other rows say what was let go.
-fn settled(count: usize, rows: &[PgRow]) -> Result<(Vec<Settled>, Released)> {
-    let (mut settled, mut released) = (vec![Settled::LeaseLost; count], Released::default());
-    for row in rows {
-        let Some(place) = get::<Option<i32>>(row, 0)? else {
-            released.add(row, 1)?;
-            continue;
-        };
-        let place = usize::try_from(place).unwrap_or(usize::MAX);
-        if let Some(settled) = settled.get_mut(place) {
+/// The places of claims that hold, as answers to all of them.
+fn answers(count: usize, places: impl IntoIterator<Item = i32>) -> Vec<Settled> {
+    let mut settled = vec![Settled::LeaseLost; count];
+    for place in places {
+        if let Some(settled) = settled.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
             *settled = Settled::Applied;
         }
     }
-    Ok((settled, released))
+    settled
+}
+
+/// The answers in a row for each claim that holds.
+fn held(count: usize, rows: &[PgRow]) -> Result<Vec<Settled>> {
+    let places: Vec<i32> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
+    Ok(answers(count, places))
+}
+
+/// The answers in the one row of a settlement, and what it let go, if it says so.
+fn settled(count: usize, rows: &[PgRow]) -> Result<(Vec<Settled>, Released)> {
+    let Some(row) = rows.first() else { return Ok((answers(count, []), Released::default())) };
+    let released = if row.len() > 1 { Released::of(row, 1)? } else { Released::default() };
+    Ok((answers(count, get::<Option<Vec<i32>>>(row, 0)?.unwrap_or_default()), released))
 }
 
 /// Writes a batch in one statement that commits by itself.
@@ -163,10 +172,9 @@ fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Ask<'static>
     in_lines(db, completion, lines, own)
 }
 
-/// What settlements say of their lines, and whether they must be in a handler's own transaction.
+/// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.
 fn in_lines(db: &Db, settlements: Ask<'static>, mut lines: Lines, own: bool) -> Ask<'static> {
-    let locks = lines.locks();
-    lines.bind(settlements.bind(own).bind(db.lock_class).bind(locks))
+    settlements.bind(own).bind(db.lock_class).bind(lines.locks())
 }
 
 fn count(count: u32) -> i32 {
@@ -208,7 +216,7 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
     let mut unit = db.control.single().await?;
     let rows = unit.rows(renew).await?;
     unit.end().await?;
-    let (held, _) = settled(params.claims.len(), &rows)?;
+    let held = held(params.claims.len(), &rows)?;
     let renewed = |held| if held == Settled::Applied { Renewed::Extended } else { Renewed::LeaseLost };
     Ok(held.into_iter().map(renewed).collect())
 }
@@ -239,5 +247,5 @@ pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Resu
 pub(crate) async fn hold(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, claims.iter()).await?;
     let rows = unit.rows(fences.bind(ask(&db.sql.settle_hold))).await?;
-    Ok(settled(claims.len(), &rows)?.0)
+    held(claims.len(), &rows)
 }

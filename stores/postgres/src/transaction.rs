@@ -27,7 +27,12 @@ pub struct PostgresTx {
 impl PostgresTx {
     /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
     pub(crate) async fn begin(units: &Units) -> Result<Self> {
-        Ok(Self { unit: units.handlers_transaction().await?, sound: true, savepoint: false, released: Released::default() })
+        Ok(Self {
+            unit: units.handlers_transaction().await?,
+            sound: true,
+            savepoint: false,
+            released: Released::default(),
+        })
     }
 
     pub(crate) async fn commit(mut self, db: &Db) -> Result<()> {
