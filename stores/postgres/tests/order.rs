@@ -97,16 +97,16 @@ async fn one_that_is_let_go_is_found_before_a_deep_backlog_that_came_later() {
 }
 
 /// The same server, with another default for transactions.
-fn repeatable(schema: &Schema) -> Options {
+fn serializable(schema: &Schema) -> Options {
     let join = if schema.url().contains('?') { '&' } else { '?' };
-    let url = format!("{}{join}options[default_transaction_isolation]=repeatable%20read", schema.url());
+    let url = format!("{}{join}options[default_transaction_isolation]=serializable", schema.url());
     Postgres::options(&url).expect("a good URL").schema(&schema.name)
 }
 
 #[tokio::test]
 async fn another_default_of_the_server_changes_nothing_for_the_store_and_is_refused_where_it_would() {
     let schema = Schema::shared();
-    let store = schema.shop_with(repeatable(&schema)).await;
+    let store = schema.shop_with(serializable(&schema)).await;
     for id in ["1", "2", "3"] {
         accept_ordered(&store, id).await;
     }
