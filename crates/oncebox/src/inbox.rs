@@ -39,6 +39,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
     pub(crate) forget: Forget,
+    /// Set once the store knows the windows of this process.
+    pub(crate) registered: tokio::sync::OnceCell<()>,
 }
 
 impl<S: Store> Shared<S> {
@@ -131,7 +133,7 @@ impl<S: Store> Inbox<S> {
             .collect();
         let offers = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok());
         let batch: Vec<NewMessage> = offers.flat_map(Offers::iter).cloned().collect();
-        let accepted = if batch.is_empty() { Vec::new() } else { self.shared.store.accept(&batch).await? };
+        let accepted = if batch.is_empty() { Vec::new() } else { self.shared.accept(&batch).await? };
         if accepted.len() != batch.len() {
             return Err(short_answer());
         }
@@ -171,6 +173,7 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
+        runtime::registered(&self.shared).await?;
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
             let inline = Inline { inbox: &self.shared, handler, key, message: &message, recall };
@@ -428,6 +431,7 @@ impl<S: Store> Builder<S> {
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),
+                registered: tokio::sync::OnceCell::new(),
             }),
         })
     }

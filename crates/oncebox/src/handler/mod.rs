@@ -10,6 +10,7 @@ mod kinds;
 mod redact;
 mod registration;
 mod registry;
+mod reruns;
 mod transaction;
 
 pub use batch::{Answer, BatchContext, BatchFn, IntoAnswer, Item, batch_handler};

@@ -184,6 +184,7 @@ impl<S: Store> Shared<S> {
         if self.is_direct() {
             return super::run_directly(self, message).await;
         }
+        super::registered(self).await?;
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there.
         let mut kept_aside = Vec::new();

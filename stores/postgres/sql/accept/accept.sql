@@ -3,19 +3,25 @@
 -- stale, the fingerprint and handlers that its key is known with, and for how long it is known.
 -- $1 now or nothing, $2 inbox; then by message: $3 place, $4 lane of the digest, $5 lane of the message, $6 digest,
 -- $7 fingerprint, $8 handlers, $9 time, $10 source, $11 id, $12 type, $13 ordering key, $14 headers, $15 payload,
--- $16 order key, $17 delay, $20 tenant, or nothing if none has one; and by entry: $18 place of its message, $19 handler.
+-- $16 order key, $17 delay, $20 tenant, or nothing if none has one; and by entry: $18 place of its message, $19 handler. Whom to ask
+-- whether it may have been forgotten: $21 by message a number, and $22 by number $23 each handler, former ones included, or 0.
 WITH moment AS MATERIALIZED (
-    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted,
-           (SELECT watermark FROM @inbox WHERE id = $2) AS watermark
+    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted
     FROM @meta WHERE one
+), forgotten AS MATERIALIZED (
+    SELECT f.asked, max(coalesce(h.watermark, i.watermark)) AS watermark
+    FROM unnest($22::int4[], $23::int2[]) AS f (asked, handler) LEFT JOIN @handler h ON h.id = f.handler
+    CROSS JOIN @inbox i WHERE i.id = $2
+    GROUP BY f.asked
 ), offered AS MATERIALIZED (
     SELECT o.*, (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.home AS seq, m.now,
-           coalesce(o.time <= m.watermark, false) AS stale, known.seq IS NOT NULL AS known
+           -- Few different ones are asked. A join could change the order of the numbers.
+           coalesce(o.time <= (SELECT f.watermark FROM forgotten f WHERE f.asked = o.asked), false) AS stale, known.seq IS NOT NULL AS known
     FROM moment m CROSS JOIN unnest($3::int4[], $4::int2[], $5::int2[], $6::bytea[], $7::bytea[], $8::bytea[], $9::int8[],
                 $10::text[], $11::bytea[], $12::text[], $13::bytea[], $14::bytea[], $15::bytea[], $16::bytea[], $17::int8[],
-                $20::text[])
+                $20::text[], $21::int4[])
          AS o (place, lane, home, digest, fingerprint, handlers, time, source, id, type, ordering_key, headers, payload,
-               order_key, delay, tenant)
+               order_key, delay, tenant, asked)
     LEFT JOIN LATERAL (
         SELECT p.seq FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
     ) known ON true
