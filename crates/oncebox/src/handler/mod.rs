@@ -12,6 +12,7 @@ mod registration;
 mod registry;
 mod reruns;
 mod transaction;
+mod types;
 
 pub use batch::{Answer, BatchContext, BatchFn, IntoAnswer, Item, batch_handler};
 pub(crate) use batch::{ErasedBatch, Said as BatchSaid};
@@ -25,6 +26,7 @@ pub(crate) use registration::Function;
 pub use registration::Registration;
 pub(crate) use registry::{Keys, Registered, Registry};
 pub(crate) use transaction::{FinishTx, Marked, ShareTx};
+pub(crate) use types::takes;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -189,7 +189,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Stores a batch, once the store knows for how long it has to be remembered.
-    pub(super) async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
         runtime::registered(self).await?;
         self.store.accept(batch).await
     }
@@ -208,8 +208,22 @@ impl<S: Store> Shared<S> {
         self.answer(offers, &mut accepted.into_iter())
     }
 
+    /// Offers many messages to the store in one call; as many answers as there are messages.
+    pub(crate) async fn offer_all<'a>(
+        self: &Arc<Self>,
+        offers: impl Iterator<Item = &'a Offers> + Clone + Send,
+    ) -> Result<Vec<Answer>> {
+        let batch: Vec<NewMessage> = offers.clone().flat_map(Offers::iter).cloned().collect();
+        let accepted = if batch.is_empty() { Vec::new() } else { self.accept(&batch).await? };
+        if accepted.len() != batch.len() {
+            return Err(short_answer());
+        }
+        let mut accepted = accepted.into_iter();
+        offers.map(|offers| self.answer(offers, &mut accepted)).collect()
+    }
+
     /// Puts the answers for one message together, and tells the dispatcher what it can soon claim.
-    pub(crate) fn answer(
+    fn answer(
         self: &Arc<Self>,
         offers: &Offers,
         accepted: &mut impl Iterator<Item = Accepted>,
