@@ -17,38 +17,37 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
     let inbox = db.inbox(&params.inbox).await?;
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.keys_of(inbox).await?;
-    let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
-    let mut unit = db.control.transaction().await?;
-    let begin = ask(&db.sql.sweep_begin).bind(db.now()).bind(inbox).bind(sweep_id);
-    if unit.rows(begin).await?.is_empty() {
-        unit.end().await?;
-        return Ok(Swept::NOTHING);
-    }
+    let mut unit = db.control.single().await?;
     let (windows, _) = register::windows(db, &mut unit, inbox, params).await?;
-    let handlers = handlers.into_iter().map(|(id, key)| (id, windows.of(&key))).collect();
-    let longest = windows.longest();
-    let mut page = Page { db, inbox, windows, handlers, swept: Swept::NOTHING };
-    page.messages(&mut unit, params).await?;
-    page.marks(&mut unit, params).await?;
-    let mut swept = page.swept;
-    swept.next = swept.next.filter(|_| params.limit > 0);
-    let hand_on = ask(&db.sql.sweep_hand_on)
-        .bind(db.now())
-        .bind(inbox)
-        .bind(swept.next.map(|_| sweep_id))
-        .bind(millis(params.hold));
-    unit.run(hand_on).await?;
     unit.end().await?;
-    if swept.next.is_none() {
-        segment::look_after(db, segments, longest).await?;
+    let handlers = handlers.into_iter().map(|(id, key)| (id, windows.of(&key))).collect();
+    let mut page = Page { db, inbox, params, windows, handlers, swept: Swept::NOTHING };
+    let start = params.after.unwrap_or(SweepPosition::START);
+    let mut walks: Vec<SweepPosition> = Vec::new();
+    for window in page.windows.lengths().into_iter().filter(|window| *window >= start.window) {
+        walks.push(SweepPosition::new(window, if window == start.window { start.seq } else { Seq(0) }));
     }
-    Ok(swept)
+    // A transaction for each: one that has locked keys for one walk must not wait for those of another.
+    for at in walks {
+        if !page.one(Some(at)).await? {
+            return Ok(page.swept);
+        }
+        if page.swept.next.is_some() {
+            break;
+        }
+    }
+    page.one(None).await?;
+    if page.swept.next.is_none() {
+        segment::look_after(db, segments, page.windows.longest()).await?;
+    }
+    Ok(page.swept)
 }
 
 /// A page of a sweep.
 struct Page<'a> {
     db: &'a Db,
     inbox: i16,
+    params: &'a SweepParams,
     windows: Windows,
     /// The handlers of the inbox, and the window of each.
     handlers: Vec<(i16, Duration)>,
@@ -56,17 +55,34 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    async fn messages(&mut self, unit: &mut Unit, params: &SweepParams) -> Result<()> {
-        let start = params.after.unwrap_or(SweepPosition::START);
-        for window in self.windows.lengths().into_iter().filter(|window| *window >= start.window) {
-            let after = if window == start.window { start.seq } else { Seq(0) };
-            let limit = params.limit.saturating_sub(self.swept.looked);
-            self.swept.next = self.walk(unit, SweepPosition::new(window, after), limit).await?;
-            if self.swept.next.is_some() {
-                break;
-            }
+    /// Goes on with one walk, or with marks at the end of the page. Says whether nobody else sweeps.
+    async fn one(&mut self, walk: Option<SweepPosition>) -> Result<bool> {
+        let (db, params) = (self.db, self.params);
+        let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
+        let mut unit = db.control.transaction().await?;
+        let begin = ask(&db.sql.sweep_begin).bind(db.now()).bind(self.inbox).bind(sweep_id);
+        if unit.rows(begin).await?.is_empty() {
+            unit.end().await?;
+            self.swept.next = None;
+            return Ok(false);
         }
-        Ok(())
+        match walk {
+            Some(at) => {
+                let limit = params.limit.saturating_sub(self.swept.looked);
+                self.swept.next = self.walk(&mut unit, at, limit).await?;
+            }
+            None => self.marks(&mut unit, params).await?,
+        }
+        self.swept.next = self.swept.next.filter(|_| params.limit > 0);
+        let goes_on = walk.is_some() || self.swept.next.is_some();
+        let hand_on = ask(&db.sql.sweep_hand_on)
+            .bind(db.now())
+            .bind(self.inbox)
+            .bind(goes_on.then_some(sweep_id))
+            .bind(millis(params.hold));
+        unit.run(hand_on).await?;
+        unit.end().await?;
+        Ok(true)
     }
 
     /// Looks at messages that may have left one window; says where to go on.
@@ -79,10 +95,11 @@ impl Page<'_> {
         let before = self.load(unit, at.window).await?;
         let mut walk = before.clone();
         let (again, from) = (walk.again(at.seq, limit), walk.from(at.seq));
+        let looked = self.look(unit, at.window, from, limit - again.len()).await?;
+        // Last, because it waits for nobody.
         if !again.is_empty() {
             walk.gone(&self.look_again(unit, &again).await?);
         }
-        let looked = self.look(unit, at.window, from, limit - again.len()).await?;
         if let Some(passed) = looked.passed {
             walk.pass(from, passed, &looked.stays);
         }

@@ -17,9 +17,11 @@ WITH moment AS MATERIALIZED (
       AND (SELECT e.seq FROM @poisoned e WHERE e.lane = p.home AND e.seq = p.seq LIMIT 1) IS NULL
       AND (SELECT e.seq FROM @outcome e WHERE e.lane = p.home AND e.seq = p.seq
            AND e.at > m.now - coalesce(($6::int8[])[array_position($5::int2[], e.handler)], $4) LIMIT 1) IS NULL
-    ORDER BY p.lane, p.digest
+), held AS MATERIALIZED (
+    -- The transaction holds keys already, so it waits for nobody: what is locked now is looked at the next time.
+    SELECT p.ctid AS tid FROM finished f JOIN @proof p ON p.ctid = f.tid AND p.xmin = f.version FOR UPDATE OF p SKIP LOCKED
 ), gone AS (
-    DELETE FROM @proof p USING finished f WHERE p.ctid = f.tid AND p.xmin = f.version
+    DELETE FROM @proof p USING held h WHERE p.ctid = h.tid
     RETURNING p.seq, p.received_at, p.handlers
 ), messages AS (
     DELETE FROM @message_kept k USING gone g WHERE k.lane = (g.seq & 63)::int2 AND k.seq = g.seq
