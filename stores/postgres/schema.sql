@@ -29,7 +29,7 @@ CREATE TABLE "public"."oncebox_meta" (
 CREATE TABLE "public"."oncebox_inbox" (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL UNIQUE,
-    -- The greatest receive time ever swept: a message that says it is older may have run before.
+    -- The greatest receive time of a message without entries that was swept: one that says it is older may have been here.
     watermark bigint NOT NULL,
     -- Who sweeps it, from page to page; nobody else does until this time.
     sweeper uuid,
@@ -41,7 +41,30 @@ CREATE TABLE "public"."oncebox_handler" (
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
     key text NOT NULL,
     paused boolean NOT NULL DEFAULT false,
+    -- The greatest receive time ever swept of its messages: one that says it is older may have run before.
+    watermark bigint NOT NULL DEFAULT -9223372036854775808,
     UNIQUE (inbox, key)
+);
+
+-- How long handlers remember, as processes have said it. The longest that is not over counts.
+CREATE TABLE "public"."oncebox_window" (
+    inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    -- Empty for the window of the inbox.
+    handler text NOT NULL,
+    span bigint NOT NULL CHECK (span >= 0),
+    until bigint NOT NULL,
+    PRIMARY KEY (inbox, handler, span)
+);
+
+-- How far sweeps have come with each window, and the messages behind that which have to be looked at again.
+CREATE TABLE "public"."oncebox_walk" (
+    inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    span bigint NOT NULL,
+    -- Tells the windows under which it came so far.
+    digest bigint NOT NULL,
+    upto bigint NOT NULL,
+    behind bigint[] NOT NULL,
+    PRIMARY KEY (inbox, span)
 );
 
 -- The dedupe ledger: one exact unique index over everything that is remembered. Leaves by ordered, bounded deletes.
