@@ -12,7 +12,7 @@ use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
-use crate::db::{Db, Lines, lane, millis};
+use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::corrupt;
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
@@ -270,7 +270,11 @@ impl<'a> Operating<'a> {
     }
 
     /// Does it; nothing if somebody took the entry meanwhile.
-    pub(crate) async fn attempt(&self, unit: &mut Unit) -> Result<Option<EntryView>> {
+    pub(crate) async fn attempt(
+        &self,
+        unit: &mut Unit,
+        released: &mut Released,
+    ) -> Result<Option<EntryView>> {
         let Self { db, key, name, handler, .. } = *self;
         let missing = || missing(key, name);
         let found = find(db, unit, self.inbox_id, key).await?.ok_or_else(missing)?;
@@ -312,7 +316,7 @@ impl<'a> Operating<'a> {
             lines.unpark(db, unit).await?;
         }
         if !lines.is_empty() {
-            lines.rearrange(db, unit).await?;
+            released.extend(lines.rearrange(db, unit).await?);
         }
         let changed = entries(db, unit, &self.handlers, seq, key).await?;
         let changed = changed.into_iter().filter(|entry| entry.handler == *name);

@@ -109,9 +109,3 @@ async fn ahead(
     }
     Ok(())
 }
-
-/// Forgets the history of what a page of a sweep forgot.
-pub(crate) async fn forget(db: &Db, unit: &mut Unit, after: Seq, last: Seq) -> Result<()> {
-    unit.run(ask(&db.sql.history_forget).bind(after.0).bind(last.0).bind(db.all_lanes())).await?;
-    Ok(())
-}

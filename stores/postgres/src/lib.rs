@@ -28,6 +28,7 @@ mod names;
 mod operation;
 mod options;
 mod orphans;
+mod register;
 mod row;
 mod segment;
 mod settle;
@@ -62,8 +63,8 @@ use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
     Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
     Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page,
-    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
-    Wakeup, Wakeups,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -263,7 +264,7 @@ impl Store for Postgres {
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
         // What was given back, or let go because another one of its order has ended, may be for other processes.
-        let told = |one: &Settlement| one.claim.ordered || matches!(one.next, Next::Pending { .. });
+        let told = |one: &Settlement| one.claim.order.is_some() || matches!(one.next, Next::Pending { .. });
         if batch.iter().any(told) {
             self.inner.waker.work();
         }
@@ -277,6 +278,10 @@ impl Store for Postgres {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
         self.claimed(async move |db| claim::rescue(&db, &params).await).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        register::register(&self.inner.db, params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
@@ -341,7 +346,7 @@ impl Transactional for Postgres {
     }
 
     async fn commit(&self, tx: PostgresTx) -> Result<()> {
-        tx.commit().await
+        tx.commit(&self.inner.db).await
     }
 
     async fn rollback(&self, tx: PostgresTx) {

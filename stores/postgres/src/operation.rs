@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, Lines, millis};
+use crate::db::{Db, Lines, Released, millis};
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
 
@@ -53,8 +53,9 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         unit.undo().await;
         return known(db, action).await;
     }
+    let mut released = Released::default();
     let answer = match (&action.what, operating, handler) {
-        (_, Some(operating), _) => match operating.attempt(&mut unit).await {
+        (_, Some(operating), _) => match operating.attempt(&mut unit, &mut released).await {
             Ok(Some(entry)) => Answer::Entry(Box::new(entry)),
             Ok(None) => {
                 unit.undo().await;
@@ -71,12 +72,12 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         (What::Resume { .. }, _, Some(handler)) => {
             Answer::Changed(admin::set_paused(db, &mut unit, handler, false).await?)
         }
-        (What::PauseKey { line, .. }, _, Some(handler)) => {
-            Answer::Changed(pause_key(db, &mut unit, (&action.inbox, handler), line, true).await?)
-        }
-        (What::ResumeKey { line, .. }, _, Some(handler)) => {
-            Answer::Changed(pause_key(db, &mut unit, (&action.inbox, handler), line, false).await?)
-        }
+        (What::PauseKey { line, .. }, _, Some(handler)) => Answer::Changed(
+            pause_key(db, &mut unit, (&action.inbox, handler), (line, true), &mut released).await?,
+        ),
+        (What::ResumeKey { line, .. }, _, Some(handler)) => Answer::Changed(
+            pause_key(db, &mut unit, (&action.inbox, handler), (line, false), &mut released).await?,
+        ),
         (What::Purge { age, limit }, ..) => {
             Answer::Purged(admin::purge(db, &mut unit, inbox, *age, *limit).await?)
         }
@@ -84,6 +85,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     unit.run(ask(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
     unit.end().await?;
+    released.tell(db);
     Ok(Some(Acted::now(answer)))
 }
 
@@ -92,8 +94,8 @@ async fn pause_key(
     db: &Db,
     unit: &mut Unit,
     (inbox, handler): (&InboxName, i16),
-    line: &Line,
-    paused: bool,
+    (line, paused): (&Line, bool),
+    released: &mut Released,
 ) -> Result<bool> {
     let Some(order) = line.order(inbox) else { return Ok(false) };
     let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
@@ -107,7 +109,7 @@ async fn pause_key(
         return Ok(!stopped.is_empty());
     }
     let gone = unit.run(ask(&db.sql.order_go).bind(lane).bind(handler).bind(bytes)).await?;
-    lines.release(db, unit).await?;
+    released.extend(lines.release(db, unit).await?);
     Ok(gone > 0)
 }
 

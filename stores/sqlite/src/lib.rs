@@ -28,6 +28,7 @@ mod operation;
 mod order;
 mod orphans;
 mod proof;
+mod register;
 mod row;
 mod settle;
 mod share;
@@ -50,8 +51,8 @@ use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
     Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
     Filter, Finding, History, MessageView, Migrate, Migration, NewMessage, OperationId, Orphan, OrphanParams,
-    Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional,
-    Wakeup, Wakeups,
+    Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept,
+    Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -313,6 +314,11 @@ impl Store for Sqlite {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
         self.inner.writer.call(Abandoned::Left, move |work| claim::rescue(work, &params)).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        let params = params.clone();
+        self.call(move |work| register::register(work, &params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

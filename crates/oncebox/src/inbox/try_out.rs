@@ -70,7 +70,7 @@ impl<S: Admin> Inbox<S> {
             attempts: 0,
             crashes: 0,
             generation: entry.generation,
-            ordered: false,
+            order: None,
             received_at: *received_at,
             claimed_at: self.shared.clock.now(),
         };

@@ -2,8 +2,10 @@
 -- handler, $3 order key.
 SELECT a.seq, a.status, p.digest
 FROM (
-    SELECT e.seq, 'running' AS status, 0 AS place FROM @entry e
-    WHERE e.lane = $1 & 63 AND e.handler = $2 AND e.order_key = $3 AND e.seq <> $1
+    SELECT e.seq, CASE WHEN e.token IS NULL THEN 'pending' ELSE 'running' END AS status,
+           CASE WHEN e.token IS NULL THEN 1 ELSE 0 END AS place
+    FROM @entry e
+    WHERE e.lane = $1 & 63 AND e.handler = $2 AND e.order_key = $3 AND e.seq <> $1 AND (e.token IS NOT NULL OR e.seq < $1)
     UNION ALL (
         SELECT e.seq, 'poisoned', 1 FROM @poisoned e
         WHERE e.lane = $1 & 63 AND e.handler = $2 AND e.order_key = $3 AND e.in_line IN ('blocks', 'parks') AND e.seq < $1
