@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use oncebox::state::Status;
 use oncebox::store::{Admin, Filter};
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy};
 use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
 
@@ -95,9 +95,15 @@ fn key(text: &str) -> Result<Key, String> {
 impl Message {
     /// The key of the message that is named; `source` and `tenant` go with the id.
     pub(super) fn find(&self, place: &Place, source: Option<&str>, tenant: Option<&str>) -> Option<Key> {
-        let by_id =
-            |id: &String| Key::within(&place.inbox, tenant, source.unwrap_or_default(), [id.as_bytes()]);
-        self.key.or_else(|| self.id.as_ref().map(by_id))
+        let by_id = |id: &String| {
+            let message = oncebox::Message::new(id.clone(), "", "").with_source(source.unwrap_or_default());
+            let message = match tenant {
+                None => message,
+                Some(tenant) => message.with_tenant(tenant),
+            };
+            KeyStrategy::MessageId.key(&place.inbox, &message).ok()
+        };
+        self.key.or_else(|| self.id.as_ref().and_then(by_id))
     }
 }
 
