@@ -145,13 +145,20 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &Tally
         let answer = tokio::time::timeout(PATIENCE, client.plain(&id, "{}")).await;
         let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         tally.slowest_ms.fetch_max(millis, Ordering::Relaxed);
-        if matches!(answer, Ok(Ok(202))) {
-            tally.answered.fetch_add(1, Ordering::Relaxed);
-        } else {
-            eprintln!("{id}: {answer:?}");
-            tally.failed.fetch_add(1, Ordering::Relaxed);
-            break;
+        let said = match answer {
+            Ok(Ok(202)) => {
+                tally.answered.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            Ok(Ok(status)) => format!("the server said {status}"),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => "no answer came".to_owned(),
+        };
+        // The first ones tell enough.
+        if tally.failed.fetch_add(1, Ordering::Relaxed) < 10 {
+            eprintln!("{id} after {millis} ms: {said}");
         }
+        break;
     }
     tally.connected.fetch_sub(1, Ordering::Relaxed);
 }

@@ -39,8 +39,9 @@ fn inbox<S: Store>(store: S) -> Result<Inbox<S>> {
 async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
     let tokens = || Verify::tokens([TOKEN]);
     let mut bodies = BodyLimits::default();
-    // Short, so that bad clients have many turns in a minute.
-    (bodies.pause, bodies.timeout) = (Duration::from_secs(2), Duration::from_secs(5));
+    // Short and little, so that bad clients have many turns in a minute and meet every limit.
+    (bodies.pause, bodies.timeout, bodies.in_flight) =
+        (Duration::from_secs(2), Duration::from_secs(5), 64 << 20);
     let router = Ingress::new()
         .bodies(bodies)
         .endpoint(Endpoint::plain("plain").verify(tokens()?), &inbox)
@@ -49,7 +50,7 @@ async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
     let mut limits = Limits::default();
     // All clients have one address here.
     limits.connections_per_address = limits.connections;
-    (limits.head, limits.idle) = (Duration::from_secs(2), Duration::from_secs(10));
+    limits.head = Duration::from_secs(5);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     let ended = async {

@@ -295,6 +295,27 @@ async fn a_type_that_nothing_handles_is_kept_or_refused() {
     assert_eq!(refuses.counts().await.messages, 0);
 }
 
+// FAULTS F12
+#[tokio::test]
+async fn a_message_that_may_have_been_forgotten_is_kept_aside() {
+    let config = Config { retention: Some(Duration::from_hours(1)), ..Config::default() };
+    let world = world_of(config, Limits::default(), vec![events("events")]).await;
+    let send = async |id: &str| {
+        let event = format!(
+            r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"t","time":"1970-01-02T00:00:00Z"}}"#
+        );
+        let headers = [TOKEN, ("content-type", "application/cloudevents+json")];
+        world.server.post("/in/events", &headers, event).await
+    };
+    assert_eq!(send("1").await.status, 202);
+    world.handled().await;
+    world.clock.advance(Duration::from_hours(2));
+    assert_eq!(world.inbox.sweep().await.unwrap(), 1);
+    let answer = send("1").await;
+    assert_eq!((answer.status, &*answer.problem()), (422, "stale"));
+    assert_eq!(world.counts().await.stale, 1);
+}
+
 // FAULTS S6
 #[tokio::test]
 async fn a_quota_is_one_sources_own_and_comes_back() {

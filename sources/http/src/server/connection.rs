@@ -81,6 +81,8 @@ impl Connection {
         let (mut leaving, mut stopping) = (false, false);
         loop {
             tokio::select! {
+                // First what has come, then the time: a server that was busy does not blame its clients.
+                biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         tracing::debug!(%peer, %error, "a connection ended");
