@@ -16,6 +16,9 @@ use crate::process::{Served, own_cpu};
 /// How long a good client may have to wait on a loaded machine before that counts as not being served.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a good client may leave a connection unused; the server allows a little more.
+const OWN_FAULT: Duration = Duration::from_secs(3);
+
 /// What clients do, and how many of a hundred do it.
 const ROLES: [(Role, usize); 7] = [
     (Role::Good, 60),
@@ -45,6 +48,8 @@ struct Tally {
     failed: AtomicU64,
     attacks: AtomicU64,
     slowest_ms: AtomicU64,
+    /// Connections that a good client itself left unused for too long.
+    late: AtomicU64,
     connected: AtomicU64,
 }
 
@@ -80,7 +85,11 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         "good requests answered {answered}, not answered {failed}, slowest {} ms",
         count(&tally.slowest_ms)
     );
-    println!("bad requests {}", count(&tally.attacks));
+    println!(
+        "bad requests {}; good clients that were late themselves: {}",
+        count(&tally.attacks),
+        count(&tally.late)
+    );
     println!(
         "memory of the server in MiB: {began} at the start, {peak} at most, {after} afterwards; ceiling {}",
         args.ceiling
@@ -137,9 +146,15 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &Tally
     // Not in step with each other, and not as fast as they can: there are other things to see.
     let pause = Duration::from_millis(500 + number as u64 % 500);
     let mut beat = tokio::time::interval(pause);
+    let mut used = Instant::now();
     while !tally.stop.load(Ordering::Relaxed) {
         beat.tick().await;
         *round += 1;
+        // On a machine that is too busy for its clients, the server is right not to wait for them.
+        if used.elapsed() > OWN_FAULT {
+            tally.late.fetch_add(1, Ordering::Relaxed);
+            break;
+        }
         let start = Instant::now();
         let id = format!("{number}-{round}");
         let answer = tokio::time::timeout(PATIENCE, client.plain(&id, "{}")).await;
@@ -148,6 +163,7 @@ async fn good(number: usize, round: &mut u64, address: SocketAddr, tally: &Tally
         let said = match answer {
             Ok(Ok(202)) => {
                 tally.answered.fetch_add(1, Ordering::Relaxed);
+                used = Instant::now();
                 continue;
             }
             Ok(Ok(status)) => format!("the server said {status}"),

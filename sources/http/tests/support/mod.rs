@@ -175,7 +175,9 @@ pub fn request(path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> 
     let body = body.as_ref();
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        for part in [name, ": ", value, "\r\n"] {
+            head.push_str(part);
+        }
     }
     head.push_str("\r\n");
     [head.as_bytes(), body].concat()
