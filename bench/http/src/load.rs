@@ -187,7 +187,7 @@ async fn bad(role: Role, address: SocketAddr) -> Result<()> {
             stream
                 .write_all(b"POST /in/plain HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
                 .await?;
-            stream.write_all(&[b'x'; 20_000]).await?;
+            stream.write_all(&vec![b'x'; 20_000]).await?;
         }
         Role::Garbage => stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\xff\r\n\r\n\0\0\0").await?,
         Role::HeaderBomb => {

@@ -22,7 +22,8 @@ const BATCHERS: usize = 8;
 /// One row: `ours` over HTTP, `limit` by direct calls.
 #[derive(Debug, Serialize)]
 struct Row {
-    row: &'static str,
+    #[serde(rename = "row")]
+    name: &'static str,
     ours: u64,
     limit: u64,
     ratio: f64,
@@ -56,7 +57,8 @@ pub(crate) async fn run(args: &Args, url: &str) -> Result<()> {
     let mut bench = Bench { inbox, served, count, next: 0 };
     // Plans, connections and files that are made at the first use.
     bench.count = count / 10;
-    (bench.direct().await?, bench.single().await?);
+    bench.direct().await?;
+    bench.single().await?;
     bench.count = count;
     let (mut direct, mut single, mut batches, mut direct_batches) = (vec![], vec![], vec![], vec![]);
     for _ in 0..rounds {
@@ -75,14 +77,14 @@ pub(crate) async fn run(args: &Args, url: &str) -> Result<()> {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are small and positive")]
-fn print(args: &Args, row: &'static str, ours: &mut [Figure], limit: &mut [Figure]) {
+fn print(args: &Args, name: &'static str, ours: &mut [Figure], limit: &mut [Figure]) {
     let median = |figures: &mut [Figure]| {
         figures.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         figures.get(figures.len() / 2).copied().unwrap_or_default()
     };
     let (ours, limit) = (median(ours), median(limit));
     let row = Row {
-        row,
+        name,
         ours: ours.rate as u64,
         limit: limit.rate as u64,
         ratio: (ours.rate / limit.rate * 100.0).round() / 100.0,
@@ -94,9 +96,9 @@ fn print(args: &Args, row: &'static str, ours: &mut [Figure], limit: &mut [Figur
     if args.json {
         println!("{}", serde_json::to_string(&row).unwrap_or_default());
     } else {
-        let Row { row, ours, limit, ratio, server_us, client_us, direct_us, .. } = row;
+        let Row { name, ours, limit, ratio, server_us, client_us, direct_us, .. } = row;
         println!(
-            "{row:<14} {ours:>9} {limit:>9} {ratio:>6.2}   server {server_us}, load generator {client_us}, direct {direct_us}"
+            "{name:<14} {ours:>9} {limit:>9} {ratio:>6.2}   server {server_us}, load generator {client_us}, direct {direct_us}"
         );
     }
 }
