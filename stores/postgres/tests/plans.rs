@@ -16,7 +16,7 @@ use oncebox_testkit::TestClock;
 use support::Schema;
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 29] = [
+const HOT: [(&str, &str, &[&str]); 30] = [
     ("accept/accept", "ingest", &[]),
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
@@ -43,6 +43,8 @@ const HOT: [(&str, &str, &[&str]); 29] = [
     ("sweep/proofs", "control", &[]),
     ("sweep/marks", "control", &[]),
     ("orphans/orphans", "control", &["claim"]),
+    // A limited number of rows.
+    ("backlog/backlog", "control", &["poisoned"]),
     ("backfill/page", "control", &[]),
     ("backfill/hold", "control", &[]),
     ("backfill/add", "control", &[]),

@@ -19,6 +19,7 @@ pub enum Verb {
     Rescue,
     Sweep,
     Orphans,
+    Backlog,
     Begin,
     Commit,
     Mark,
