@@ -78,6 +78,9 @@ pub struct Config {
     pub limits: Limits,
     /// Where the dedupe key comes from, unless a type or handler says otherwise. Default: source and id.
     pub key: KeyStrategy,
+    /// Headers that are not stored, beside [those that never are](crate::privacy::PRIVATE_HEADERS). They are taken off first
+    /// of all, so no key can come from one. Default: none.
+    pub private_headers: Vec<Box<str>>,
     /// What happens to a message without a key. Default: refused.
     pub missing_key: MissingKey,
     /// What happens to a message that was there before. Default: the answer says so.
@@ -129,6 +132,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             key: KeyStrategy::default(),
+            private_headers: Vec::new(),
             missing_key: MissingKey::default(),
             on_duplicate: OnDuplicate::default(),
             tenants: Tenants::default(),

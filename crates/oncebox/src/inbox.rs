@@ -2,7 +2,7 @@
 
 mod prepared;
 
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Answer, Prepared};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch
 use crate::retention::Lateness;
 use crate::runtime::{self, Core, Forget, Inline, Nudge, Running};
 use crate::state::{BreakerState, Outcome, Policy};
-use crate::store::{Accepted, NewMessage, Store, SweepId};
+use crate::store::{Accepted, Store, SweepId};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use prepared::{Offers, short_answer};
 
@@ -107,7 +107,7 @@ impl<S: Store> Inbox<S> {
 
     /// Stores a message whose handlers start no sooner than `delay` from now.
     pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
-        let message = Arc::new(message);
+        let message = self.shared.own(message);
         let offers = self.shared.prepare(&message, delay)?;
         let answer = self.shared.offer(&offers).await?;
         self.shared.told(&message, answer.whole)
@@ -126,7 +126,7 @@ impl<S: Store> Inbox<S> {
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<Result<Accepted>>> {
-        let messages = messages.into_iter().map(Arc::new);
+        let messages = messages.into_iter().map(|message| self.shared.own(message));
         let prepared: Vec<(Arc<Message>, Result<Offers>)> = messages
             .map(|message| {
                 let offers = self.shared.prepare(&message, Duration::ZERO);
@@ -134,16 +134,12 @@ impl<S: Store> Inbox<S> {
             })
             .collect();
         let offers = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok());
-        let batch: Vec<NewMessage> = offers.flat_map(Offers::iter).cloned().collect();
-        let accepted = if batch.is_empty() { Vec::new() } else { self.shared.store.accept(&batch).await? };
-        if accepted.len() != batch.len() {
-            return Err(short_answer());
-        }
-        let mut accepted = accepted.into_iter();
+        let mut answers = self.shared.offer_all(offers).await?.into_iter();
         Ok(prepared
             .into_iter()
             .map(|(message, offers)| {
-                let answer = self.shared.answer(&offers?, &mut accepted)?;
+                offers?;
+                let answer = answers.next().ok_or_else(short_answer)?;
                 self.shared.told(&message, answer.whole)
             })
             .collect())
@@ -166,7 +162,7 @@ impl<S: Store> Inbox<S> {
     }
 
     async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
-        let message = Arc::new(message);
+        let message = self.shared.own(message);
         let keys = self.shared.prepare_inline(&message)?;
         if keys.is_empty() {
             let kind = message.kind();
@@ -192,8 +188,18 @@ impl<S: Store> Inbox<S> {
     /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
     /// receipt says what to tell the broker.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
-        let prepared = self.shared.prepare_delivery(Arc::new(message))?;
-        self.shared.receive(&prepared).await
+        let prepared = self.shared.prepare_delivery(self.shared.own(message))?;
+        Ok(self.shared.receive(&prepared).await?.receipt)
+    }
+
+    /// The same for messages that came together, with all that is known of each. What is stored of them is stored in one
+    /// transaction, in their order. A message that is refused does not keep the others out; an error of the store
+    /// concerns all of them.
+    pub async fn receive_batch(
+        &self,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<Vec<Result<Received>>> {
+        self.shared.receive_batch(messages.into_iter().map(|message| self.shared.own(message))).await
     }
 
     /// The key by which a handler recognises a message: under it the message is shown to operators. `None` if every
@@ -346,6 +352,18 @@ impl Receipt {
     }
 }
 
+/// All that is known of a message that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// What to tell the broker.
+    pub receipt: Receipt,
+    /// What the store said of it; nothing if it has inline handlers alone.
+    pub accepted: Option<Accepted>,
+    /// Whether nothing was new: it was stored before, and all inline handlers had done their work.
+    pub duplicate: bool,
+}
+
 /// An inbox in the making.
 pub struct Builder<S: Store> {
     name: String,
@@ -361,7 +379,9 @@ pub struct Builder<S: Store> {
 }
 
 impl<S: Store> Builder<S> {
-    /// Registers a handler for one or several message types.
+    /// Registers a handler for one or several message types. A pattern ends with `*` and stands for all types that start
+    /// with what is before it; `*` alone for all there are. A handler gets a message once, however many of its types and
+    /// patterns fit, and whatever other handlers take it too.
     pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
         self.registrations.push((types.into_types(), registration));
         self

@@ -14,6 +14,7 @@ mod message;
 mod name;
 pub mod observe;
 mod once;
+pub mod privacy;
 mod recent;
 mod retention;
 mod runtime;
@@ -31,7 +32,7 @@ pub use handler::{
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
-pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};

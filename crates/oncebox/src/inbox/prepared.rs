@@ -10,6 +10,7 @@ use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
+use crate::privacy::stripped;
 use crate::runtime;
 use crate::store::{Accepted, NewMessage, Route, Store};
 
@@ -64,6 +65,11 @@ pub(crate) struct Answer {
 }
 
 impl<S: Store> Shared<S> {
+    /// Takes a message over, without what is not to be stored.
+    pub(crate) fn own(&self, message: Message) -> Arc<Message> {
+        Arc::new(stripped(message, &self.config.private_headers))
+    }
+
     /// Checks a message and finds what the store is offered for it; the store is not asked.
     pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<Offers> {
         let prepared = self
@@ -210,8 +216,22 @@ impl<S: Store> Shared<S> {
         self.answer(offers, &mut accepted.into_iter())
     }
 
+    /// Offers many messages to the store in one call; as many answers as there are messages.
+    pub(crate) async fn offer_all<'a>(
+        self: &Arc<Self>,
+        offers: impl Iterator<Item = &'a Offers> + Clone + Send,
+    ) -> Result<Vec<Answer>> {
+        let batch: Vec<NewMessage> = offers.clone().flat_map(Offers::iter).cloned().collect();
+        let accepted = if batch.is_empty() { Vec::new() } else { self.store.accept(&batch).await? };
+        if accepted.len() != batch.len() {
+            return Err(short_answer());
+        }
+        let mut accepted = accepted.into_iter();
+        offers.map(|offers| self.answer(offers, &mut accepted)).collect()
+    }
+
     /// Puts the answers for one message together, and tells the dispatcher what it can soon claim.
-    pub(crate) fn answer(
+    fn answer(
         self: &Arc<Self>,
         offers: &Offers,
         accepted: &mut impl Iterator<Item = Accepted>,

@@ -159,7 +159,7 @@ const EVENT: Label = words(
 );
 const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "failed"]);
 const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
-const ACK: Label = words("ack", &["done", "redeliver", "reject", "none"]);
+const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
 const WHAT: Label = words("what", &["messages", "marks"]);
 const COMPONENT: Label = words(
     "component",

@@ -12,7 +12,7 @@ use super::repeat::Pauses;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::{InHand, SourceState};
-use crate::inbox::{Prepared, Processed, Receipt, Shared};
+use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::source::{Ack, Delivery, Redelivery, Source};
 use crate::state::ErrorText;
@@ -159,15 +159,15 @@ async fn deliver<S: Store>(core: &Core<S>, state: &SourceState, delivery: Delive
 
 /// Stores one delivery; says what to tell the broker. Nothing if the inbox stops: dropped unsettled, the broker keeps it.
 async fn receive<S: Store>(core: &Core<S>, in_hand: &mut InHand<'_>, message: Message) -> Option<Ack> {
-    let prepared = match core.inbox.prepare_delivery(Arc::new(message)) {
+    let prepared = match core.inbox.prepare_delivery(core.inbox.own(message)) {
         Ok(prepared) => prepared,
         Err(error) => return Some(Ack::Reject { reason: error.to_string() }),
     };
     let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     loop {
         let pause = match core.inbox.receive(&prepared).await {
-            Ok(Receipt::Busy) if busy.may_go_on(&core.inbox) => busy.pauses.next(),
-            Ok(receipt) => return Some(ack(&receipt)),
+            Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => busy.pauses.next(),
+            Ok(received) => return Some(ack(&received.receipt)),
             Err(error) if waits(&error) => {
                 in_hand.held(core.inbox.clock.monotonic());
                 core.inbox.store.watch().trouble(&core.inbox.name, "accept", &error);
@@ -187,6 +187,7 @@ const fn word(ack: &Ack) -> &'static str {
     match ack {
         Ack::Done => "done",
         Ack::Redeliver { .. } => "redeliver",
+        Ack::Busy { .. } => "busy",
         Ack::Reject { .. } => "reject",
     }
 }
@@ -214,7 +215,7 @@ fn waits(error: &Error) -> bool {
 fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
-        Receipt::Busy => Ack::Redeliver { after: BUSY_PAUSE },
+        Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }
@@ -222,20 +223,54 @@ fn ack(receipt: &Receipt) -> Ack {
 
 impl<S: Store> Shared<S> {
     /// Takes a message the whole way: durable entries first, then inline handlers.
-    pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Receipt> {
-        let message = &prepared.message;
-        if self.is_direct() {
-            return super::run_directly(self, message).await;
-        }
+    pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Received> {
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there.
-        let mut kept_aside = Vec::new();
-        let mut duplicate = true;
-        if let Some(offers) = &prepared.offers {
-            let answer = self.offer(offers).await?;
-            duplicate = matches!(answer.whole, Accepted::Duplicate(_));
-            kept_aside = answer.kept_aside;
+        let answer = match &prepared.offers {
+            Some(offers) => Some(self.offer(offers).await?),
+            None => None,
+        };
+        self.receive_stored(prepared, answer).await
+    }
+
+    /// Takes messages the whole way that came together: one transaction for all that is stored of them.
+    pub(crate) async fn receive_batch(
+        self: &Arc<Self>,
+        messages: impl Iterator<Item = Arc<Message>>,
+    ) -> Result<Vec<Result<Received>>> {
+        let prepared: Vec<Result<Prepared>> =
+            messages.map(|message| self.prepare_delivery(message)).collect();
+        let offers = prepared.iter().flatten().filter_map(|prepared| prepared.offers.as_ref());
+        let answers = self.offer_all(offers).await?;
+        let mut answers = answers.into_iter();
+        let mut all = Vec::with_capacity(prepared.len());
+        for prepared in prepared {
+            let received = match prepared {
+                Ok(prepared) => {
+                    let answer = if prepared.offers.is_some() { answers.next() } else { None };
+                    self.receive_stored(&prepared, answer).await
+                }
+                Err(error) => Err(error),
+            };
+            all.push(received);
         }
+        Ok(all)
+    }
+
+    /// Runs the inline handlers of a message of which the store has answered.
+    async fn receive_stored(
+        self: &Arc<Self>,
+        prepared: &Prepared,
+        answer: Option<Answer>,
+    ) -> Result<Received> {
+        let message = &prepared.message;
+        if self.is_direct() {
+            let receipt = super::run_directly(self, message).await?;
+            return Ok(Received { receipt, accepted: None, duplicate: false });
+        }
+        let accepted = answer.as_ref().map(|answer| answer.whole);
+        let kept_aside = answer.map(|answer| answer.kept_aside).unwrap_or_default();
+        let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
             // What is kept aside for a person does not run under the same key.
@@ -249,6 +284,6 @@ impl<S: Store> Shared<S> {
         if duplicate {
             self.note_duplicate(message);
         }
-        Ok(receipt)
+        Ok(Received { receipt, accepted, duplicate })
     }
 }
