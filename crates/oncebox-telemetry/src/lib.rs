@@ -22,3 +22,10 @@ pub use prometheus::metrics_router;
 pub use propagate::{Propagator, inject};
 pub use settings::Settings;
 pub use telemetry::Telemetry;
+
+/// The programs of the guide, so that they compile and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/observe.md")]
+    mod observe {}
+}
