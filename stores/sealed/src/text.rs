@@ -11,27 +11,21 @@ use crate::message::not_sealed;
 use crate::seal::{Place, open, seal};
 
 const MARK: &str = "oncebox-sealed:";
-/// Of so many bytes the sealed text is no longer than [`ErrorText::MAX_CHARS`], with the longest name of a key.
-const MOST: usize = 1_350;
 
 fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> Place<'a> {
     Place { inbox, key, field: "error", handler: handler.as_str() }
 }
 
 impl<S> Sealed<S> {
-    /// The same settlement, with its error sealed. A long one is cut: sealed, it has to fit where texts fit.
+    /// The same settlement, with its error sealed.
     pub(crate) fn seal_settlement(&self, settlement: &Settlement) -> Result<Settlement> {
         let mut settlement = settlement.clone();
         if let Some(error) = &settlement.error {
             let claim = &settlement.claim;
-            let mut end = error.as_str().len().min(MOST);
-            while !error.as_str().is_char_boundary(end) {
-                end -= 1;
-            }
-            let plain = &error.as_str().as_bytes()[..end];
+            let plain = error.as_str().as_bytes();
             let sealed = seal(&self.keys, place(&claim.inbox, &claim.key, &claim.handler), plain);
             let text = URL_SAFE_NO_PAD.encode(sealed.ok_or_else(not_sealed)?);
-            settlement.error = Some(ErrorText::new(format!("{MARK}{text}")));
+            settlement.error = Some(ErrorText::stored(format!("{MARK}{text}")));
         }
         Ok(settlement)
     }
