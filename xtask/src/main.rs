@@ -6,6 +6,7 @@ mod literals;
 mod metrics;
 mod msrv;
 mod peers;
+mod python;
 mod run;
 mod servers;
 mod state_diagram;
