@@ -140,7 +140,11 @@ impl Redaction {
                     *value = MASK.into();
                 }
             }
-            Value::Array(values) => values.iter_mut().for_each(|value| self.scrub(value)),
+            Value::Array(values) => {
+                for value in values {
+                    self.scrub(value);
+                }
+            }
             Value::Object(fields) => {
                 let all = std::mem::take(fields);
                 for (name, mut value) in all {
@@ -159,13 +163,21 @@ fn hide(value: &mut Value, pointer: &[Box<str>]) {
         return;
     };
     match value {
-        Value::Object(fields) if **part == *"*" => fields.values_mut().for_each(|field| hide(field, rest)),
+        Value::Object(fields) if **part == *"*" => {
+            for field in fields.values_mut() {
+                hide(field, rest);
+            }
+        }
         Value::Object(fields) => {
             if let Some(field) = fields.get_mut(&**part) {
                 hide(field, rest);
             }
         }
-        Value::Array(values) if **part == *"*" => values.iter_mut().for_each(|value| hide(value, rest)),
+        Value::Array(values) if **part == *"*" => {
+            for value in values {
+                hide(value, rest);
+            }
+        }
         Value::Array(values) => {
             if let Some(value) = part.parse().ok().and_then(|index: usize| values.get_mut(index)) {
                 hide(value, rest);

@@ -123,7 +123,9 @@ where
             let settled = self.store.complete_all(&mut self.tx, &claims).await?;
             if settled.iter().all(|settled| *settled == Settled::Applied) {
                 self.store.commit(self.tx).await?;
-                claims.iter().for_each(|claim| self.store.watch().done(claim));
+                for claim in &claims {
+                    self.store.watch().done(claim);
+                }
             }
             Ok(settled)
         })

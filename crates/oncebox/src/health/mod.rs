@@ -150,7 +150,7 @@ impl HealthLimits {
     }
 }
 
-fn grade<T: PartialOrd>(value: T, degraded: Option<T>, unhealthy: Option<T>) -> HealthStatus {
+fn grade<T: PartialOrd + Copy>(value: T, degraded: Option<T>, unhealthy: Option<T>) -> HealthStatus {
     if unhealthy.is_some_and(|limit| value >= limit) {
         HealthStatus::Unhealthy
     } else if degraded.is_some_and(|limit| value >= limit) {
