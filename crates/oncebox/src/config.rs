@@ -2,7 +2,7 @@
 
 mod identity;
 
-pub use identity::{MissingKey, OnDuplicate, ShortWindow, Tenants};
+pub use identity::{MissingKey, OnDuplicate, OrderBy, ShortWindow, Tenants};
 
 use std::fmt;
 use std::time::Duration;
@@ -81,6 +81,8 @@ pub struct Config {
     /// Headers that are not stored, beside [those that never are](crate::privacy::PRIVATE_HEADERS). They are taken off first
     /// of all, so no key can come from one. Default: none.
     pub private_headers: Vec<Box<str>>,
+    /// Where the ordering key of messages is whose source names none. Default: they have none.
+    pub order: Option<OrderBy>,
     /// What happens to a message without a key. Default: refused.
     pub missing_key: MissingKey,
     /// What happens to a message that was there before. Default: the answer says so.
@@ -133,6 +135,7 @@ impl Default for Config {
             limits: Limits::default(),
             key: KeyStrategy::default(),
             private_headers: Vec::new(),
+            order: None,
             missing_key: MissingKey::default(),
             on_duplicate: OnDuplicate::default(),
             tenants: Tenants::default(),
@@ -167,6 +170,9 @@ impl Config {
         self.validate_times()?;
         if let Some(flaw) = self.key.flaw() {
             return Err(Error::new(ErrorKind::InvalidConfig, format!("`key` is {:?}: {flaw}", self.key)));
+        }
+        if let Some((why, fix)) = self.order.as_ref().and_then(OrderBy::flaw) {
+            return refuse("order", &self.order, why, fix);
         }
         if self.guarantee == Guarantee::ExactlyOnceEffects && self.missing_key == MissingKey::Undeduplicated {
             return refuse(
@@ -268,6 +274,8 @@ mod tests {
             Config { restart: zero, ..Config::default() },
             Config { retention: Some(Duration::from_secs(1)), ..Config::default() },
             Config { limits: Limits { payload: 0, ..Limits::default() }, ..Config::default() },
+            Config { order: Some(OrderBy::JsonPointer("customer".into())), ..Config::default() },
+            Config { order: Some(OrderBy::Header("".into())), ..Config::default() },
         ];
         for config in bad {
             assert_eq!(config.validate().unwrap_err().kind(), ErrorKind::InvalidConfig, "{config:?}");
