@@ -1,5 +1,7 @@
 //! What a collector gets: the producer's trace on the handler's span, after a restart too, and the metrics.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::Router;
@@ -58,7 +60,10 @@ impl Collector {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn attribute(span: &Span, key: &str) -> Option<String> {

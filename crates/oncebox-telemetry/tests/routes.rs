@@ -1,4 +1,5 @@
 //! `/livez`, `/readyz` and `/metrics`.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};

@@ -1,4 +1,5 @@
 //! What is on the disk, who can read it, and what happens to what nobody can (FAULTS S19).
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::path::Path;
 use std::sync::Arc;
