@@ -32,10 +32,6 @@ impl<S: Transactional> Transactional for Sealed<S> {
     fn rollback(&self, tx: S::Tx) -> impl Future<Output = ()> + Send {
         self.store.rollback(tx)
     }
-
-    fn finish(&self, tx: S::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
-        self.store.finish(tx, claim)
-    }
 }
 
 /// For transactions that may be sent to another thread: a sealed result has to be kept until it is written.

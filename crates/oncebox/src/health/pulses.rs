@@ -9,7 +9,7 @@ use super::{Check, HealthLimits, HealthStatus, Subject};
 use crate::error::{ErrorKind, Result};
 
 /// Without these nothing is taken in or worked on. The others keep house, and may fail for a while.
-const VITAL: [&str; 8] = ["accept", "claim", "settle", "mark", "begin", "commit", "finish", "complete"];
+const VITAL: [&str; 7] = ["accept", "claim", "settle", "mark", "begin", "commit", "complete"];
 
 /// What is known of a verb that fails.
 #[derive(Clone, Copy)]

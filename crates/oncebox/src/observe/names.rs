@@ -98,7 +98,6 @@ const VERB: Label = words(
         "begin",
         "commit",
         "rollback",
-        "finish",
         "mark",
         "record",
         "recall",

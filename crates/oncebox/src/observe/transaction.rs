@@ -30,16 +30,6 @@ impl<S: Transactional> Transactional for Observed<S> {
         };
         let _ = self.observe("rollback", 1, call).await;
     }
-
-    async fn finish(&self, tx: Self::Tx, claim: &Claim) -> Result<Settled> {
-        let settled = self.observe("finish", 1, self.store.finish(tx, claim)).await?;
-        lost("finish", &[settled], &Settled::LeaseLost);
-        match settled {
-            Settled::Applied => self.watch().done(claim),
-            Settled::LeaseLost => self.watch().lost(claim),
-        }
-        Ok(settled)
-    }
 }
 
 impl<S> Observed<S> {
