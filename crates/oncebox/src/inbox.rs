@@ -41,6 +41,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) forget: Forget,
     /// What was started last, for health.
     pub(crate) running: parking_lot::Mutex<Weak<Core<S>>>,
+    /// Set once the store knows the windows of this process.
+    pub(crate) registered: tokio::sync::OnceCell<()>,
 }
 
 impl<S: Store> Shared<S> {
@@ -171,6 +173,7 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
+        runtime::registered(&self.shared).await?;
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
             let inline = Inline { inbox: &self.shared, handler, key, message: &message, recall };
@@ -469,6 +472,7 @@ impl<S: Store> Builder<S> {
                 redactor: self.redactor,
                 forget: Forget::default(),
                 running: parking_lot::Mutex::new(Weak::new()),
+                registered: tokio::sync::OnceCell::new(),
             }),
         })
     }

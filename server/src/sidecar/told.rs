@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
     Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
+    RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -223,6 +223,10 @@ impl Store for Told {
         let rescued = self.store.rescue(params).await?;
         self.claimed(&rescued);
         Ok(rescued)
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.store.register(params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use oncebox::state::{ErrorText, Outcome, Settlement};
 use oncebox::store::{
     Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{Policy, Result};
 
@@ -83,6 +83,10 @@ impl<S: Store> Store for Sealed<S> {
             Claimed { claim, message }
         };
         Ok(rescued.into_iter().map(open).collect())
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.store.register(params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

@@ -92,6 +92,7 @@ const VERB: Label = words(
         "settle",
         "renew",
         "rescue",
+        "register",
         "sweep",
         "orphans",
         "backlog",

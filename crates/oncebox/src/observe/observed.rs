@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
     Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -175,6 +175,10 @@ impl<S: Store> Store for Observed<S> {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         self.observe("rescue", params.limit, self.store.rescue(params)).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.observe("register", 1 + params.windows.len(), self.store.register(params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

@@ -34,7 +34,7 @@ pub(crate) use drive::{drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
-pub(crate) use sweeper::sweep;
+pub(crate) use sweeper::{registered, sweep};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,12 +117,10 @@ impl<S: Store> Running<S> {
             supervise(&core, "renewer", false, renewer::run),
             supervise(&core, "rescuer", true, rescuer::run),
             supervise(&core, "orphans", true, orphans::run),
+            supervise(&core, "sweeper", true, sweeper::run),
         ];
         if let Some(every) = core.inbox.config.backlog {
             serving.push(supervise(&core, "backlog", true, move |core| backlog::run(core, every)));
-        }
-        if sweeper::params(&core.inbox).is_some() {
-            serving.push(supervise(&core, "sweeper", true, sweeper::run));
         }
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
