@@ -178,6 +178,8 @@ pub(crate) struct Handler {
     pub(crate) headers: Named<At<Guarded>>,
     /// Headers of the message that are passed on beside those of CloudEvents and of the trace.
     pub(crate) forward: Option<At<Many<String>>>,
+    /// The certificates to trust for `https://`, in a PEM file, beside the system's.
+    pub(crate) ca_file: Option<At<String>>,
     /// As above, for this handler alone.
     pub(crate) allow_private: Option<Private>,
 }

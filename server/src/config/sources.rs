@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::model::{self, Encoding, Format, Verify};
-use super::plan::{InboxPlan, Planner, Secrets};
+use super::plan::{InboxPlan, Planner};
 use super::value::At;
 
 /// What all endpoints are below.
@@ -170,13 +170,7 @@ impl Planner {
                 "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"",
             );
         }
-        let ca = queue.ca_file.as_ref().filter(|_| self.secrets == Secrets::Read).and_then(|path| {
-            let read = std::fs::read_to_string(path.as_str());
-            read.map_err(|error| {
-                self.wrong(path.at(), format!("{:?} cannot be read ({error})", path.as_str()));
-            })
-            .ok()
-        });
+        let ca = queue.ca_file.as_ref().and_then(|path| self.file(path));
         RabbitmqPlan {
             name: name.to_string(),
             at: name.at(),
