@@ -92,7 +92,7 @@ impl HttpPlan {
 #[derive(Clone)]
 pub(crate) struct RabbitmqPlan {
     pub(crate) name: String,
-    at: usize,
+    pub(crate) at: usize,
     pub(crate) url: String,
     pub(crate) queue: String,
     pub(crate) settings: model::Rabbitmq,
@@ -169,6 +169,12 @@ impl Planner {
                 queue.url.at(),
                 "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"",
             );
+        }
+        let lost = queue.dead_letter_exchange.is_none() && queue.rejected_exchange.is_none();
+        if lost && queue.discard_rejected != Some(true) {
+            let what = "a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue, say where \
+                        they go with `rejected_exchange`, or set `discard_rejected = true`";
+            self.wrong(queue.queue.at(), what);
         }
         let ca = queue.ca_file.as_ref().and_then(|path| self.file(path));
         RabbitmqPlan {

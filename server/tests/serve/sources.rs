@@ -135,7 +135,7 @@ fn several_inboxes_and_stores_in_one_process_do_not_meet() {
 fn a_broker_that_is_away_does_not_keep_the_process_down() {
     let handler = Receiver::good();
     let config = format!(
-        "{}[inbox.orders.http.shop]\n[inbox.orders.rabbitmq.warehouse]\nurl = \"env:AMQP\"\nqueue = \"q\"\n",
+        "{}[inbox.orders.http.shop]\n[inbox.orders.rabbitmq.warehouse]\nurl = \"env:AMQP\"\nqueue = \"q\"\ndiscard_rejected = true\n",
         one_handler(&handler.url(), AT_ONCE)
     );
     let sidecar = Sidecar::with_env(&config, &[("AMQP", "amqp://user:canary-password@127.0.0.1:9/%2f")]);
