@@ -13,8 +13,8 @@ use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
     Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
-    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
-    Store, SweepParams, Swept, Transactional, Wakeups,
+    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -132,6 +132,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Rescue, self.store.rescue(params)).await
     }
 
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.run(Verb::Register, self.store.register(params)).await
+    }
+
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         self.run(Verb::Sweep, self.store.sweep(params)).await
     }
@@ -169,11 +173,6 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
 
     async fn rollback(&self, tx: S::Tx) {
         self.store.rollback(tx).await;
-    }
-
-    /// Fails as its two steps do.
-    async fn finish(&self, tx: S::Tx, claim: &Claim) -> Result<Settled> {
-        self.run(Verb::Complete, self.run(Verb::Commit, self.store.finish(tx, claim))).await
     }
 }
 

@@ -14,8 +14,8 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
     Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, Orphan, OrphanParams,
-    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
-    Wakeups,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -144,6 +144,10 @@ impl<S: Store> Store for Observed<S> {
         observe("rescue", params.limit, self.0.rescue(params)).await
     }
 
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        observe("register", 1 + params.windows.len(), self.0.register(params)).await
+    }
+
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         let swept = observe("sweep", params.limit, self.0.sweep(params)).await?;
         metrics::counter!(names::SWEPT).increment(swept.messages as u64);
@@ -181,12 +185,6 @@ impl<S: Transactional> Transactional for Observed<S> {
             Ok(())
         };
         let _ = observe("rollback", 1, call).await;
-    }
-
-    async fn finish(&self, tx: Self::Tx, claim: &Claim) -> Result<Settled> {
-        let settled = observe("finish", 1, self.0.finish(tx, claim)).await?;
-        lost("finish", &[settled], &Settled::LeaseLost);
-        Ok(settled)
     }
 }
 
