@@ -32,6 +32,7 @@ Examples:
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
+  cargo xtask bench rabbitmq --quick    from RabbitMQ to PostgreSQL, beside each half of the way
   cargo xtask bench peers --help        other queues and ours, measured on one PostgreSQL server";
 
 /// The commands of the Oncebox repository
@@ -63,7 +64,7 @@ enum Command {
         check: bool,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres` or `peers` too
+    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `rabbitmq` or `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -92,10 +93,10 @@ fn dispatch(command: Command) -> Result<()> {
             peers::bench(&peers::Options::parse_from(args))
         }
         Command::Bench { args } if args.first().is_some_and(|first| first == "postgres") => {
-            servers::install(&Workspace::load()?)?;
-            let mut bench = run::cargo(&workspace::root());
-            bench.args(["run", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
-            run::check(bench.args(&args[1..]))
+            bench_with_servers("oncebox-bench-postgres", &args[1..])
+        }
+        Command::Bench { args } if args.first().is_some_and(|first| first == "rabbitmq") => {
+            bench_with_servers("oncebox-bench-rabbitmq", &args[1..])
         }
         Command::Bench { args } => {
             let mut bench = run::cargo(&workspace::root());
@@ -103,6 +104,13 @@ fn dispatch(command: Command) -> Result<()> {
             run::check(&mut bench)
         }
     }
+}
+
+/// Runs a benchmark that starts servers of its own.
+fn bench_with_servers(package: &str, args: &[OsString]) -> Result<()> {
+    servers::install(&Workspace::load()?)?;
+    let mut bench = run::cargo(&workspace::root());
+    run::check(bench.args(["run", "--release", "--locked", "--package", package, "--"]).args(args))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use oncebox_servers::shared::Servers;
-use oncebox_servers::{NEWEST, PgBouncer, Postgres, Version, servers_dir};
+use oncebox_servers::{NEWEST, PgBouncer, Postgres, RabbitMq, Version, servers_dir};
 
 use crate::workspace::Workspace;
 use crate::{run, toolchain};
@@ -64,6 +64,9 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if PgBouncer::binary().is_err() {
         packages.push("pgbouncer");
     }
+    if RabbitMq::binary().is_err() {
+        packages.push("rabbitmq-server");
+    }
     if !answers("openssl", &["version"]) {
         packages.push("openssl");
     }
@@ -83,6 +86,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
         println!("{}: {}", postgres.display(), says.trim());
     }
     println!("{}", PgBouncer::binary()?.display());
+    println!("{}", RabbitMq::binary()?.display());
     Ok(())
 }
 
