@@ -29,6 +29,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod python;
 mod rabbitmq;
 mod replica;
 mod scratch;
@@ -41,6 +42,7 @@ pub use cluster::Cluster;
 pub use faults::Ballast;
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use postgres::{NEWEST, Postgres, Version, servers_dir};
+pub use python::Python;
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 
 /// The superuser of every cluster, which needs no password.
