@@ -188,6 +188,7 @@ fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
         Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
+        Receipt::Snoozed { after } => Ack::Busy { after: *after },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }
