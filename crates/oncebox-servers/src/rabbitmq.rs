@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -19,6 +20,9 @@ const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 
 /// Few schedulers that do not spin: a broker of a test shares the machine with many others.
 const ERLANG: &str = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none";
+
+/// How long a start may take, most of which is computing.
+const START: Duration = Duration::from_mins(4);
 
 /// How a broker is to be; see [`RabbitMq::builder`].
 #[derive(Clone, Debug, Default)]
@@ -74,9 +78,7 @@ impl RabbitMqBuilder {
             tls::make(&scratch)?;
             lines += &tls_lines(&scratch, &ports.amqps);
         }
-        for (name, value) in &self.settings {
-            lines += &format!("{name} = {value}\n");
-        }
+        lines.extend(self.settings.iter().map(|(name, value)| format!("{name} = {value}\n")));
         scratch.write(&scratch.path().join("rabbitmq.conf"), &lines)?;
         scratch.write(&scratch.path().join("enabled_plugins"), "[].\n")?;
         let epmd = start_epmd(&scratch, &ports.epmd)?;
@@ -215,7 +217,7 @@ impl RabbitMq {
         server.env("RUNNING_UNDER_SYSTEMD", "true");
         let child = server.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start RabbitMQ")?;
         let child = node.insert(child);
-        process::until("RabbitMQ takes connections", || {
+        process::until_within(START, "RabbitMQ takes connections", || {
             if let Some(status) = child.try_wait()? {
                 bail!("RabbitMQ ended at once ({status}); its log ends with:\n{}", self.log_end());
             }
