@@ -163,7 +163,7 @@ impl<S: Store> Shared<S> {
                 ((key, Arc::clone(&first.routes)), others)
             }
         };
-        let mut new = NewMessage::new(self.name.clone(), first.0, Arc::clone(message), first.1);
+        let mut new = NewMessage::new(self.name.clone(), first.0, self.in_order(message)?, first.1);
         // What is new by its key cannot be in conflict.
         if self.config.on_conflict == OnConflict::FirstWins {
             new.on_conflict = OnConflict::FirstWins;
@@ -178,6 +178,15 @@ impl<S: Store> Shared<S> {
         }
         offers.forget = forget;
         Ok(offers)
+    }
+
+    /// A message with its ordering key, if the inbox finds one where its source named none.
+    fn in_order(&self, message: &Arc<Message>) -> Result<Arc<Message>> {
+        let found = self.config.order.as_ref().filter(|_| message.ordering_key().is_none());
+        let Some(key) = found.and_then(|order| order.of(message)) else { return Ok(Arc::clone(message)) };
+        let message = Message::clone(message).with_ordering_key(key);
+        message.validate(&self.config.limits)?;
+        Ok(Arc::new(message))
     }
 
     fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<Key>> {

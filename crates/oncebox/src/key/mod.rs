@@ -5,8 +5,8 @@ mod strategy;
 
 pub use dedupe::Dedupe;
 pub(crate) use dedupe::Rules;
-pub(crate) use strategy::Naming;
 pub use strategy::{KeyContext, KeyStrategy};
+pub(crate) use strategy::{Naming, json_field};
 
 use std::fmt;
 
