@@ -30,7 +30,8 @@ struct Args {
 /// What one row shows.
 #[derive(Debug, Serialize)]
 struct Row {
-    row: &'static str,
+    #[serde(rename = "row")]
+    name: &'static str,
     ours: f64,
     consume: f64,
     accept: f64,
@@ -61,7 +62,7 @@ async fn measure(args: &Args, amqp: &str, postgres: &str) -> Result<()> {
     }
     let (ours, consume, accept) = (median(ours), median(consume), median(accept));
     let row = Row {
-        row: "quorum-to-postgres",
+        name: "quorum-to-postgres",
         ours: ours.round(),
         consume: consume.round(),
         accept: accept.round(),
@@ -72,8 +73,8 @@ async fn measure(args: &Args, amqp: &str, postgres: &str) -> Result<()> {
         println!("{}", serde_json::to_string(&row)?);
     } else {
         println!("{:<20} {:>10} {:>10} {:>10} {:>6}", "row", "ours", "consume", "accept", "ratio");
-        let Row { row, ours, consume, accept, ratio, .. } = row;
-        println!("{row:<20} {ours:>10.0} {consume:>10.0} {accept:>10.0} {ratio:>6.2}");
+        let Row { name, ours, consume, accept, ratio, .. } = row;
+        println!("{name:<20} {ours:>10.0} {consume:>10.0} {accept:>10.0} {ratio:>6.2}");
     }
     Ok(())
 }

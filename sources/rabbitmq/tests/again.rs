@@ -1,4 +1,5 @@
 //! What is rejected is kept, and what is to come again does: without the broker counting, and with nothing lost between.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
 

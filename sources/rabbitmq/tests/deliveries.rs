@@ -1,4 +1,5 @@
 //! Deliveries of a real broker: stored, then acknowledged; settled once, with the channel that brought them.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! A broker that is killed, hangs, runs out of memory, or loses patience.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! A publisher that nobody here wrote.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod support;
 

@@ -53,7 +53,7 @@ pub(crate) fn unique(name: &str) -> String {
 
 /// Fails a test that waits for what never comes, instead of hanging.
 pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("it did not happen within a minute")
+    tokio::time::timeout(Duration::from_mins(3), work).await.expect("it did not happen within three minutes")
 }
 
 /// Completes when the answer is yes.
@@ -64,7 +64,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl Fn
             pause.tick().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), patient).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(Duration::from_mins(3), patient).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// A queue of its own, with one for its dead letters, and a client that publishes and looks.
