@@ -229,7 +229,7 @@ async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
     client.source(classic).build().unwrap().check().await.unwrap();
     let other = client.source(client.quorum()).build().unwrap();
     let error = other.check().await.unwrap_err().to_string();
-    assert!(error.contains("PRECONDITION_FAILED") && error.contains("x-queue-type"), "{error}");
+    assert!(error.contains("PRECONDITION_FAILED") && error.contains("inequivalent arg"), "{error}");
     let lost = Queue::existing(&*client.queue).dead_letter_exchange("nowhere");
     let error = client.source(lost).build().unwrap().check().await.unwrap_err().to_string();
     assert!(error.contains("where rejected messages go") && error.contains("nowhere"), "{error}");
