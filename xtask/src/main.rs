@@ -33,6 +33,7 @@ Examples:
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
+  cargo xtask bench http --load         many clients over HTTP, bad ones among them
   cargo xtask bench rabbitmq --quick    from RabbitMQ to PostgreSQL, beside each half of the way
   cargo xtask bench peers --help        other queues and ours, measured on one PostgreSQL server";
 
@@ -65,7 +66,8 @@ enum Command {
         check: bool,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `rabbitmq` or `peers` too
+    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
+    /// `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -95,6 +97,9 @@ fn dispatch(command: Command) -> Result<()> {
         }
         Command::Bench { args } if args.first().is_some_and(|first| first == "postgres") => {
             bench_with_servers("oncebox-bench-postgres", &args[1..])
+        }
+        Command::Bench { args } if args.first().is_some_and(|first| first == "http") => {
+            bench_with_servers("oncebox-bench-http", &args[1..])
         }
         Command::Bench { args } if args.first().is_some_and(|first| first == "rabbitmq") => {
             bench_with_servers("oncebox-bench-rabbitmq", &args[1..])
