@@ -9,6 +9,7 @@
 mod batch;
 mod direct;
 mod dispatcher;
+mod door;
 mod drive;
 mod executor;
 mod flights;
@@ -46,6 +47,7 @@ use crate::name::HandlerKey;
 use crate::source::Source;
 use crate::state::BreakerState;
 use crate::store::Store;
+use door::Door;
 use flights::Flights;
 use quiet::Quiet;
 use supervisor::{AbortOnDrop, Stop, supervise};
@@ -60,6 +62,8 @@ pub(crate) struct Core<S: Store> {
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
     quiet: Quiet,
+    /// Shut while the store has trouble: nothing is received then.
+    door: Door,
     /// Asked for at shutdown: nothing new is begun.
     stop: Stop,
     /// Asked for when the grace is over: what runs is given back.
@@ -87,6 +91,7 @@ impl<S: Store> Running<S> {
             flights: Flights::default(),
             suspects: Notify::new(),
             quiet: Quiet::default(),
+            door: Door::default(),
             stop: Stop::default(),
             cut: Stop::default(),
         });

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::Core;
-use super::repeat::Pauses;
+use super::repeat::{Pauses, is_trouble};
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
@@ -91,10 +91,19 @@ async fn next<S: Store>(
             one = in_hand.join_next() => ended(one.as_ref()),
         };
     }
-    tokio::select! {
-        biased;
-        () = core.stop.wait() => None,
-        delivery = source.recv() => delivery,
+    loop {
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            () = core.door.opens(core) => {}
+        }
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            // A source that lost its connection must not consume again now.
+            () = core.door.shuts() => {}
+            delivery = source.recv() => return delivery,
+        }
     }
 }
 
@@ -117,7 +126,13 @@ async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     };
     let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     let ack = loop {
-        match core.inbox.receive(&prepared).await {
+        let answer = core.inbox.receive(&prepared).await;
+        match &answer {
+            Ok(_) => core.door.open(),
+            Err(error) if is_trouble(error.kind()) => core.door.shut(),
+            Err(_) => {}
+        }
+        match answer {
             Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => {
                 tokio::select! {
                     () = core.inbox.clock.sleep(busy.pauses.next()) => {}
@@ -173,6 +188,7 @@ fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
         Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
+        Receipt::Snoozed { after } => Ack::Busy { after: *after },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }
