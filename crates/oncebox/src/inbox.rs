@@ -316,6 +316,11 @@ pub enum Receipt {
     Done,
     /// Somebody else is working on it: hold it back.
     Busy,
+    /// An inline handler wants it later: bring it again. Nothing failed.
+    Snoozed {
+        /// Not before this long.
+        after: Duration,
+    },
     /// An inline handler failed: bring it again.
     Failed {
         /// Not before this long.
@@ -336,7 +341,7 @@ impl Receipt {
             Processed::Failed(Outcome::Reject { error } | Outcome::Undecodable { error }) => {
                 Self::Rejected { reason: error.to_string() }
             }
-            Processed::Failed(Outcome::Snooze { delay }) => Self::Failed { after: delay },
+            Processed::Failed(Outcome::Snooze { delay }) => Self::Snoozed { after: delay },
             Processed::Failed(Outcome::Retry { after: Some(after), .. }) => Self::Failed { after },
             Processed::Failed(_) => Self::Failed { after: policy.retry.first },
         }
@@ -348,8 +353,9 @@ impl Receipt {
         let rank = |receipt: &Self| match receipt {
             Self::Done => 0,
             Self::Rejected { .. } => 1,
-            Self::Failed { .. } => 2,
-            Self::Busy => 3,
+            Self::Snoozed { .. } => 2,
+            Self::Failed { .. } => 3,
+            Self::Busy => 4,
         };
         if rank(&other) > rank(&self) { other } else { self }
     }

@@ -10,6 +10,7 @@ mod backlog;
 mod batch;
 mod direct;
 mod dispatcher;
+mod door;
 mod drive;
 mod executor;
 mod flights;
@@ -48,6 +49,7 @@ use crate::name::HandlerKey;
 use crate::source::Source;
 use crate::state::BreakerState;
 use crate::store::{Backlog, Store};
+use door::Door;
 use flights::Flights;
 use quiet::Quiet;
 use supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
@@ -66,6 +68,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) beats: Beats,
     pub(crate) sources: parking_lot::Mutex<Vec<Arc<SourceState>>>,
     pub(crate) backlog: parking_lot::Mutex<Vec<Backlog>>,
+    /// Shut while the store has trouble: nothing is received then.
+    door: Door,
     /// Asked for at shutdown: nothing new is begun.
     stop: Stop,
     /// Asked for when the grace is over: what runs is given back.
@@ -103,6 +107,7 @@ impl<S: Store> Running<S> {
             flights: Flights::default(),
             suspects: Notify::new(),
             quiet: Quiet::default(),
+            door: Door::default(),
             stop: Stop::default(),
             cut: Stop::default(),
         });

@@ -26,7 +26,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     }
 }
 
-fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
+pub(super) fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
     OrphanParams::new(inbox.name.clone(), inbox.registry.keys().cloned().collect(), inbox.config.orphan_grace)
 }
 

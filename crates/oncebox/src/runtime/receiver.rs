@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use super::Core;
-use super::repeat::Pauses;
+use super::repeat::{Pauses, is_trouble};
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::{InHand, SourceState};
@@ -97,10 +97,19 @@ async fn next<S: Store>(
             one = in_hand.join_next() => ended(one.as_ref()),
         };
     }
-    tokio::select! {
-        biased;
-        () = core.stop.wait() => None,
-        delivery = source.recv() => delivery,
+    loop {
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            () = core.door.opens(core) => {}
+        }
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            // A source that lost its connection must not consume again now.
+            () = core.door.shuts() => {}
+            delivery = source.recv() => return delivery,
+        }
     }
 }
 
@@ -165,7 +174,13 @@ async fn receive<S: Store>(core: &Core<S>, in_hand: &mut InHand<'_>, message: Me
     };
     let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     loop {
-        let pause = match core.inbox.receive(&prepared).await {
+        let answer = core.inbox.receive(&prepared).await;
+        match &answer {
+            Ok(_) => core.door.open(),
+            Err(error) if is_trouble(error.kind()) => core.door.shut(),
+            Err(_) => {}
+        }
+        let pause = match answer {
             Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => busy.pauses.next(),
             Ok(received) => return Some(ack(&received.receipt)),
             Err(error) if waits(&error) => {
@@ -216,6 +231,7 @@ fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
         Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
+        Receipt::Snoozed { after } => Ack::Busy { after: *after },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }
