@@ -6,6 +6,7 @@ mod consumers;
 mod direct;
 pub mod error;
 mod handler;
+pub mod health;
 mod inbox;
 mod key;
 mod memory;
@@ -14,6 +15,7 @@ mod name;
 pub mod observe;
 mod once;
 pub mod operate;
+pub mod privacy;
 mod recent;
 mod retention;
 mod runtime;
@@ -30,6 +32,7 @@ pub use handler::{
     Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
+pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results, TriedOut};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};

@@ -9,8 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Absorbed, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
+    Absorbed, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept,
+    Token, Wakeups,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -239,6 +240,10 @@ impl Store for Told {
 
     async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
         self.store.absorbed(batch).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.store.backlog(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

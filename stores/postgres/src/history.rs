@@ -68,7 +68,7 @@ fn attempt(row: &PgRow) -> Result<Attempt> {
         event: event.ok_or_else(|| corrupt("a stored attempt has an unknown event"))?,
         attempts: row::count(row, 4)?,
         crashes: row::count(row, 5)?,
-        error: get::<Option<&str>>(row, 6)?.map(ErrorText::new),
+        error: get::<Option<&str>>(row, 6)?.map(ErrorText::stored),
         claim_id: ClaimId::from_bytes(*get::<Uuid>(row, 7)?.as_bytes()),
     })
 }

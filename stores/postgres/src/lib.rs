@@ -16,6 +16,7 @@
 mod accept;
 mod admin;
 mod backfill;
+mod backlog;
 mod claim;
 mod connect;
 mod db;
@@ -61,10 +62,10 @@ use bytes::Bytes;
 use oncebox::state::{Next, Settlement};
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
-    Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page,
-    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
-    Swept, Transactional, Wakeup, Wakeups,
+    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    Counts, ExamineParams, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan,
+    OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
+    Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -294,6 +295,10 @@ impl Store for Postgres {
 
     async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
         history::absorbed(&self.inner.db, batch).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        backlog::backlog(&self.inner.db, params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -100,7 +100,7 @@ fn attempts(work: &Work<'_>, seq: Seq) -> Result<Vec<Attempt>> {
                 event,
                 attempts: row.get(4)?,
                 crashes: row.get(5)?,
-                error: row.get::<_, Option<String>>(6)?.map(ErrorText::new),
+                error: row.get::<_, Option<String>>(6)?.map(ErrorText::stored),
                 claim_id: ClaimId::from_bytes(row.get(7)?),
             })
         };

@@ -15,6 +15,7 @@
 mod accept;
 mod admin;
 mod backfill;
+mod backlog;
 mod claim;
 mod connect;
 mod entry;
@@ -49,10 +50,10 @@ use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
-    Filter, Finding, History, MessageView, Migrate, Migration, NewMessage, OperationId, Orphan, OrphanParams,
-    Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store, SweepParams, Swept,
-    Transactional, Wakeup, Wakeups,
+    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    Counts, ExamineParams, Filter, Finding, History, MessageView, Migrate, Migration, NewMessage,
+    OperationId, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -334,6 +335,11 @@ impl Store for Sqlite {
     async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
         let batch = batch.to_vec();
         self.call(move |work| history::absorbed(work, &batch)).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        let (params, now) = (params.clone(), self.inner.clock.now());
+        self.read(move |connection, names| backlog::backlog(connection, names, &params, now)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

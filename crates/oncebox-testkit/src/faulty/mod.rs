@@ -11,10 +11,10 @@ use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, ExamineParams,
-    Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId, Orphan, OrphanParams, Page,
-    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
-    Swept, Transactional, Wakeups, What,
+    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    Counts, ExamineParams, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId,
+    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
+    ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -146,6 +146,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
         self.run(Verb::Absorbed, self.store.absorbed(batch)).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.run(Verb::Backlog, self.store.backlog(params)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -23,8 +23,9 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Absorbed, Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
+    Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;
@@ -148,6 +149,10 @@ impl Store for Memory {
     async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
         self.shared.change(|tables, _| tables.absorbed(batch));
         Ok(())
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        Ok(self.shared.change(|tables, now| tables.backlog(params, now)))
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -353,7 +353,7 @@ fn read_entry(value: &Value) -> Option<EntryView> {
     (entry.attempts, entry.crashes) = (count("attempts")?, count("crashes")?);
     entry.generation = count("generation")?;
     entry.reason = PoisonReason::ALL.into_iter().find(|reason| Some(reason.as_str()) == text("reason"));
-    entry.error = text("error").map(ErrorText::new);
+    entry.error = text("error").map(ErrorText::stored);
     entry.in_line = text("in_line").and_then(InLine::from_word);
     let label = value.get("label").filter(|label| !label.is_null()).and_then(read_label);
     let received_at = Timestamp::from_millis(number("received_at")?);

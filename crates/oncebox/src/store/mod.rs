@@ -9,6 +9,7 @@
 
 mod action;
 mod admin;
+mod backlog;
 mod entry;
 mod examine;
 mod filter;
@@ -25,6 +26,7 @@ pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
     EntryView, KeptAside, MessageView, OfTenant,
 };
+pub use backlog::{Backlog, BacklogParams};
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
     Renewed, RescueParams, Route, Seq, Settled, Token, Want,
@@ -127,6 +129,10 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What waits for each handler key of an inbox, those with something alone, by key. Costs no more for a large backlog
+    /// than for a small one: it is asked for all the time, by every process.
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>>;
+
     /// The store's source of wake-ups, if it has one.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         None
@@ -181,6 +187,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
         (**self).absorbed(batch).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        (**self).backlog(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -1,0 +1,123 @@
+//! What an operator sees, opened with the keys of this process.
+
+use async_trait::async_trait;
+use oncebox::state::ErrorText;
+use oncebox::store::{
+    Acted, Action, Admin, Answer, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
+    BlockedKey, BlockedParams, Counts, EntryView, ExamineParams, Filter, Finding, History, MessageView,
+    Migrate, Migration, OperationId, Page,
+};
+use oncebox::{InboxName, Key, Result};
+
+use crate::Sealed;
+
+#[async_trait]
+impl<S: Admin> Admin for Sealed<S> {
+    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+        self.store.count(inbox).await
+    }
+
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+        self.store.count_tenant(inbox, tenant).await
+    }
+
+    /// The store cannot look into errors, so they are looked through here: a page is shorter for it.
+    async fn list(&self, filter: &Filter) -> Result<Page> {
+        let mut inner = filter.clone();
+        let wanted = inner.error_contains.take();
+        let mut page = self.store.list(&inner).await?;
+        let entries = std::mem::take(&mut page.entries).into_iter();
+        page.entries = entries.map(|entry| self.open_entry(&filter.inbox, entry)).collect();
+        if let Some(wanted) = wanted {
+            let holds =
+                |entry: &EntryView| entry.error.as_ref().map_or("", ErrorText::as_str).contains(&*wanted);
+            page.entries.retain(holds);
+        }
+        Ok(page)
+    }
+
+    async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+        let Some(mut view) = self.store.show(inbox, key).await? else { return Ok(None) };
+        if let Some((_, _, message)) = &mut view.stored {
+            *message = self.show_message(inbox, key, message);
+        }
+        let entries = std::mem::take(&mut view.entries).into_iter();
+        view.entries = entries.map(|entry| self.open_entry(inbox, entry)).collect();
+        for aside in &mut view.kept_aside {
+            aside.message = self.show_message(inbox, key, &aside.message);
+        }
+        Ok(Some(view))
+    }
+
+    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        let mut page = self.store.aside(filter).await?;
+        for aside in &mut page.asides {
+            aside.message = self.show_message(&filter.inbox, &aside.key, &aside.message);
+        }
+        Ok(page)
+    }
+
+    async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
+        self.store.backfill(params).await
+    }
+
+    async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
+        self.store.blocked(params).await
+    }
+
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        let mut history = self.store.history(inbox, key).await?;
+        for attempt in history.iter_mut().flat_map(|history| &mut history.attempts) {
+            attempt.error =
+                attempt.error.take().map(|error| self.open_error(inbox, key, &attempt.handler, error));
+        }
+        Ok(history)
+    }
+
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        let mut acted = self.store.act(action).await?;
+        acted.answer = self.open_answer(&action.inbox, acted.answer);
+        Ok(acted)
+    }
+
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        let mut page = self.store.audit(filter).await?;
+        for record in &mut page.operations {
+            let answer = Answer::decode(&record.answer)?;
+            record.answer = self.open_answer(&filter.inbox, answer).encode().into();
+        }
+        Ok(page)
+    }
+
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        self.store.progress(id, noted, progress).await
+    }
+
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        self.store.examine(params).await
+    }
+}
+
+impl<S: Admin> Sealed<S> {
+    fn open_answer(&self, inbox: &InboxName, answer: Answer) -> Answer {
+        match answer {
+            Answer::Entry(entry) => Answer::Entry(Box::new(self.open_entry(inbox, *entry))),
+            answer => answer,
+        }
+    }
+}
+
+#[async_trait]
+impl<S: Migrate> Migrate for Sealed<S> {
+    async fn current(&self) -> Result<u32> {
+        self.store.current().await
+    }
+
+    async fn pending(&self) -> Result<Vec<Migration>> {
+        self.store.pending().await
+    }
+
+    async fn apply(&self) -> Result<Vec<Migration>> {
+        self.store.apply().await
+    }
+}
