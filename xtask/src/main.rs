@@ -3,6 +3,7 @@
 mod deny;
 mod hygiene;
 mod literals;
+mod metrics;
 mod msrv;
 mod peers;
 mod python;
@@ -31,6 +32,7 @@ Examples:
                                         start them for one command
   cargo xtask state-diagram             write docs/state.md anew after a change of the states
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
+  cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
   cargo xtask bench http --load         many clients over HTTP, bad ones among them
@@ -66,6 +68,14 @@ enum Command {
         check: bool,
     },
 
+    /// Write docs/metrics.md from the code's table of metrics
+    #[command(after_help = "Example: cargo xtask metrics --check")]
+    Metrics {
+        /// Write nothing; fail if the file is out of date
+        #[arg(long)]
+        check: bool,
+    },
+
     /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
     /// `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
@@ -92,6 +102,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Servers { command } => servers::servers(&Workspace::load()?, command),
         Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
+        Command::Metrics { check: true } => metrics::check(&workspace::root()),
+        Command::Metrics { check: false } => metrics::write(&workspace::root()),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
         }

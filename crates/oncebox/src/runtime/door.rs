@@ -87,9 +87,7 @@ impl Door {
 async fn answers<S: Store>(core: &Core<S>) {
     let (inbox, mut pauses) = (&core.inbox, Pauses::default());
     while let Err(error) = inbox.store.orphans(&orphans::params(inbox)).await {
-        if pauses.is_first() {
-            tracing::warn!(inbox = %inbox.name, error = %error, "the store does not answer; nothing is received");
-        }
+        inbox.store.watch().trouble(&inbox.name, "receive", &error);
         inbox.clock.sleep(pauses.next()).await;
     }
 }
