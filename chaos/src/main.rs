@@ -1,0 +1,43 @@
+//! The rig that kills, stops and cuts, and the checker of its ledgers. `cargo xtask chaos --help` is the way in.
+
+mod checker;
+mod driver;
+mod ledger;
+mod plan;
+mod seam;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Real processes and real servers, killed and cut, and a checker that shares no code with the product
+#[derive(Debug, Parser)]
+#[command(name = "oncebox-chaos")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run rounds of faults and check each; exits with 1 on any violation
+    Run(driver::Options),
+    /// One worker; started by the driver
+    #[command(hide = true)]
+    Worker {
+        /// What it is told, as JSON
+        job: String,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(options) => driver::run(&options),
+        Command::Worker { job } => worker::work(&job).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("chaos: {error:#}");
+        ExitCode::from(2)
+    })
+}
