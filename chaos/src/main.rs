@@ -1,9 +1,11 @@
 //! The rig that kills, stops and cuts, and the checker of its ledgers. `cargo xtask chaos --help` is the way in.
 
+mod bugs;
 mod checker;
 mod driver;
 mod ledger;
 mod plan;
+mod sabotage;
 mod seam;
 mod worker;
 
@@ -23,6 +25,8 @@ struct Cli {
 enum Command {
     /// Run rounds of faults and check each; exits with 1 on any violation
     Run(driver::Options),
+    /// Turn each planted bug on; exits with 1 if the checker misses one. Needs a build with them
+    Sabotage(sabotage::Args),
     /// One worker; started by the driver
     #[command(hide = true)]
     Worker {
@@ -34,6 +38,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),
+        Command::Sabotage(args) => sabotage::run(&args),
         Command::Worker { job } => worker::work(&job).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

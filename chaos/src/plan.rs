@@ -92,6 +92,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Whether some messages take their process down every time: each costs several leases.
     pub(crate) killers: bool,
+    /// Whether many handlers take longer than a lease, so that somebody is always at work.
+    pub(crate) long: bool,
 }
 
 impl Plan {
@@ -132,6 +134,7 @@ impl Plan {
             1_100..1_150 => Fate::Hangs,
             1_150..1_165 => Fate::Aborts,
             1_165..1_185 => Fate::Long,
+            1_185..1_500 if self.long => Fate::Long,
             1_185..3_500 => Fate::Slow(rng.u64(1..25)),
             _ => Fate::Well,
         };
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_seed_always_chooses_the_same_and_meets_every_fate() {
-        let plan = Plan { seed: 7, killers: true };
+        let plan = Plan { seed: 7, killers: true, long: false };
         let mut seen = std::collections::HashSet::new();
         for number in 0..20_000 {
             let message = plan.message(number);

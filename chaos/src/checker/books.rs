@@ -196,20 +196,27 @@ impl Books {
     }
 
     fn wrong(&self, rules: &Rules, m: u32, h: &str, effects: u64, end: &[&Ended]) -> Option<String> {
-        let happened = if is_transactional(h) { effects > 0 } else { self.done.contains_key(&(m, h.to_owned())) };
+        let happened =
+            if is_transactional(h) { effects > 0 } else { self.done.contains_key(&(m, h.to_owned())) };
         if h == "inline" {
             return (!happened).then(|| "it was acknowledged, and its effect is not there".into());
         }
         let only_stale = !self.seqs.contains_key(&m)
             && self.aside.get(&m).is_some_and(|reasons| reasons.contains("stale"));
         match end {
+            // Not finished is not lost; that it is not finished is said elsewhere.
+            [] if self.unfinished > 0 && self.seqs.contains_key(&m) => None,
             [] if rules.forgets && happened => None,
             // Everything the inbox was told of it came too late to know.
             [] if rules.forgets && only_stale => None,
             [] => Some("it was acknowledged, and is not there".into()),
-            [one] if one.poisoned && happened && is_transactional(h) => Some("it is poisoned, and its effect is there".into()),
+            [one] if one.poisoned && happened && is_transactional(h) => {
+                Some("it is poisoned, and its effect is there".into())
+            }
             [one] if one.poisoned => None,
-            [one] if one.word == "completed" && !happened => Some("it is completed, and nothing has happened".into()),
+            [one] if one.word == "completed" && !happened => {
+                Some("it is completed, and nothing has happened".into())
+            }
             [one] if one.word == "completed" => None,
             [one] => Some(format!("it is {}, which nobody asked for", one.word)),
             many => Some(format!("it has {} ends", many.len())),
@@ -246,7 +253,10 @@ impl Books {
                     _ => false,
                 };
                 if !reason {
-                    wrong("I7", format!("it is poisoned as {word} after {attempts} attempts and {crashes} crashes"));
+                    wrong(
+                        "I7",
+                        format!("it is poisoned as {word} after {attempts} attempts and {crashes} crashes"),
+                    );
                 }
             } else if fate == Fate::Kills {
                 wrong("I7", "it takes its process down every time, and is completed".into());
@@ -272,7 +282,11 @@ impl Books {
         let missing: Vec<&u32> =
             self.acked.keys().filter(durable).filter(|m| !self.seqs.contains_key(m)).collect();
         if !missing.is_empty() {
-            wrong(format!("{} acknowledged messages are not stored, the first is {}", missing.len(), missing[0]));
+            wrong(format!(
+                "{} acknowledged messages are not stored, the first is {}",
+                missing.len(),
+                missing[0]
+            ));
         }
         let inline = self.effects.iter().filter(|effect| effect.h == "inline").count() as u64;
         if inline != self.marks {
@@ -293,7 +307,8 @@ impl Books {
     pub(super) fn order(&self, rules: &Rules, verdict: &mut Verdict) {
         let mut last: HashMap<u64, (i64, u32)> = HashMap::new();
         for effect in self.effects.iter().filter(|effect| effect.h == "ordered") {
-            let (Some(line), Some(seqs)) = (rules.plan.message(effect.m).line, self.seqs.get(&effect.m)) else {
+            let (Some(line), Some(seqs)) = (rules.plan.message(effect.m).line, self.seqs.get(&effect.m))
+            else {
                 continue;
             };
             let seq = seqs[0];

@@ -146,9 +146,11 @@ fn fences(lines: &[Line], books: &Books, verdict: &mut Verdict) {
         }
     }
     for ended in &books.ended {
-        let by_others = applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| !tokens.contains(&ended.token));
+        let by_others =
+            applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| !tokens.contains(&ended.token));
         let was_refused = refused.contains(&(ended.m, ended.h.as_str(), ended.token));
-        let was_applied = applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| tokens.contains(&ended.token));
+        let was_applied =
+            applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| tokens.contains(&ended.token));
         if was_refused && !was_applied && !ended.poisoned {
             // A snooze after a commit in doubt is refused because the commit did happen.
             let in_doubt = lines.iter().any(|line| {

@@ -27,6 +27,9 @@ pub(super) struct Broker {
     pub(super) acked: u64,
     /// Whether new messages are made.
     pub(super) open: bool,
+    /// How many more are made for the one that runs nothing.
+    pub(super) late: u32,
+    made: u32,
 }
 
 impl Broker {
@@ -42,17 +45,29 @@ impl Broker {
             deliveries: 0,
             acked: 0,
             open: true,
+            late: 0,
+            made: 0,
         }
     }
 
-    pub(super) fn offered(&self) -> u32 {
-        self.offered
+    /// How many messages were offered.
+    pub(super) fn count(&self) -> u32 {
+        self.made
     }
 
     /// The next delivery for a worker, if it may have one. One that runs nothing gets nothing that is to be run inline.
     pub(super) fn next(&mut self, worker: usize, front: bool, ledger: &Ledger) -> Option<Handed> {
         if self.out[worker].len() >= PREFETCH {
             return None;
+        }
+        if front && self.late > 0 {
+            self.late -= 1;
+            // The next one that it takes.
+            while is_inline(&self.plan, self.offered) {
+                self.offered += 1;
+            }
+            let handed = self.offer(ledger);
+            return Some(self.hand(worker, handed));
         }
         let takes = |plan: &Plan, handed: &Handed| !front || !is_inline(plan, handed.m);
         // Old deliveries and new ones in turn, so that neither waits for the other.
@@ -67,11 +82,15 @@ impl Broker {
             }
             None => return None,
         };
+        Some(self.hand(worker, handed))
+    }
+
+    fn hand(&mut self, worker: usize, handed: Handed) -> Handed {
         let handed = Handed { d: self.next_delivery, ..handed };
         self.next_delivery += 1;
         self.deliveries += 1;
         self.out[worker].insert(handed.d, handed);
-        Some(handed)
+        handed
     }
 
     fn may_offer(&self) -> bool {
@@ -83,6 +102,7 @@ impl Broker {
         let at = i64::try_from(now() / 1_000).unwrap_or(i64::MAX);
         let handed = Handed { d: 0, m: self.offered, v: 0, at };
         self.offered += 1;
+        self.made += 1;
         ledger.note(Fact::Offered { m: handed.m, v: 0 });
         for _ in 0..[0, 0, 0, 0, 0, 1, 1, 1, 2, 3][self.rng.usize(0..10)] {
             let place = self.rng.usize(0..=self.again.len());
@@ -122,7 +142,7 @@ impl Broker {
 
     /// Whether everything that was offered is acknowledged.
     pub(super) fn is_done(&self) -> bool {
-        self.again.is_empty() && self.out.iter().all(HashMap::is_empty)
+        self.late == 0 && self.again.is_empty() && self.out.iter().all(HashMap::is_empty)
     }
 }
 

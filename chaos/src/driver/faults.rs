@@ -66,6 +66,11 @@ impl Mix {
         matches!(self, Self::All | Self::Calm)
     }
 
+    /// Whether many handlers take longer than a lease.
+    pub(super) fn is_long(self) -> bool {
+        self == Self::Zombies
+    }
+
     fn kinds(self, store: StoreKind) -> Vec<(Fault, u64, u64)> {
         let stop = Fault::Stop(Duration::ZERO);
         let mut kinds = match self {
@@ -79,9 +84,18 @@ impl Mix {
         if store == StoreKind::Postgres {
             let suspend = Fault::SuspendServer(Duration::ZERO);
             kinds.extend(match self {
-                Self::All => vec![(Fault::EndSessions, 500, 3_000), (Fault::LoseCommits, 3_000, 9_000), (Fault::KillServer, 5_000, 15_000), (suspend, 6_000, 20_000)],
+                Self::All => vec![
+                    (Fault::EndSessions, 500, 3_000),
+                    (Fault::LoseCommits, 3_000, 9_000),
+                    (Fault::KillServer, 5_000, 15_000),
+                    (suspend, 6_000, 20_000),
+                ],
                 Self::Unknown => vec![(Fault::LoseCommits, 300, 1_200)],
-                Self::Storm => vec![(Fault::EndSessions, 50, 200), (Fault::KillServer, 3_000, 8_000), (suspend, 3_000, 9_000)],
+                Self::Storm => vec![
+                    (Fault::EndSessions, 50, 200),
+                    (Fault::KillServer, 3_000, 8_000),
+                    (suspend, 3_000, 9_000),
+                ],
                 _ => Vec::new(),
             });
         }
@@ -107,7 +121,8 @@ impl Schedule {
         let (fault, least, most, next) = self.kinds.iter_mut().find(|(.., next)| *next <= now)?;
         // From now on, not from when it was due: a driver that was late does not catch up with a salvo.
         *next = now + Duration::from_millis(self.rng.u64(*least..=*most));
-        let times = |low: f64, high: f64, rng: &mut fastrand::Rng| self.lease.mul_f64(low + (high - low) * rng.f64());
+        let times =
+            |low: f64, high: f64, rng: &mut fastrand::Rng| self.lease.mul_f64(low + (high - low) * rng.f64());
         Some(match *fault {
             Fault::Stop(_) => Fault::Stop(times(1.15, 1.7, &mut self.rng)),
             Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),

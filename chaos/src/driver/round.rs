@@ -12,7 +12,7 @@ use super::broker::Broker;
 use super::faults::{Fault, Schedule};
 use super::server::{CANARY, Server};
 use super::workers::{Event, Worker};
-use super::{Options, PEACE, StoreKind};
+use super::{Options, StoreKind};
 use crate::checker::tables::Tables;
 use crate::checker::{self, Observer, Rules, Verdict};
 use crate::ledger::{Fact, Ledger};
@@ -22,6 +22,8 @@ use crate::worker::{self, Handed, Job, Place, Told};
 
 /// How long a claim holds.
 const LEASE: Duration = Duration::from_millis(1_500);
+/// Messages that come in at the end, through the one that runs nothing.
+const LATE: u32 = 8;
 /// What a worker may need when everything is done.
 const MOST_FILES: usize = 96;
 const MOST_MEMORY: u64 = 400 << 20;
@@ -46,12 +48,12 @@ pub(super) struct Round<'a> {
 
 impl<'a> Round<'a> {
     pub(super) fn new(options: &'a Options, seed: u64) -> Result<Self> {
-        let plan = Plan { seed, killers: options.mix.has_killers() };
+        let plan = Plan { seed, killers: options.mix.has_killers(), long: options.mix.is_long() };
         let dir = tempfile::Builder::new().prefix("oncebox-chaos-").tempdir()?;
         let ledger = Arc::new(Ledger::open(dir.path(), 0)?);
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x40d);
         // In every third round the inbox forgets within the round: what comes later than that is stale.
-        let retention = if rng.u32(0..3) == 0 { Duration::from_secs(4) } else { Duration::from_secs(3_600) };
+        let retention = if rng.u32(0..3) == 0 { Duration::from_secs(4) } else { Duration::from_hours(1) };
         // In every fourth round handlers have one connection between them.
         let connections = if rng.u32(0..4) == 0 { 1 } else { 8 };
         Ok(Self {
@@ -97,16 +99,16 @@ impl<'a> Round<'a> {
             plan: self.plan,
             attempts: worker::ATTEMPTS,
             crashes: worker::CRASHES,
-            forgets: self.retention < Duration::from_secs(60),
+            forgets: self.retention < Duration::from_mins(1),
             one_writer: self.options.store == StoreKind::Sqlite,
             canary: CANARY,
         };
         let mut verdict = checker::check(self.dir.path(), &*tables, &rules)?;
-        verdict.messages = u64::from(self.broker.offered());
+        verdict.messages = u64::from(self.broker.count());
         verdict.deliveries = self.broker.deliveries;
         verdict.add(self.seen);
         tables.forget();
-        if !verdict.violations.is_empty() {
+        if !verdict.violations.is_empty() && self.options.sabotage.is_none() {
             let kept = self.dir.keep();
             eprintln!("  the ledgers are kept in {}", kept.display());
         }
@@ -124,6 +126,7 @@ impl<'a> Round<'a> {
             odds: if self.at_peace { Odds::default() } else { self.options.mix.odds() },
             front: number + 1 == self.options.workers && number >= 2,
             killers: self.plan.killers,
+            long: self.plan.long,
             lease_ms: u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX),
             skew_ms: [0, 0, day, -day, 5_000, -5_000][self.rng.usize(0..6)],
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
@@ -203,7 +206,8 @@ impl<'a> Round<'a> {
             })
             .collect();
         let chosen = able.get(self.schedule.one_of(able.len())).copied();
-        let note = |ledger: &Ledger, life, what: &str| ledger.note(Fact::Fault { life, what: what.to_owned() });
+        let note =
+            |ledger: &Ledger, life, what: &str| ledger.note(Fact::Fault { life, what: what.to_owned() });
         match (fault, chosen) {
             (Fault::Kill, Some(number)) => {
                 let worker = &mut self.workers[number];
@@ -257,19 +261,27 @@ impl<'a> Round<'a> {
         self.ledger.note(Fact::Fault { life: 0, what: "peace".into() });
         let start = Instant::now();
         let mut looked = Instant::now();
+        let mut late = self.workers.iter().any(|worker| worker.front);
         loop {
             self.step(place)?;
             if looked.elapsed() > Duration::from_millis(150) {
                 looked = Instant::now();
                 let left = if self.broker.is_done() { Some(tables.unfinished()?) } else { None };
-                if left == Some(0) {
+                if left == Some(0) && std::mem::take(&mut late) {
+                    // Those who run are idle now: whether they are told of these or not, they have to find them.
+                    self.broker.late = LATE;
+                } else if left == Some(0) {
                     return Ok(());
                 }
-                if start.elapsed() > PEACE {
+                if start.elapsed().as_secs() >= self.options.peace {
                     self.seen.violations.push(format!(
                         "I9: {} s after the last fault {} and {left:?} entries are not finished",
-                        PEACE.as_secs(),
-                        if self.broker.is_done() { "everything is acknowledged" } else { "deliveries are not acknowledged" }
+                        self.options.peace,
+                        if self.broker.is_done() {
+                            "everything is acknowledged"
+                        } else {
+                            "deliveries are not acknowledged"
+                        }
                     ));
                     return Ok(());
                 }
@@ -303,12 +315,16 @@ impl<'a> Round<'a> {
         }
         for worker in &mut self.workers {
             if !worker.leave(Duration::from_secs(15))? {
-                self.seen.violations.push(format!("I13: process {} did not end when it was asked to", worker.life));
+                self.seen
+                    .violations
+                    .push(format!("I13: process {} did not end when it was asked to", worker.life));
             }
         }
         self.workers.clear();
         if let Some(left) = tables.sessions()? {
-            self.seen.violations.push(format!("I13: {left} sessions of the database outlive their processes"));
+            self.seen
+                .violations
+                .push(format!("I13: {left} sessions of the database outlive their processes"));
         }
         Ok(())
     }

@@ -84,7 +84,8 @@ fn inflict(cluster: &Cluster, database: &str, fault: Fault, note: &dyn Fn(&str))
     match fault {
         Fault::EndSessions => {
             note("server: sessions ended");
-            cluster.sql("postgres", &format!("select pg_terminate_backend(pid) {ours} and random() < 0.4"))?;
+            cluster
+                .sql("postgres", &format!("select pg_terminate_backend(pid) {ours} and random() < 0.4"))?;
             note("server: sessions ended");
         }
         Fault::LoseCommits => {

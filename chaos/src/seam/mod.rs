@@ -40,8 +40,10 @@ pub(crate) trait Rigged:
     + oncebox::store::ShareIn<<Self as oncebox::store::Transactional>::Tx>
 {
     /// Writes a row of the business table.
-    fn effect(tx: &mut Self::Tx, effect: Effect)
-    -> impl Future<Output = std::result::Result<(), BoxError>> + Send;
+    fn effect(
+        tx: &mut Self::Tx,
+        effect: Effect,
+    ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send;
 }
 
 /// What the wrapper and the handlers of one process share.
@@ -192,6 +194,15 @@ fn answer_of(result: &Result<Vec<Settled>>, index: usize) -> Answer {
         Ok(_) => Answer::Lost,
         Err(error) if error.kind() == ErrorKind::CommitUnknown => Answer::Unknown,
         Err(_) => Answer::Error,
+    }
+}
+
+impl<S: Rigged> Rigged for Chaos<S> {
+    fn effect(
+        tx: &mut Self::Tx,
+        effect: Effect,
+    ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
+        S::effect(tx, effect)
     }
 }
 

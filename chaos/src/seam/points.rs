@@ -8,17 +8,38 @@ use serde::{Deserialize, Serialize};
 
 /// The verbs a process can fail at. Each has a point before and one after.
 const VERBS: [&str; 12] = [
-    "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "finish", "mark", "hold", "handler",
+    "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "finish", "mark", "hold",
+    "handler",
 ];
 
 /// Every failpoint.
 pub(crate) const POINTS: [&str; 24] = {
     // Written out, so that a report can be read beside it.
     [
-        "accept.before", "accept.after", "claim.before", "claim.after", "settle.before", "settle.after", "renew.before",
-        "renew.after", "rescue.before", "rescue.after", "sweep.before", "sweep.after", "begin.before", "begin.after",
-        "commit.before", "commit.after", "finish.before", "finish.after", "mark.before", "mark.after", "hold.before",
-        "hold.after", "handler.before", "handler.after",
+        "accept.before",
+        "accept.after",
+        "claim.before",
+        "claim.after",
+        "settle.before",
+        "settle.after",
+        "renew.before",
+        "renew.after",
+        "rescue.before",
+        "rescue.after",
+        "sweep.before",
+        "sweep.after",
+        "begin.before",
+        "begin.after",
+        "commit.before",
+        "commit.after",
+        "finish.before",
+        "finish.after",
+        "mark.before",
+        "mark.after",
+        "hold.before",
+        "hold.after",
+        "handler.before",
+        "handler.after",
     ]
 };
 

@@ -23,7 +23,8 @@ impl<S: Transactional> Chaos<S> {
             _ => return self.run_as(verb, fault, end(tx)).await,
         };
         self.store.rollback(tx).await;
-        let (point, what) = (format!("{verb}.before"), if fault == Some(Fault::ErrBefore) { "error" } else { "unknown" });
+        let (point, what) =
+            (format!("{verb}.before"), if fault == Some(Fault::ErrBefore) { "error" } else { "unknown" });
         self.fault(&point, what);
         Err(Error::new(kind, format!("chaos: {verb} was not done")))
     }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{Mouth, Told};
 use crate::ledger::{Fact, Said};
 use crate::plan::{Fate, Plan, number_of};
-use crate::seam::{Chaos, Effect, Notes, Rigged, pause};
+use crate::seam::{Effect, Notes, Rigged, pause};
 
 /// The timeout of the handler that may hang.
 pub(super) const HANG: Duration = Duration::from_secs(4);
@@ -44,7 +44,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn begin(business: &'a Business, message: &Message, handler: &'static str, token: i64) -> Result<Self, BoxError> {
+    fn begin(
+        business: &'a Business,
+        message: &Message,
+        handler: &'static str,
+        token: i64,
+    ) -> Result<Self, BoxError> {
         let number = number_of(message.id()).ok_or("the id is not the rig's")?;
         let body: Body = serde_json::from_slice(message.payload())?;
         let run = Self { business, message: number, variant: body.variant, handler, token, said: None };
@@ -67,7 +72,6 @@ impl<'a> Run<'a> {
     /// What the plan has in store for this run, before it says that it is done.
     async fn meet(&mut self, attempt: u32) -> Handled {
         match self.business.plan.fate(self.message, self.handler) {
-            Fate::Well => {}
             Fate::Slow(millis) => pause(Duration::from_millis(millis)).await,
             Fate::Long => pause(LONG).await,
             Fate::Fails(times) if self.counts(attempt, times) => {
@@ -106,10 +110,9 @@ impl<'a> Run<'a> {
         std::process::abort();
     }
 
-    fn done(mut self) -> Handled {
+    fn done(mut self) {
         self.said = Some(Said::Ok);
         self.business.mouth.say(Told::Ran(self.message));
-        Ok(())
     }
 
     /// The store did not do what the handler needs.
@@ -130,7 +133,7 @@ impl Drop for Run<'_> {
 }
 
 /// A run whose effect is a row in its own transaction.
-async fn transactional<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>, handler: &'static str) -> Handled {
+async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler: &'static str) -> Handled {
     // Borrowed for longer than the context is.
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), handler);
@@ -148,44 +151,47 @@ async fn transactional<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>, 
     if !long {
         run.meet(attempt).await?;
     }
-    run.done()
+    run.done();
+    Ok(())
 }
 
-pub(super) async fn tx<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>) -> Handled {
+pub(super) async fn tx<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     transactional(message, cx, "tx").await
 }
 
-pub(super) async fn ordered<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>) -> Handled {
+pub(super) async fn ordered<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     transactional(message, cx, "ordered").await
 }
 
-pub(super) async fn inline<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>) -> Handled {
+pub(super) async fn inline<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     transactional(message, cx, "inline").await
 }
 
-pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>) -> Handled {
+pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     transactional(message, cx, "share").await
 }
 
 /// A run whose effect lies outside: its lines in the ledger are all there is of it.
-pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>) -> Handled {
+pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "plain");
     let mut run = Run::begin(&business, &message, "plain", token)?;
     run.meet(cx.attempt()).await?;
-    run.done()
+    run.done();
+    Ok(())
 }
 
-pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<Chaos<S>>) -> Handled {
+pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "killer");
     let mut run = Run::begin(&business, &message, "killer", token)?;
     run.meet(cx.attempt()).await?;
-    run.done()
+    run.done();
+    Ok(())
 }
 
 /// Many messages in one call. One that fails fails the call; each is tried alone then.
-pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchContext<Chaos<S>>) -> Handled {
+pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchContext<S>) -> Handled {
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let mut runs = Vec::new();
     for item in cx.items() {
@@ -197,7 +203,7 @@ pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchConte
         run.meet(*attempt).await?;
     }
     for (run, _) in runs {
-        run.done()?;
+        run.done();
     }
     Ok(())
 }

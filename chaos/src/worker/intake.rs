@@ -45,7 +45,7 @@ pub(super) fn source(job: &Job, mouth: Mouth, notes: Arc<Notes>) -> (Pipe, onesh
 
 #[async_trait]
 impl Source for Pipe {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "pipe"
     }
 

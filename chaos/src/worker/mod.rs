@@ -11,15 +11,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use oncebox::config::OnDuplicate;
+use oncebox::config::OnConflict;
 use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
 use oncebox::{Config, Inbox, Policy, Retry, batch_handler, handler};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::bugs::Bug;
 use crate::ledger::{Fact, Ledger};
 use crate::plan::Plan;
-use crate::seam::{Chaos, Notes, Odds, Rigged};
+use crate::seam::{Notes, Odds, Rigged};
 use handlers::Business;
 
 /// What a worker is told, as JSON in its one argument.
@@ -33,6 +34,7 @@ pub(crate) struct Job {
     /// Takes messages in and runs no handlers.
     pub(crate) front: bool,
     pub(crate) killers: bool,
+    pub(crate) long: bool,
     pub(crate) lease_ms: u64,
     /// How wrong this process believes the time to be.
     pub(crate) skew_ms: i64,
@@ -84,6 +86,9 @@ pub(crate) const CRASHES: u32 = 3;
 /// How long a handler may take before it has failed.
 const TIMEOUT: Duration = Duration::from_secs(12);
 
+/// How long marks are kept: they know nothing of stale messages, so no message may come later than that.
+const REMEMBERED: Duration = Duration::from_hours(1);
+
 /// A clock that is wrong about the time of day, and right about how long things take.
 struct Skewed {
     clock: SystemClock,
@@ -110,7 +115,12 @@ impl Job {
     }
 
     fn plan(&self) -> Plan {
-        Plan { seed: self.seed, killers: self.killers }
+        Plan { seed: self.seed, killers: self.killers, long: self.long }
+    }
+
+    /// Whether a planted bug is one of those that are a matter of settings.
+    fn has(&self, bug: Bug) -> bool {
+        cfg!(feature = "sabotage") && self.sabotage.as_deref().and_then(Bug::named) == Some(bug)
     }
 
     fn config(&self) -> Config {
@@ -118,7 +128,12 @@ impl Job {
         Config {
             lease,
             rescue: lease / 6,
-            poll: Duration::from_millis(250),
+            poll: if self.has(Bug::NoPoll) { Duration::from_hours(1) } else { Duration::from_millis(250) },
+            on_conflict: if self.has(Bug::ConflictIsNew) {
+                OnConflict::AcceptAsNew
+            } else {
+                OnConflict::default()
+            },
             in_flight: 24,
             batch: 12,
             prefetch: 64,
@@ -127,12 +142,11 @@ impl Job {
             retention: Some(Duration::from_millis(self.retention_ms)),
             sweep: Duration::from_millis(700),
             busy_wait: Duration::from_millis(300),
-            on_duplicate: OnDuplicate::default(),
             ..Config::default()
         }
     }
 
-    fn policy(&self) -> Policy {
+    fn policy() -> Policy {
         let mut policy = Policy::default();
         policy.retry = Retry::new(ATTEMPTS, Duration::from_millis(20), Duration::from_millis(400));
         // The rig kills whoever it likes: what happens to run then is not to blame.
@@ -199,8 +213,9 @@ impl Mouth {
 
 async fn serve<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
     let (mouth, speaker) = Mouth::open();
-    let business = Business { plan: job.plan(), dir: job.dir.clone(), notes: Arc::clone(&notes), mouth: mouth.clone() };
-    let inbox = inbox(&job, Chaos::new(store, Arc::clone(&notes)), business)?;
+    let business =
+        Business { plan: job.plan(), dir: job.dir.clone(), notes: Arc::clone(&notes), mouth: mouth.clone() };
+    let inbox = inbox(&job, store, business)?;
     if job.front {
         intake::front(&inbox, &job, &mouth, &notes).await?;
     } else {
@@ -219,8 +234,8 @@ async fn serve<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
     std::process::exit(0);
 }
 
-fn inbox<S: Rigged>(job: &Job, store: Chaos<S>, business: Business) -> Result<Inbox<Chaos<S>>> {
-    let policy = job.policy();
+fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>> {
+    let policy = Job::policy();
     let mut killed = policy.clone();
     killed.crashes = CRASHES;
     let mut skips = policy.clone();
@@ -229,11 +244,23 @@ fn inbox<S: Rigged>(job: &Job, store: Chaos<S>, business: Business) -> Result<In
         .config(job.config())
         .clock(job.clock())
         .data(Arc::new(business))
-        .on(["tx", "both"], handler("tx", handlers::tx::<S>).policy(policy.clone()).timeout(TIMEOUT).concurrency(12))
-        .on(["plain", "both"], handler("plain", handlers::plain::<S>).policy(policy.clone()).timeout(handlers::HANG).concurrency(12))
+        .on(
+            ["tx", "both"],
+            handler("tx", handlers::tx::<S>).policy(policy.clone()).timeout(TIMEOUT).concurrency(12),
+        )
+        .on(
+            ["plain", "both"],
+            handler("plain", handlers::plain::<S>)
+                .policy(policy.clone())
+                .timeout(handlers::HANG)
+                .concurrency(12),
+        )
         .on("ordered", handler("ordered", handlers::ordered::<S>).policy(skips).concurrency(8))
-        .on("inline", handler("inline", handlers::inline::<S>).inline())
-        .on("share", handler("share", handlers::share::<S>).policy(policy.clone()).share_commit(6).concurrency(12))
+        .on("inline", handler("inline", handlers::inline::<S>).inline().retention(REMEMBERED))
+        .on(
+            "share",
+            handler("share", handlers::share::<S>).policy(policy.clone()).share_commit(6).concurrency(12),
+        )
         .on("batch", batch_handler("batch", handlers::batch::<S>).policy(policy).most(6))
         .on("killer", handler("killer", handlers::killer::<S>).policy(killed).concurrency(1))
         .build()?;

@@ -9,7 +9,8 @@ use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};
 
 use super::{Job, Place, serve};
-use crate::seam::{Effect, Notes, Rigged, pause};
+use crate::bugs::Bug;
+use crate::seam::{Chaos, Effect, Notes, Rigged, pause};
 
 const SQLITE_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES (?1, ?2, ?3, ?4)";
 const POSTGRES_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES ($1, $2, $3, $4)";
@@ -42,29 +43,24 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
     match job.store.clone() {
         Place::Sqlite(file) => {
             let mut options = Sqlite::options(file).busy_timeout(Duration::from_secs(20));
-            if skews_the_store(&job) {
+            if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
             }
             let store = until(|| async { options.clone().open() }).await;
-            sabotaged(job, store, notes).await
+            between(job, store, notes).await
         }
         Place::Postgres(url) => {
             let mut options = Postgres::options(&url)?
                 .patience(Duration::from_secs(4))
                 .idle_handlers(Duration::from_secs(20))
                 .handler_connections(job.connections);
-            if skews_the_store(&job) {
+            if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
             }
             let store = until(|| options.clone().open()).await;
-            sabotaged(job, store, notes).await
+            between(job, store, notes).await
         }
     }
-}
-
-/// Whether the planted bug is that leases go by the clock of the process.
-fn skews_the_store(job: &Job) -> bool {
-    job.sabotage.as_deref() == Some("app-clock-lease")
 }
 
 /// A worker that starts while the server is away waits for it.
@@ -84,13 +80,17 @@ where
 }
 
 #[cfg(feature = "sabotage")]
-async fn sabotaged<S: Rigged + oncebox::store::Admin>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+async fn between<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+    let store = Chaos::new(store, Arc::clone(&notes));
     let store = crate::seam::sabotage::Sabotaged::new(store, &job)?;
     serve(job, store, notes).await
 }
 
 #[cfg(not(feature = "sabotage"))]
-async fn sabotaged<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
-    anyhow::ensure!(job.sabotage.is_none(), "this build has no planted bugs: build it with `--features sabotage`");
-    serve(job, store, notes).await
+async fn between<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+    anyhow::ensure!(
+        job.sabotage.is_none(),
+        "this build has no planted bugs: build it with `--features sabotage`"
+    );
+    serve(job, Chaos::new(store, Arc::clone(&notes)), notes).await
 }
