@@ -6,6 +6,7 @@ mod hygiene;
 mod literals;
 mod msrv;
 mod peers;
+mod python;
 mod run;
 mod servers;
 mod state_diagram;

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use oncebox_servers::shared::Servers;
-use oncebox_servers::{NEWEST, PgBouncer, Postgres, Version, servers_dir};
+use oncebox_servers::{NEWEST, PgBouncer, Postgres, Python, Version, servers_dir};
 
 use crate::workspace::Workspace;
-use crate::{run, toolchain};
+use crate::{python, run, toolchain};
 
 /// What can be done with the servers besides installing them.
 #[derive(clap::Subcommand, Debug)]
@@ -71,11 +71,18 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if !newest && !answers("python3", &["-m", "pip", "--version"]) {
         packages.push("python3-pip");
     }
+    let clients = python::is_installed(&workspace.target);
+    if !clients && !answers("python3", &["-c", "import ensurepip, venv"]) {
+        packages.push("python3-venv");
+    }
     if !packages.is_empty() {
         install_packages(&packages)?;
     }
     if !newest {
         download_newest(&servers_dir(&workspace.target))?;
+    }
+    if !clients {
+        python::install(&workspace.target)?;
     }
     for version in [Version::Debian, Version::Newest] {
         let postgres = Postgres::binaries(version)?.tool("postgres");
@@ -83,6 +90,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
         println!("{}: {}", postgres.display(), says.trim());
     }
     println!("{}", PgBouncer::binary()?.display());
+    println!("{}", Python::binary()?.display());
     Ok(())
 }
 

@@ -29,6 +29,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod python;
 mod replica;
 mod scratch;
 pub mod shared;
@@ -40,6 +41,7 @@ pub use cluster::Cluster;
 pub use faults::Ballast;
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use postgres::{NEWEST, Postgres, Version, servers_dir};
+pub use python::Python;
 
 /// The superuser of every cluster, which needs no password.
 pub const SUPERUSER: &str = "oncebox";

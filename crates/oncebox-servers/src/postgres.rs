@@ -100,7 +100,7 @@ fn newest(target: &Path) -> [PathBuf; 2] {
 }
 
 /// Where cargo may have built us: around our own program, then what it is told, then where it does so by itself.
-fn target_dirs() -> Vec<PathBuf> {
+pub(crate) fn target_dirs() -> Vec<PathBuf> {
     let program = env::current_exe().unwrap_or_default();
     let around = program.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").exists()).map(Path::to_path_buf);
     let told = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);

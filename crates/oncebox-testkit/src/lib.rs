@@ -1,8 +1,9 @@
-//! The test kit of oncebox: for authors of stores, and for users who test their handlers.
+//! The test kit of oncebox: for authors of stores and sources, and for users who test their handlers.
 //!
 //! - [`TestInbox`] runs handlers when the test says so; [`assert_idempotent`] delivers a message in every bad way.
 //! - [`TestClock`] is a clock that only moves when a test says so.
 //! - [`store_conformance!`] runs the conformance suite on a store, with one line.
+//! - [`source_conformance!`] does the same for a source, over its real transport.
 //! - [`FaultyStore`] wraps a store and lets its calls fail: before they are done, after, or never answering.
 #![expect(clippy::missing_panics_doc, reason = "panicking is how a test kit says no")]
 
@@ -12,6 +13,7 @@ mod faulty;
 mod fixture;
 mod harness;
 mod inbox;
+pub mod source;
 
 pub use clock::TestClock;
 pub use faulty::{Deadlock, Fault, Faults, FaultyStore, Odds, Verb};

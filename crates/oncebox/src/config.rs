@@ -2,7 +2,7 @@
 
 mod identity;
 
-pub use identity::{MissingKey, OnDuplicate, ShortWindow, Tenants};
+pub use identity::{MissingKey, OnDuplicate, OrderBy, ShortWindow, Tenants};
 
 use std::fmt;
 use std::time::Duration;
@@ -78,6 +78,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where the dedupe key comes from, unless a type or handler says otherwise. Default: source and id.
     pub key: KeyStrategy,
+    /// Where the ordering key of messages is whose source names none. Default: they have none.
+    pub order: Option<OrderBy>,
     /// What happens to a message without a key. Default: refused.
     pub missing_key: MissingKey,
     /// What happens to a message that was there before. Default: the answer says so.
@@ -126,6 +128,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             key: KeyStrategy::default(),
+            order: None,
             missing_key: MissingKey::default(),
             on_duplicate: OnDuplicate::default(),
             tenants: Tenants::default(),
@@ -159,6 +162,9 @@ impl Config {
         self.validate_times()?;
         if let Some(flaw) = self.key.flaw() {
             return Err(Error::new(ErrorKind::InvalidConfig, format!("`key` is {:?}: {flaw}", self.key)));
+        }
+        if let Some((why, fix)) = self.order.as_ref().and_then(OrderBy::flaw) {
+            return refuse("order", &self.order, why, fix);
         }
         if self.guarantee == Guarantee::ExactlyOnceEffects && self.missing_key == MissingKey::Undeduplicated {
             return refuse(
@@ -260,6 +266,8 @@ mod tests {
             Config { restart: zero, ..Config::default() },
             Config { retention: Some(Duration::from_secs(1)), ..Config::default() },
             Config { limits: Limits { payload: 0, ..Limits::default() }, ..Config::default() },
+            Config { order: Some(OrderBy::JsonPointer("customer".into())), ..Config::default() },
+            Config { order: Some(OrderBy::Header("".into())), ..Config::default() },
         ];
         for config in bad {
             assert_eq!(config.validate().unwrap_err().kind(), ErrorKind::InvalidConfig, "{config:?}");

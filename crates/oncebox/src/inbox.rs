@@ -2,7 +2,7 @@
 
 mod prepared;
 
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Answer, Prepared};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::observe::Observed;
 use crate::retention::Lateness;
 use crate::runtime::{self, Forget, Inline, Nudge, Running};
 use crate::state::{BreakerState, Outcome, Policy};
-use crate::store::{Accepted, NewMessage, Store, SweepId};
+use crate::store::{Accepted, Store, SweepId};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use prepared::{Offers, short_answer};
 
@@ -130,16 +130,12 @@ impl<S: Store> Inbox<S> {
             })
             .collect();
         let offers = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok());
-        let batch: Vec<NewMessage> = offers.flat_map(Offers::iter).cloned().collect();
-        let accepted = if batch.is_empty() { Vec::new() } else { self.shared.store.accept(&batch).await? };
-        if accepted.len() != batch.len() {
-            return Err(short_answer());
-        }
-        let mut accepted = accepted.into_iter();
+        let mut answers = self.shared.offer_all(offers).await?.into_iter();
         Ok(prepared
             .into_iter()
             .map(|(message, offers)| {
-                let answer = self.shared.answer(&offers?, &mut accepted)?;
+                offers?;
+                let answer = answers.next().ok_or_else(short_answer)?;
                 self.shared.told(&message, answer.whole)
             })
             .collect())
@@ -189,7 +185,17 @@ impl<S: Store> Inbox<S> {
     /// receipt says what to tell the broker.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
         let prepared = self.shared.prepare_delivery(Arc::new(message))?;
-        self.shared.receive(&prepared).await
+        Ok(self.shared.receive(&prepared).await?.receipt)
+    }
+
+    /// The same for messages that came together, with all that is known of each. What is stored of them is stored in one
+    /// transaction, in their order. A message that is refused does not keep the others out; an error of the store
+    /// concerns all of them.
+    pub async fn receive_batch(
+        &self,
+        messages: impl IntoIterator<Item = Message>,
+    ) -> Result<Vec<Result<Received>>> {
+        self.shared.receive_batch(messages.into_iter().map(Arc::new)).await
     }
 
     /// The key by which a handler recognises a message: under it the message is shown to operators. `None` if every
@@ -342,6 +348,18 @@ impl Receipt {
     }
 }
 
+/// All that is known of a message that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// What to tell the broker.
+    pub receipt: Receipt,
+    /// What the store said of it; nothing if it has inline handlers alone.
+    pub accepted: Option<Accepted>,
+    /// Whether nothing was new: it was stored before, and all inline handlers had done their work.
+    pub duplicate: bool,
+}
+
 /// An inbox in the making.
 pub struct Builder<S: Store> {
     name: String,
@@ -355,7 +373,9 @@ pub struct Builder<S: Store> {
 }
 
 impl<S: Store> Builder<S> {
-    /// Registers a handler for one or several message types.
+    /// Registers a handler for one or several message types. A pattern ends with `*` and stands for all types that start
+    /// with what is before it; `*` alone for all there are. A handler gets a message once, however many of its types and
+    /// patterns fit, and whatever other handlers take it too.
     pub fn on(mut self, types: impl IntoTypes, registration: Registration<S>) -> Self {
         self.registrations.push((types.into_types(), registration));
         self

@@ -29,7 +29,7 @@ pub use handler::{
     Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
-pub use inbox::{Builder, Inbox, Processed, Receipt, Results};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};

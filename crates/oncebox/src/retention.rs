@@ -270,7 +270,7 @@ impl<S: Store> Inbox<S> {
             return Err(Error::new(ErrorKind::InvalidHandler, what));
         }
         // A message under several keys is stored once for each, and would get an entry in each.
-        if let Some(kind) = found.types.iter().find(|kind| inbox.registry.has_several_keys(kind)) {
+        if let Some(kind) = inbox.registry.has_several_keys(found) {
             let what = format!(
                 "the handlers of type {kind:?} go by several keys, so its messages are stored more than once and {handler:?} would run \
                  for each; nothing was added: have the messages delivered again"

@@ -1,3 +1,24 @@
-//! Messages over HTTP.
+//! Messages over HTTP for oncebox: CloudEvents, plain bodies and signed webhooks.
+//!
+//! An [`Endpoint`] says who may send to an address and how a message and its key are read; an [`Ingress`] binds endpoints
+//! to inboxes and becomes an [`axum::Router`]; a [`Server`] serves any router under limits that hold against strangers.
 
-#![forbid(unsafe_code)]
+mod answer;
+mod body;
+pub mod cloudevents;
+mod endpoint;
+mod format;
+mod ingress;
+mod problem;
+mod quota;
+mod rfc3339;
+mod secret;
+mod server;
+mod verify;
+
+pub use body::BodyLimits;
+pub use endpoint::Endpoint;
+pub use ingress::Ingress;
+pub use quota::Quota;
+pub use server::{Limits, Server};
+pub use verify::{Encoding, Verify};

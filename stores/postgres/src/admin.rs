@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, EntryView,
-    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
+    EntryView, Filter, HandlerCount, KeptAside, Label, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -66,42 +66,53 @@ fn status_of(word: &str) -> Result<Status> {
 }
 
 pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
-    let tenant = filter.tenant.as_deref();
-    let Some(inbox) = db.known_inbox(&filter.inbox).await?.filter(|_| can_be_stored(tenant)) else {
-        return Ok(Page::default());
-    };
-    let sql = match filter.status {
-        Status::Pending | Status::Running | Status::Poisoned => &db.sql.admin_list,
-        Status::Completed | Status::Discarded => &db.sql.admin_list_finished,
-    };
-    let (after_seq, after_key) = filter.after.as_ref().map_or((0, ""), |(seq, key)| (seq.0, key.as_str()));
-    let question = ask(sql)
-        .bind(inbox)
-        .bind(filter.handler.as_ref().map(|handler| handler.as_str().to_owned()))
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+    let handlers = db.handlers_of(inbox).await?;
+    let (after_seq, after_key) =
+        filter.after.as_ref().map_or((0, ""), |after| (after.seq().0, after.handler().as_str()));
+    let wanted: Vec<&str> =
+        Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
+    let question = ask(&db.sql.admin_list)
         .bind(after_seq)
         .bind(after_key.to_owned())
-        // One more than asked tells whether there is another page.
-        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
-        .bind(filter.status.as_str())
-        .bind(tenant.map(str::to_owned));
+        .bind(i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX))
+        .bind(wanted)
+        .bind(db.all_lanes())
+        .bind(handlers);
     let mut unit = db.reads().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
-    let mut page = Page::default();
-    for row in rows.iter().take(filter.limit) {
-        page.entries.push(row::entry(row, handler_key(row, 1)?, row::key(row, 10)?)?);
+    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == Filter::EXAMINED)
+}
+
+/// A row of a list: its place, and the entry unless it is of another inbox, was replayed, or is not remembered any more.
+fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
+    let handler = handler_key(row, 1)?;
+    let cursor = Cursor::new(Seq(get(row, 0)?), handler.clone());
+    let gone = get::<Option<&[u8]>>(row, 10)?.is_none();
+    if gone || get(row, 18)? || get::<i16>(row, 17)? != inbox {
+        return Ok((cursor, None));
     }
-    if rows.len() > filter.limit {
-        page.next = page.entries.last().map(|last| (last.seq, last.handler.clone()));
-    }
-    Ok(page)
+    let entry = row::entry(row, handler, row::key(row, 10)?)?;
+    let tenant = get::<Option<&str>>(row, 12)?.map(Into::into);
+    let label = get::<Option<&str>>(row, 13)?
+        .map(|source| -> Result<Label> {
+            let ordering_key = get::<Option<&[u8]>>(row, 16)?.map(Into::into);
+            Ok(Label::new(source, get::<&[u8]>(row, 14)?, get::<&str>(row, 15)?, ordering_key))
+        })
+        .transpose()?;
+    Ok((cursor, Some(entry.of_message(Timestamp::from_millis(get(row, 11)?), tenant, label))))
 }
 
 pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
-    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let tenant = params.tenant.clone().map(String::from);
+    let Some(inbox) = db.known_inbox(&params.inbox).await?.filter(|_| can_be_stored(tenant.as_deref()))
+    else {
+        return Ok(Vec::new());
+    };
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let mut unit = db.reads().await?;
-    let rows = unit.rows(ask(&db.sql.admin_blocked).bind(inbox).bind(limit)).await?;
+    let rows = unit.rows(ask(&db.sql.admin_blocked).bind(inbox).bind(limit).bind(tenant)).await?;
     unit.end().await?;
     let blocked = |row: &PgRow| {
         let since = Timestamp::from_millis(get(row, 2)?);
@@ -120,13 +131,13 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let handlers = db.handlers_of(inbox).await?;
     let mut view = MessageView::new(*key);
     let mut unit = db.control.transaction().await?;
-    if let Some(Found { seq, received_at, tenant }) = find(db, &mut unit, inbox, key).await? {
-        view.tenant = tenant;
+    if let Some(found) = find(db, &mut unit, inbox, key).await? {
         // The message itself may have left before its key.
-        if let Some(message) = message(db, &mut unit, seq).await? {
-            view.stored = Some((seq, received_at, message));
-        }
-        view.entries = entries(db, &mut unit, &handlers, seq, key).await?;
+        let message = message(db, &mut unit, found.seq).await?;
+        let entries = entries(db, &mut unit, &handlers, found.seq, key).await?;
+        view.entries = entries.into_iter().map(|entry| found.label(entry, message.as_deref())).collect();
+        view.stored = message.map(|message| (found.seq, found.received_at, message));
+        view.tenant = found.tenant;
     }
     let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox);
     for row in unit.rows(asides).await? {
@@ -151,13 +162,18 @@ fn reason_of(word: &str) -> Result<AsideReason> {
 
 pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
     let mut page = AsidePage::default();
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(page) };
+    let tenant = filter.tenant.clone().map(String::from);
+    let Some(inbox) = db.known_inbox(&filter.inbox).await?.filter(|_| can_be_stored(tenant.as_deref()))
+    else {
+        return Ok(page);
+    };
     let question = ask(&db.sql.admin_list_aside)
         .bind(inbox)
         .bind(filter.reason.map(AsideReason::as_str))
         .bind(filter.after.map_or(0, |id| id.0))
         // One more than asked tells whether there is another page.
-        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1));
+        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
+        .bind(tenant);
     let mut unit = db.reads().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
@@ -177,6 +193,13 @@ struct Found {
     seq: Seq,
     received_at: Timestamp,
     tenant: Option<Box<str>>,
+}
+
+impl Found {
+    /// An entry, with what is known of its message.
+    fn label(&self, entry: EntryView, message: Option<&Message>) -> EntryView {
+        entry.of_message(self.received_at, self.tenant.clone(), message.map(Label::of))
+    }
 }
 
 async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
@@ -285,7 +308,8 @@ impl Operating<'_> {
         let changed = entries(db, &mut unit, &handlers, seq, self.key).await?;
         unit.end().await?;
         let changed = changed.into_iter().filter(|entry| entry.handler == *self.handler);
-        Ok(Some(changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?))
+        let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
+        Ok(Some(found.label(changed, message.as_deref())))
     }
 
     async fn pend(

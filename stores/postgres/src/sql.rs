@@ -162,7 +162,6 @@ statements! {
     admin_totals_tenant: "../sql/admin/totals_tenant.sql",
     admin_paused: "../sql/admin/paused.sql",
     admin_list: "../sql/admin/list.sql",
-    admin_list_finished: "../sql/admin/list_finished.sql",
     admin_blocked: "../sql/admin/blocked.sql",
     admin_unblock: "../sql/admin/unblock.sql",
     admin_list_aside: "../sql/admin/list_aside.sql",

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, EntryView,
-    Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
+    EntryView, Filter, HandlerCount, KeptAside, Label, MessageView, Page, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::entry::Pending;
 use crate::error::{corrupt, store_error};
@@ -104,37 +104,46 @@ fn status_of(word: &str) -> Result<Status> {
 
 pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> Result<Page> {
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
-    let finished = matches!(filter.status, Status::Completed | Status::Discarded);
-    let mut statement = connection
-        .prepare_cached(match filter.status {
-            Status::Pending => include_str!("../sql/admin/list_pending.sql"),
-            Status::Running => include_str!("../sql/admin/list_running.sql"),
-            Status::Poisoned => include_str!("../sql/admin/list_poisoned.sql"),
-            Status::Completed | Status::Discarded => include_str!("../sql/admin/list_finished.sql"),
+    let examined = i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX);
+    let wanted: Vec<&str> =
+        Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
+    let (after_seq, after_key) =
+        filter.after.as_ref().map_or((0, ""), |after| (after.seq().0, after.handler().as_str()));
+    let mut statement =
+        connection.prepare_cached(include_str!("../sql/admin/list.sql")).map_err(store_error)?;
+    let found = statement
+        .query_map(params![after_seq, after_key, format!("{wanted:?}"), examined], |row| {
+            Ok(listed(row, names, inbox.id))
         })
+        .and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>)
         .map_err(store_error)?;
-    let (handler, tenant) = (filter.handler.as_ref().map(HandlerKey::as_str), filter.tenant.as_deref());
-    let (after_seq, after_key) = filter.after.as_ref().map_or((0, ""), |(seq, key)| (seq.0, key.as_str()));
-    // One more than asked tells whether there is another page.
-    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut rows = if finished {
-        let status = filter.status.as_str();
-        statement.query(params![inbox.id, handler, after_seq, after_key, limit, tenant, status])
-    } else {
-        statement.query(params![inbox.id, handler, after_seq, after_key, limit, tenant])
+    let more = found.len() == Filter::EXAMINED;
+    filter.page(found, more)
+}
+
+/// A row of a list: its place, and the entry unless it is of another inbox or was replayed.
+fn listed(row: &Row<'_>, names: &Names, inbox: i64) -> Result<(Cursor, Option<EntryView>)> {
+    let handler = names.by_id(row.get(1).map_err(store_error)?)?;
+    let cursor = Cursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
+    let gone = row.get_ref(10).map_err(store_error)? == rusqlite::types::ValueRef::Null;
+    if gone || row.get(17).map_err(store_error)? || handler.inbox != inbox {
+        return Ok((cursor, None));
     }
-    .map_err(store_error)?;
-    let mut page = Page::default();
-    while let Some(row) = rows.next().map_err(store_error)? {
-        if page.entries.len() == filter.limit {
-            page.next = page.entries.last().map(|last: &EntryView| (last.seq, last.handler.clone()));
-            break;
-        }
-        let handler = names.by_id(row.get(1).map_err(store_error)?)?;
-        let key = row::key(row, 10).map_err(store_error)?;
-        page.entries.push(row::entry(row, handler.key.clone(), key)?);
-    }
-    Ok(page)
+    let key = row::key(row, 10).map_err(store_error)?;
+    let entry = row::entry(row, handler.key.clone(), key)?;
+    // A damaged message is listed without its label: that it is damaged is what the operator looks for.
+    let label = || -> rusqlite::Result<Label> {
+        let ordering_key = row.get::<_, Option<Vec<u8>>>(16)?.map(Into::into);
+        Ok(Label::new(
+            row.get::<_, String>(13)?,
+            row.get::<_, Vec<u8>>(14)?,
+            row.get::<_, String>(15)?,
+            ordering_key,
+        ))
+    };
+    let received_at = Timestamp::from_millis(row.get(11).map_err(store_error)?);
+    let tenant = row.get::<_, Option<String>>(12).ok().flatten().map(Into::into);
+    Ok((cursor, Some(entry.of_message(received_at, tenant, label().ok()))))
 }
 
 pub(crate) fn blocked(
@@ -147,7 +156,7 @@ pub(crate) fn blocked(
     let prepare = |sql| connection.prepare_cached(sql).map_err(store_error);
     let mut heads = prepare(include_str!("../sql/admin/blocked.sql"))?;
     let mut behind = prepare(include_str!("../sql/admin/behind.sql"))?;
-    let mut rows = heads.query(params![inbox.id, limit]).map_err(store_error)?;
+    let mut rows = heads.query(params![inbox.id, limit, params.tenant.as_deref()]).map_err(store_error)?;
     let mut blocked = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
         let handler = names.by_id(row.get(1).map_err(store_error)?)?.key.clone();
@@ -171,8 +180,10 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
     if let Some((seq, received_at, message)) = stored(work, inbox.id, key)? {
-        view.stored = Some((seq, received_at, message?));
+        let message = message?;
         view.entries = entries(work, seq.0, key)?;
+        view.entries = view.entries.into_iter().map(|entry| entry.labelled(received_at, &message)).collect();
+        view.stored = Some((seq, received_at, message));
     }
     let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
@@ -201,7 +212,8 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
     let after = filter.after.map_or(0, |id| id.0);
     // One more than asked tells whether there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut rows = statement.query(params![inbox.id, reason, after, limit]).map_err(store_error)?;
+    let asked = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
+    let mut rows = statement.query(asked).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         if page.asides.len() == filter.limit {
             page.next = page.asides.last().map(|last| last.id);
@@ -250,7 +262,7 @@ pub(crate) fn operate(
         Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
     };
     let inbox_id = work.names.known_inbox(inbox).ok_or_else(missing)?.id;
-    let (seq, _, message) = stored(work, inbox_id, key)?.ok_or_else(missing)?;
+    let (seq, received_at, message) = stored(work, inbox_id, key)?.ok_or_else(missing)?;
     // The latest generation is the one that can still be acted on.
     let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
@@ -266,7 +278,8 @@ pub(crate) fn operate(
     };
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
-        pend(work, &entry, handler_id, OrderKey::of(inbox, &*message?))?;
+        let message = message.as_ref().map_err(Error::duplicate)?;
+        pend(work, &entry, handler_id, OrderKey::of(inbox, message))?;
     } else if next == Status::Discarded {
         discard(work, &entry, handler_id)?;
     }
@@ -279,7 +292,8 @@ pub(crate) fn operate(
         *work.wake = true;
     }
     let changed = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
-    changed.max_by_key(|entry| entry.generation).ok_or_else(missing)
+    let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
+    Ok(message.map_or_else(|_| changed.clone(), |message| changed.clone().labelled(received_at, &message)))
 }
 
 /// Takes an entry out of where it is, or out of the way; returns its order key.

@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 27] = [
+const SCANS: [(&str, &str); 26] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/blocked", "an operator asks, on a connection of its own"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
@@ -20,8 +20,7 @@ const SCANS: [(&str, &str); 27] = [
     ("admin/count_replayed", "an operator asks, on a connection of its own"),
     ("admin/count_running", "no more than the workers have in hand"),
     ("admin/count_tenant", "an operator asks, on a connection of its own"),
-    ("admin/list_finished", "no more than the workers have in hand"),
-    ("admin/list_running", "no more than the workers have in hand"),
+    ("admin/list", "no more than the workers have in hand, and what another part of it has found"),
     ("admin/purge_aside", "an operator asks, for rows that only conflicts make"),
     ("admin/show_entries", "no more than the workers have in hand"),
     ("claim/peek_in_turn", "as many rows as a handler has keys"),

@@ -239,6 +239,15 @@ macro_rules! store_conformance {
                     asides_are_counted_and_listed_by_reason,
                     times_are_those_of_the_store,
                 }
+                list {
+                    statuses_are_one_several_or_any,
+                    what_is_listed_is_what_is_shown,
+                    each_condition_counts,
+                    error_text_is_looked_for_as_it_is,
+                    the_latest_generation_is_listed_once,
+                    a_page_that_matches_little_is_short_and_goes_on,
+                    a_cursor_survives_what_happens_meanwhile,
+                }
                 order {
                     a_key_is_handled_one_by_one_in_order,
                     order_holds_within_a_batch,
@@ -301,6 +310,8 @@ macro_rules! store_conformance {
                     counts_and_lists_are_by_tenant,
                     a_replay_is_counted_once_for_its_tenant,
                     another_tenant_is_neither_shown_nor_touched,
+                    what_is_kept_aside_is_listed_by_tenant,
+                    blocked_keys_are_listed_by_tenant,
                     inboxes_do_not_share_tenants,
                     tenants_are_compared_letter_by_letter,
                     a_legacy_key_covers_the_handler_of_a_tenant,
@@ -375,6 +386,7 @@ mod tests {
             ("inline", include_str!("inline.rs")),
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
+            ("list", include_str!("list.rs")),
             ("order", include_str!("order.rs")),
             ("line", include_str!("line.rs")),
             ("rename", include_str!("rename.rs")),

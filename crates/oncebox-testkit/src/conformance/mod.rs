@@ -33,6 +33,8 @@ pub mod inline;
 #[doc(hidden)]
 pub mod line;
 #[doc(hidden)]
+pub mod list;
+#[doc(hidden)]
 pub mod mark;
 #[doc(hidden)]
 pub mod model;

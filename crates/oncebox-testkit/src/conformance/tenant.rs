@@ -1,7 +1,9 @@
 //! Tenants: messages of several customers in one inbox, which never meet.
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideReason, Counts, EntryView, NewMessage, OfTenant, Settled};
+use oncebox::store::{
+    Accepted, AsideFilter, AsideReason, BlockedParams, Counts, EntryView, NewMessage, OfTenant, Settled,
+};
 use oncebox::{ErrorKind, Message};
 
 use crate::fixture::{
@@ -185,6 +187,58 @@ pub async fn another_tenant_is_neither_shown_nor_touched<S: StoreUnderTest>(h: &
     a.operate(&poisoned.key, &poisoned.handler, Operation::Retry).await.expect("its own");
     assert!(list(&a, Status::Poisoned, 10).await.is_empty());
     assert_eq!(list(&b, Status::Poisoned, 10).await.len(), 1);
+}
+
+// FAULTS S20
+pub async fn what_is_kept_aside_is_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+    for name in ["a", "b"] {
+        for id in ["1", "2", "3"] {
+            h.first(of(name, id)).await;
+            let other = of_message(name, Message::new(id, "order.placed", "other"));
+            assert!(matches!(h.accept(other).await, Accepted::Conflict(_)));
+        }
+    }
+    h.first(offer("1")).await;
+    h.accept(offer_message(Message::new("1", "order.placed", "other").with_source("shop"))).await;
+    let b = tenant(h, "b");
+    // Asked for another tenant, and in small pages.
+    let (mut filter, mut found) = (tenant(h, "a").aside_filter(), Vec::new());
+    filter.limit = 2;
+    loop {
+        let page = b.aside(&filter).await.expect("aside");
+        assert!(page.asides.iter().all(|aside| aside.message.tenant() == Some("b")));
+        found.extend(page.asides.iter().map(|aside| aside.message.id().to_vec()));
+        match page.next {
+            None => break,
+            next => filter.after = next,
+        }
+    }
+    assert_eq!(found, [b"1", b"2", b"3"]);
+    let all = h.store.aside(&AsideFilter::new(inbox())).await.expect("aside");
+    assert_eq!(all.asides.len(), 7, "nobody's tenant sees everything");
+    for name in ["", "c", "\0"] {
+        let theirs = tenant(h, name);
+        let page = theirs.aside(&theirs.aside_filter()).await.expect("aside");
+        assert!(page.asides.is_empty() && theirs.blocked(10).await.expect("blocked").is_empty());
+    }
+}
+
+// FAULTS S20
+pub async fn blocked_keys_are_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+    let ordered =
+        |tenant: &str, id: &str| offer_message(message(id).with_ordering_key("k").with_tenant(tenant));
+    let mut heads = Vec::new();
+    for name in ["a", "b"] {
+        heads.push(h.first(ordered(name, "1")).await);
+        let head = h.claim_one("h").await;
+        h.settle(&head, rejected()).await;
+    }
+    h.first(ordered("b", "2")).await;
+    let blocked = tenant(h, "b").blocked(1).await.expect("blocked");
+    assert_eq!(blocked.len(), 1, "the older one of another tenant takes no place");
+    assert_eq!((blocked[0].head, blocked[0].waiting), (heads[1], 1));
+    assert_eq!(tenant(h, "a").blocked(10).await.expect("blocked")[0].head, heads[0]);
+    assert_eq!(h.store.blocked(&BlockedParams::new(inbox())).await.expect("blocked").len(), 2);
 }
 
 pub async fn inboxes_do_not_share_tenants<S: StoreUnderTest>(h: &Harness<S>) {

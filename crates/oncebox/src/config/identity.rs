@@ -1,4 +1,9 @@
-//! The settings about who is who: keys, duplicates, tenants, and how long they are remembered.
+//! The settings about who is who: keys, order, duplicates, tenants, and how long they are remembered.
+
+use bytes::Bytes;
+
+use crate::key::json_field;
+use crate::message::Message;
 
 /// What happens to a message that has no key: neither what the strategy selects nor an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,4 +52,38 @@ pub enum ShortWindow {
     Refuse,
     /// It is received from, with a warning: late duplicates run again.
     Warn,
+}
+
+/// Where the ordering key of a message is, if its source did not name it. A message that has nothing there is in no order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OrderBy {
+    /// In a header.
+    Header(Box<str>),
+    /// In a field of its JSON payload, by JSON pointer (`/customer`): a text, a whole number or a truth value.
+    JsonPointer(Box<str>),
+}
+
+impl OrderBy {
+    /// The ordering key of a message.
+    pub(crate) fn of(&self, message: &Message) -> Option<Bytes> {
+        let found = match self {
+            Self::Header(name) => message.headers().get(name).cloned(),
+            Self::JsonPointer(pointer) => json_field(message, pointer).map(Bytes::from),
+        };
+        found.filter(|key| !key.is_empty())
+    }
+
+    /// What is wrong with it, if it can never find anything, and what to do instead.
+    pub(super) fn flaw(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Header(name) if name.is_empty() => {
+                Some(("no header has an empty name", "name the header that holds the ordering key"))
+            }
+            Self::JsonPointer(pointer) if !pointer.starts_with('/') => {
+                Some(("a JSON pointer to a field starts with `/`", "write it like `/customer`"))
+            }
+            _ => None,
+        }
+    }
 }

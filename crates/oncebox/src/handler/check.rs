@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Function, Registration};
+use super::{Function, Registration, types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::OnPoisoned;
 use crate::store::{Route, Store};
@@ -24,6 +24,9 @@ pub(super) fn check<S: Store>(
         return refuse(format!(
             "is registered for no type, or for an empty one ({kinds:?}): it could never run; name its types with `Builder::on`, `Registration::types` or `types = [..]` in its attribute"
         ));
+    }
+    if let Some((kind, flaw)) = kinds.iter().find_map(|kind| Some((kind, types::flaw(kind)?))) {
+        return refuse(format!("is registered for {kind:?}: {flaw}"));
     }
     if registration.concurrency == 0 {
         return refuse("has a `concurrency` of 0: it could never run; use at least 1".into());

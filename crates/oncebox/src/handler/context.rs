@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::Observed;
-use crate::store::{MarkIn, Store, Transactional};
+use crate::store::{MarkIn, Store, Token, Transactional};
 
 /// The surroundings of one run of a handler.
 pub struct Context<S: Store> {
@@ -22,6 +22,7 @@ pub struct Context<S: Store> {
     handler: HandlerKey,
     attempt: u32,
     generation: u32,
+    fence: Option<Token>,
     tx: Option<Tx>,
     answer: Option<Answer>,
 }
@@ -50,7 +51,13 @@ impl<S: Store> Context<S> {
         attempt: u32,
         generation: u32,
     ) -> Self {
-        Self { store, data, message, key, handler, attempt, generation, tx: None, answer: None }
+        Self { store, data, message, key, handler, attempt, generation, fence: None, tx: None, answer: None }
+    }
+
+    /// For a run under a claim with this token.
+    pub(crate) fn fenced(mut self, token: Token) -> Self {
+        self.fence = Some(token);
+        self
     }
 
     /// Lets the handler leave a result of at most so many bytes.
@@ -93,6 +100,17 @@ impl<S: Store> Context<S> {
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// The key of the handler that the entry is stored under; a legacy key, if it was stored under one.
+    pub fn handler(&self) -> &HandlerKey {
+        &self.handler
+    }
+
+    /// The token of the claim this runs under: it grows with every claim of the store. Whoever keeps the greatest one it
+    /// has seen for a message can refuse a run that lost its lease. `None` for handlers that run without a claim.
+    pub fn fence(&self) -> Option<Token> {
+        self.fence
     }
 
     /// The value of type `T` that [`Builder::data`](crate::Builder::data) was given: a client, a setting.

@@ -11,6 +11,7 @@ mod redact;
 mod registration;
 mod registry;
 mod transaction;
+mod types;
 
 pub use batch::{Answer, BatchContext, BatchFn, IntoAnswer, Item, batch_handler};
 pub(crate) use batch::{ErasedBatch, Said as BatchSaid};
@@ -24,6 +25,7 @@ pub(crate) use registration::Function;
 pub use registration::Registration;
 pub(crate) use registry::{Keys, Registered, Registry};
 pub(crate) use transaction::{FinishTx, Marked, ShareTx};
+pub(crate) use types::takes;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use super::Registration;
 use super::check::check;
 use super::gate::Gate;
+use super::types;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Dedupe, KeyStrategy, Rules};
@@ -18,7 +19,7 @@ use crate::store::{Route, Store};
 /// A registered handler.
 pub(crate) struct Registered<S: Store> {
     pub(crate) route: Route,
-    /// The message types it handles.
+    /// The message types it handles, or patterns of them.
     pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
     /// What keeps it from being given more than it should get.
@@ -46,8 +47,10 @@ pub(crate) struct Registry<S: Store> {
     handlers: Vec<Arc<Registered<S>>>,
     /// By current and legacy key.
     by_key: HashMap<HandlerKey, usize>,
-    /// Durable routes and inline handlers by message type.
+    /// Who takes a type that somebody names.
     by_type: HashMap<Box<str>, TypeRoutes>,
+    /// Who takes all other types that start so; the longest first.
+    by_prefix: Vec<(Box<str>, TypeRoutes)>,
     /// What counts for types without a handler.
     keys: Keys,
     none: Arc<[Route]>,
@@ -66,6 +69,23 @@ struct TypeRoutes {
     durable: Vec<Group>,
     inline: Vec<(usize, Dedupe)>,
     forget: Vec<(usize, Dedupe)>,
+}
+
+impl TypeRoutes {
+    fn is_empty(&self) -> bool {
+        self.durable.is_empty() && self.inline.is_empty() && self.forget.is_empty()
+    }
+
+    /// Whether a message may be stored under more than one key.
+    fn has_several_keys(&self) -> bool {
+        let same = |dedupe: &Dedupe| self.durable.iter().all(|group| group.dedupe.is_same(dedupe));
+        self.durable.len() > 1 || !self.forget.iter().all(|(_, dedupe)| same(dedupe))
+    }
+
+    /// Whether a durable handler is among them.
+    fn has(&self, route: &Route) -> bool {
+        self.durable.iter().any(|group| group.routes.iter().any(|one| one.key == route.key))
+    }
 }
 
 /// Durable handlers of a type that always have the same key.
@@ -89,7 +109,19 @@ impl Keys {
 
     /// What counts for a type and what its handler says, if it says anything: the most exact one.
     fn effective(&self, kind: &str, handler: Option<&Dedupe>) -> Dedupe {
-        match handler.or_else(|| self.rules.of(kind)) {
+        self.most_exact(handler.or_else(|| self.rules.of(kind)))
+    }
+
+    /// The same for a type or a pattern, of which nothing more exact is said.
+    fn effective_for(&self, pattern: &str, handler: Option<&Dedupe>) -> Dedupe {
+        match types::prefix(pattern) {
+            None => self.effective(pattern, handler),
+            Some(prefix) => self.most_exact(handler.or_else(|| self.rules.of_prefix(prefix))),
+        }
+    }
+
+    fn most_exact(&self, said: Option<&Dedupe>) -> Dedupe {
+        match said {
             None => Dedupe::On,
             // The inbox's own key in other words.
             Some(Dedupe::By(strategy)) if strategy.is_same(&self.inbox) => Dedupe::On,
@@ -126,7 +158,6 @@ impl<S: Store> Registry<S> {
     pub(crate) fn new(registrations: Vec<(Vec<Box<str>>, Registration<S>)>, keys: Keys) -> Result<Self> {
         let mut by_key = HashMap::new();
         let mut handlers = Vec::new();
-        let mut types: HashMap<Box<str>, Takers> = HashMap::new();
         for (kinds, registration) in registrations {
             let index = handlers.len();
             let route = Route {
@@ -144,36 +175,16 @@ impl<S: Store> Registry<S> {
             }
             // A type that is named twice is still one type: a message must not get two entries for one handler.
             let kinds: Vec<Box<str>> = kinds.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-            for kind in &kinds {
-                let dedupe = keys.effective(kind, registration.dedupe.as_ref());
-                if !registration.legacy.is_empty() && keys.asks_for_handler(&dedupe) {
-                    let what = format!(
-                        "the handler {:?} has `legacy`, and goes by a key that its name is part of: what was done under the former \
-                         name would be done again; keep the name, or choose a key without it",
-                        registration.key
-                    );
-                    return Err(Error::new(ErrorKind::InvalidHandler, what));
-                }
-                let takers = types.entry(kind.clone()).or_default();
-                if registration.inline {
-                    takers.inline.push((index, dedupe));
-                } else if registration.forget {
-                    takers.forget.push((index, dedupe));
-                } else {
-                    keys.add(&mut takers.durable, dedupe, route.clone());
-                }
-            }
             handlers.push(Arc::new(Registered::new(route, kinds, registration)));
         }
-        let by_type = types
-            .into_iter()
-            .map(|(kind, Takers { durable, inline, forget })| {
-                let durable =
-                    durable.into_iter().map(|(dedupe, routes)| keys.group(dedupe, routes)).collect();
-                (kind, TypeRoutes { durable, inline, forget })
-            })
-            .collect();
-        Ok(Self { handlers, by_key, by_type, keys, none: Arc::new([]) })
+        let (by_type, by_prefix) = routes(&handlers, &keys)?;
+        Ok(Self { handlers, by_key, by_type, by_prefix, keys, none: Arc::new([]) })
+    }
+
+    /// Who takes a type.
+    fn routes(&self, kind: &str) -> Option<&TypeRoutes> {
+        let prefix = || self.by_prefix.iter().find(|(prefix, _)| kind.starts_with(&**prefix));
+        self.by_type.get(kind).or_else(|| prefix().map(|(_, routes)| routes))
     }
 
     /// The handler an entry under `key` belongs to; `key` may be a legacy key.
@@ -218,16 +229,17 @@ impl<S: Store> Registry<S> {
         Ok(())
     }
 
-    /// Whether a message of the type may be stored under more than one key.
-    pub(crate) fn has_several_keys(&self, kind: &str) -> bool {
-        let groups = self.groups(kind);
-        let same = |dedupe: &Dedupe| groups.iter().all(|group| group.dedupe.is_same(dedupe));
-        groups.len() > 1 || !self.forget(kind).all(|(_, dedupe)| same(dedupe))
+    /// A type or pattern of a handler whose messages may be stored under more than one key.
+    pub(crate) fn has_several_keys(&self, handler: &Registered<S>) -> Option<String> {
+        let mixed = |routes: &TypeRoutes| routes.has(&handler.route) && routes.has_several_keys();
+        let exact = self.by_type.iter().filter(|(_, routes)| mixed(routes)).map(|(kind, _)| kind.to_string());
+        let prefixes = self.by_prefix.iter().filter(|(_, routes)| mixed(routes));
+        exact.chain(prefixes.map(|(prefix, _)| format!("{prefix}*"))).min()
     }
 
     /// The durable handlers for a type, by the key they go by.
     pub(crate) fn groups(&self, kind: &str) -> &[Group] {
-        self.by_type.get(kind).map_or(&[], |routes| &routes.durable)
+        self.routes(kind).map_or(&[], |routes| &routes.durable)
     }
 
     /// The durable handlers for a type.
@@ -243,8 +255,7 @@ impl<S: Store> Registry<S> {
 
     /// The inline handlers for a type, and by which key they go.
     pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
-        self.by_type
-            .get(kind)
+        self.routes(kind)
             .into_iter()
             .flat_map(|routes| &routes.inline)
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
@@ -252,8 +263,7 @@ impl<S: Store> Registry<S> {
 
     /// The handlers for a type that run once, without being stored, and by which key they go.
     pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
-        self.by_type
-            .get(kind)
+        self.routes(kind)
             .into_iter()
             .flat_map(|routes| &routes.forget)
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
@@ -267,6 +277,65 @@ impl<S: Store> Registry<S> {
 
     /// Whether any handler takes the type.
     pub(crate) fn knows(&self, kind: &str) -> bool {
-        self.by_type.contains_key(kind)
+        self.routes(kind).is_some_and(|routes| !routes.is_empty())
+    }
+}
+
+type ByPrefix = Vec<(Box<str>, TypeRoutes)>;
+
+/// Who takes what: for each type and pattern that anything is said of, so that a message's type is looked up once.
+fn routes<S: Store>(
+    handlers: &[Arc<Registered<S>>],
+    keys: &Keys,
+) -> Result<(HashMap<Box<str>, TypeRoutes>, ByPrefix)> {
+    let named = handlers.iter().flat_map(|handler| handler.types.iter().cloned());
+    let said: BTreeSet<Box<str>> =
+        named.chain(keys.rules.iter().map(|(pattern, _)| pattern.into())).collect();
+    let (mut by_type, mut by_prefix) = (HashMap::new(), Vec::new());
+    for pattern in said {
+        let mut takers = Takers::default();
+        for (index, handler) in handlers.iter().enumerate() {
+            if handler.types.iter().any(|own| types::covers(own, &pattern)) {
+                takers.add(index, handler, &pattern, keys)?;
+            }
+        }
+        let Takers { durable, inline, forget } = takers;
+        let durable = durable.into_iter().map(|(dedupe, routes)| keys.group(dedupe, routes)).collect();
+        let routes = TypeRoutes { durable, inline, forget };
+        match types::prefix(&pattern) {
+            Some(prefix) => by_prefix.push((prefix.into(), routes)),
+            None => _ = by_type.insert(pattern, routes),
+        }
+    }
+    by_prefix.sort_by_key(|(prefix, _): &(Box<str>, TypeRoutes)| std::cmp::Reverse(prefix.len()));
+    Ok((by_type, by_prefix))
+}
+
+impl Takers {
+    fn add<S: Store>(
+        &mut self,
+        index: usize,
+        handler: &Registered<S>,
+        pattern: &str,
+        keys: &Keys,
+    ) -> Result<()> {
+        let registration = &handler.registration;
+        let dedupe = keys.effective_for(pattern, registration.dedupe.as_ref());
+        if !registration.legacy.is_empty() && keys.asks_for_handler(&dedupe) {
+            let what = format!(
+                "the handler {:?} has `legacy`, and goes by a key that its name is part of: what was done under the former \
+                 name would be done again; keep the name, or choose a key without it",
+                registration.key
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        }
+        if registration.inline {
+            self.inline.push((index, dedupe));
+        } else if registration.forget {
+            self.forget.push((index, dedupe));
+        } else {
+            keys.add(&mut self.durable, dedupe, handler.route.clone());
+        }
+        Ok(())
     }
 }

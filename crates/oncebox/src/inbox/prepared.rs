@@ -163,7 +163,7 @@ impl<S: Store> Shared<S> {
                 ((key, Arc::clone(&first.routes)), others)
             }
         };
-        let mut new = NewMessage::new(self.name.clone(), first.0, Arc::clone(message), first.1);
+        let mut new = NewMessage::new(self.name.clone(), first.0, self.in_order(message)?, first.1);
         // What is new by its key cannot be in conflict.
         if self.config.on_conflict == OnConflict::FirstWins {
             new.on_conflict = OnConflict::FirstWins;
@@ -178,6 +178,15 @@ impl<S: Store> Shared<S> {
         }
         offers.forget = forget;
         Ok(offers)
+    }
+
+    /// A message with its ordering key, if the inbox finds one where its source named none.
+    fn in_order(&self, message: &Arc<Message>) -> Result<Arc<Message>> {
+        let found = self.config.order.as_ref().filter(|_| message.ordering_key().is_none());
+        let Some(key) = found.and_then(|order| order.of(message)) else { return Ok(Arc::clone(message)) };
+        let message = Message::clone(message).with_ordering_key(key);
+        message.validate(&self.config.limits)?;
+        Ok(Arc::new(message))
     }
 
     fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<Key>> {
@@ -199,8 +208,22 @@ impl<S: Store> Shared<S> {
         self.answer(offers, &mut accepted.into_iter())
     }
 
+    /// Offers many messages to the store in one call; as many answers as there are messages.
+    pub(crate) async fn offer_all<'a>(
+        self: &Arc<Self>,
+        offers: impl Iterator<Item = &'a Offers> + Clone + Send,
+    ) -> Result<Vec<Answer>> {
+        let batch: Vec<NewMessage> = offers.clone().flat_map(Offers::iter).cloned().collect();
+        let accepted = if batch.is_empty() { Vec::new() } else { self.store.accept(&batch).await? };
+        if accepted.len() != batch.len() {
+            return Err(short_answer());
+        }
+        let mut accepted = accepted.into_iter();
+        offers.map(|offers| self.answer(offers, &mut accepted)).collect()
+    }
+
     /// Puts the answers for one message together, and tells the dispatcher what it can soon claim.
-    pub(crate) fn answer(
+    fn answer(
         self: &Arc<Self>,
         offers: &Offers,
         accepted: &mut impl Iterator<Item = Accepted>,

@@ -77,6 +77,12 @@ impl Rules {
         self.exact.get(kind).or_else(|| pattern().map(|(_, dedupe)| dedupe))
     }
 
+    /// What counts for all types that start with `prefix` and of which nothing more exact is said.
+    pub(crate) fn of_prefix(&self, prefix: &str) -> Option<&Dedupe> {
+        let fits = self.prefixes.iter().find(|(known, _)| prefix.starts_with(&**known));
+        fits.map(|(_, dedupe)| dedupe)
+    }
+
     /// Every rule with its pattern.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (String, &Dedupe)> {
         let exact = self.exact.iter().map(|(kind, dedupe)| (kind.to_string(), dedupe));

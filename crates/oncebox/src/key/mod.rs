@@ -5,8 +5,8 @@ mod strategy;
 
 pub use dedupe::Dedupe;
 pub(crate) use dedupe::Rules;
-pub(crate) use strategy::Naming;
 pub use strategy::{KeyContext, KeyStrategy};
+pub(crate) use strategy::{Naming, json_field};
 
 use std::fmt;
 
@@ -97,7 +97,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What tells two messages under one key apart: a digest of type and payload.
+/// What tells two messages under one key apart: a digest of type and payload, or of what
+/// [takes its place](Message::compared_by).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fingerprint([u8; 16]);
 
@@ -106,7 +107,7 @@ impl Fingerprint {
     pub fn of(message: &Message) -> Self {
         let mut digest = Digest::new(b"oncebox fingerprint 1");
         digest.part(message.kind().as_bytes());
-        digest.part(message.payload());
+        digest.part(message.compared());
         let [bytes, _] = split(digest.finish());
         Self(bytes)
     }

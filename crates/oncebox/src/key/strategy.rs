@@ -256,7 +256,7 @@ impl Naming {
 }
 
 /// Scalars only: objects have no canonical bytes to compare.
-fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
+pub(crate) fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
     scalar(serde_json::from_slice::<serde_json::Value>(message.payload()).ok()?.pointer(pointer)?)
 }
 

@@ -14,7 +14,7 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
     Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, BlockedKey,
-    BlockedParams, Counts, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
 };
 use crate::time::Timestamp;
 
@@ -29,7 +29,7 @@ impl Admin for Memory {
     }
 
     async fn list(&self, filter: &Filter) -> Result<Page> {
-        Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).list(filter)))
+        self.shared.change(|tables, _| tables.scope(&filter.inbox).list(filter))
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
@@ -37,7 +37,7 @@ impl Admin for Memory {
     }
 
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
-        Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params.limit)))
+        Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params)))
     }
 
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
@@ -126,28 +126,27 @@ impl Scope {
         self.messages.get(&seq).is_some_and(|stored| stored.message.tenant() == Some(tenant))
     }
 
-    fn list(&self, filter: &Filter) -> Page {
-        let from = filter.after.as_ref().map_or(Bound::Unbounded, |(seq, _)| Bound::Included(*seq));
-        let wanted = |handler: &HandlerKey| filter.handler.as_ref().is_none_or(|only| only == handler);
-        let mut ids: Vec<(Seq, HandlerKey)> = self
+    fn list(&self, filter: &Filter) -> Result<Page> {
+        let from = filter.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(after.seq()));
+        let mut places: Vec<Cursor> = self
             .indexes
             .by_status()
-            .filter(|(handler, status, _)| *status == filter.status && wanted(handler))
+            .filter(|(_, status, _)| filter.wants(*status))
             .flat_map(|(handler, _, entries)| {
-                let after =
-                    move |seq: &Seq| filter.after.as_ref().is_none_or(|(s, h)| (s, h) < (seq, handler));
-                let theirs =
-                    move |seq: &Seq| filter.tenant.as_ref().is_none_or(|tenant| self.is_of(*seq, tenant));
-                let page = entries.range((from, Bound::Unbounded));
-                let page = page.filter(move |seq| after(seq) && theirs(seq));
-                page.take(filter.limit.saturating_add(1)).map(|seq| (*seq, handler.clone()))
+                let places =
+                    entries.range((from, Bound::Unbounded)).map(|seq| Cursor::new(*seq, handler.clone()));
+                let ahead = places.filter(|place| filter.after.as_ref().is_none_or(|after| after < place));
+                ahead.take(Filter::EXAMINED + 1)
             })
             .collect();
-        ids.sort_unstable();
-        let more = ids.len() > filter.limit;
-        ids.truncate(filter.limit);
-        let entries = ids.iter().filter_map(|(seq, handler)| self.view(*seq, handler)).collect();
-        Page { entries, next: ids.pop().filter(|_| more) }
+        places.sort_unstable();
+        let more = places.len() > Filter::EXAMINED;
+        places.truncate(Filter::EXAMINED);
+        let found = places.into_iter().map(|place| {
+            let entry = self.view(place.seq(), place.handler());
+            Ok((place, entry))
+        });
+        filter.page(found, more)
     }
 
     fn show(&self, key: &Key) -> Option<MessageView> {
@@ -157,7 +156,8 @@ impl Scope {
         {
             view.stored = Some((*seq, stored.received_at, Arc::clone(&stored.message)));
             for (handler, entry) in &stored.entries {
-                view.entries.extend(entry.past.iter().map(|past| past.view(*seq, *key, handler)));
+                view.entries
+                    .extend(entry.past.iter().map(|past| stored.labelled(past.view(*seq, *key, handler))));
                 view.entries.extend(self.view(*seq, handler));
             }
         }
@@ -175,10 +175,11 @@ impl Scope {
         (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
     }
 
-    fn blocked(&self, limit: usize) -> Vec<BlockedKey> {
-        let mut heads: Vec<_> = self.indexes.blocked().collect();
+    fn blocked(&self, params: &BlockedParams) -> Vec<BlockedKey> {
+        let theirs = |seq| params.tenant.as_ref().is_none_or(|tenant| self.is_of(seq, tenant));
+        let mut heads: Vec<_> = self.indexes.blocked().filter(|(seq, ..)| theirs(*seq)).collect();
         heads.sort_unstable_by_key(|(seq, handler, _)| (*seq, *handler));
-        heads.truncate(limit);
+        heads.truncate(params.limit);
         let blocked = |(seq, handler, order): (Seq, &HandlerKey, _)| {
             let stored = self.messages.get(&seq)?;
             let entry = stored.entries.get(handler)?;
@@ -200,6 +201,9 @@ impl Scope {
             .range((from, Bound::Unbounded))
             .filter_map(|(id, under)| Some((id, under, self.asides.get(under)?)))
             .filter(|(.., aside)| filter.reason.is_none_or(|reason| reason == aside.reason))
+            .filter(|(.., aside)| {
+                filter.tenant.is_none() || filter.tenant.as_deref() == aside.message.tenant()
+            })
             .map(|(id, (key, _), aside)| {
                 AsideView::new(*id, aside.reason, *key, aside.received_at, Arc::clone(&aside.message))
             })

@@ -62,6 +62,13 @@ pub(super) struct Stored {
     pub(super) entries: BTreeMap<HandlerKey, Entry>,
 }
 
+impl Stored {
+    /// An entry, with what an operator is told of its message.
+    pub(super) fn labelled(&self, entry: EntryView) -> EntryView {
+        entry.labelled(self.received_at, &self.message)
+    }
+}
+
 /// A message that was kept aside.
 pub(super) struct Aside {
     pub(super) id: AsideId,
@@ -227,7 +234,7 @@ impl Scope {
     /// An entry as an operator sees it, its wait for an earlier one included.
     pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> Option<EntryView> {
         let stored = self.messages.get(&seq)?;
-        let mut view = stored.entries.get(handler)?.view(seq, stored.key, handler);
+        let mut view = stored.labelled(stored.entries.get(handler)?.view(seq, stored.key, handler));
         if view.status == Status::Pending && !self.indexes.is_in_turn(seq, handler, stored.order) {
             view.at = Timestamp::MAX;
         }

@@ -33,6 +33,7 @@ pub struct Message {
     headers: Headers,
     ordering_key: Option<Bytes>,
     time: Option<Timestamp>,
+    compared: Option<Bytes>,
 }
 
 impl Message {
@@ -47,6 +48,7 @@ impl Message {
             headers: Headers::default(),
             ordering_key: None,
             time: None,
+            compared: None,
         }
     }
 
@@ -84,6 +86,13 @@ impl Message {
     /// When the producer says it happened.
     pub fn with_time(mut self, time: Timestamp) -> Self {
         self.time = Some(time);
+        self
+    }
+
+    /// What is compared, instead of the payload, to find out whether a key came back with another message: for producers
+    /// that send each attempt in another form, with a counter in it or the time. Not stored.
+    pub fn compared_by(mut self, content: impl Into<Bytes>) -> Self {
+        self.compared = Some(content.into());
         self
     }
 
@@ -125,6 +134,11 @@ impl Message {
     /// When the producer says it happened.
     pub fn time(&self) -> Option<Timestamp> {
         self.time
+    }
+
+    /// What tells it from another message with its key: the payload, unless something else was named.
+    pub fn compared(&self) -> &Bytes {
+        self.compared.as_ref().unwrap_or(&self.payload)
     }
 
     /// Checks every field against the limits, before any database is asked.

@@ -108,6 +108,7 @@ pub(super) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context
     // The key that the entry is stored under: an idempotency key is the same before and after a rename of the handler.
     let (key, attempt) = (claim.handler.clone(), claim.attempts.saturating_add(1));
     Context::new(inbox.surroundings(), Arc::clone(message), claim.key, key, attempt, claim.generation)
+        .fenced(claim.token)
 }
 
 /// Runs the handler of a claimed entry once. When `cut` is requested, it is stopped where it stands.

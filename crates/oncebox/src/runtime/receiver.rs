@@ -10,7 +10,8 @@ use super::Core;
 use super::repeat::Pauses;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
-use crate::inbox::{Prepared, Processed, Receipt, Shared};
+use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
+use crate::message::Message;
 use crate::source::{Ack, Delivery, Redelivery, Settle, Source};
 use crate::store::{Accepted, Store};
 
@@ -117,14 +118,14 @@ async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
     let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
     let ack = loop {
         match core.inbox.receive(&prepared).await {
-            Ok(Receipt::Busy) if busy.may_go_on(&core.inbox) => {
+            Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => {
                 tokio::select! {
                     () = core.inbox.clock.sleep(busy.pauses.next()) => {}
                     // Dropped unsettled: the broker keeps it.
                     () = core.stop.wait() => return,
                 }
             }
-            Ok(receipt) => break ack(&receipt),
+            Ok(received) => break ack(&received.receipt),
             Err(error) if waits(&error) => {
                 if pauses.is_first() {
                     tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot store a delivery; holding it");
@@ -171,7 +172,7 @@ fn waits(error: &Error) -> bool {
 fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
-        Receipt::Busy => Ack::Redeliver { after: BUSY_PAUSE },
+        Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }
@@ -179,20 +180,54 @@ fn ack(receipt: &Receipt) -> Ack {
 
 impl<S: Store> Shared<S> {
     /// Takes a message the whole way: durable entries first, then inline handlers.
-    pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Receipt> {
-        let message = &prepared.message;
-        if self.is_direct() {
-            return super::run_directly(self, message).await;
-        }
+    pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Received> {
         // Stored first, so that the durable handlers have the message even if an inline one fails; the redelivery
         // that follows finds it there.
-        let mut kept_aside = Vec::new();
-        let mut duplicate = true;
-        if let Some(offers) = &prepared.offers {
-            let answer = self.offer(offers).await?;
-            duplicate = matches!(answer.whole, Accepted::Duplicate(_));
-            kept_aside = answer.kept_aside;
+        let answer = match &prepared.offers {
+            Some(offers) => Some(self.offer(offers).await?),
+            None => None,
+        };
+        self.receive_stored(prepared, answer).await
+    }
+
+    /// Takes messages the whole way that came together: one transaction for all that is stored of them.
+    pub(crate) async fn receive_batch(
+        self: &Arc<Self>,
+        messages: impl Iterator<Item = Arc<Message>>,
+    ) -> Result<Vec<Result<Received>>> {
+        let prepared: Vec<Result<Prepared>> =
+            messages.map(|message| self.prepare_delivery(message)).collect();
+        let offers = prepared.iter().flatten().filter_map(|prepared| prepared.offers.as_ref());
+        let answers = self.offer_all(offers).await?;
+        let mut answers = answers.into_iter();
+        let mut all = Vec::with_capacity(prepared.len());
+        for prepared in prepared {
+            let received = match prepared {
+                Ok(prepared) => {
+                    let answer = if prepared.offers.is_some() { answers.next() } else { None };
+                    self.receive_stored(&prepared, answer).await
+                }
+                Err(error) => Err(error),
+            };
+            all.push(received);
         }
+        Ok(all)
+    }
+
+    /// Runs the inline handlers of a message of which the store has answered.
+    async fn receive_stored(
+        self: &Arc<Self>,
+        prepared: &Prepared,
+        answer: Option<Answer>,
+    ) -> Result<Received> {
+        let message = &prepared.message;
+        if self.is_direct() {
+            let receipt = super::run_directly(self, message).await?;
+            return Ok(Received { receipt, accepted: None, duplicate: false });
+        }
+        let accepted = answer.as_ref().map(|answer| answer.whole);
+        let kept_aside = answer.map(|answer| answer.kept_aside).unwrap_or_default();
+        let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
             // What is kept aside for a person does not run under the same key.
@@ -206,6 +241,6 @@ impl<S: Store> Shared<S> {
         if duplicate {
             self.note_duplicate(message);
         }
-        Ok(receipt)
+        Ok(Received { receipt, accepted, duplicate })
     }
 }

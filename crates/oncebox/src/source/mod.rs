@@ -17,7 +17,12 @@ use crate::message::Message;
 pub enum Ack {
     /// It is safe with us, or was before: the broker may forget it.
     Done,
-    /// It is neither stored nor refused: bring it again, not before `after`.
+    /// Somebody else works on it: bring it again, not before `after`. Nothing failed, so do not count it.
+    Busy {
+        /// The wait.
+        after: Duration,
+    },
+    /// A handler failed with it: bring it again, not before `after`.
     Redeliver {
         /// The wait.
         after: Duration,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{BackfillParams, Backfilled, HandlerCount, Seq, Store};
+use super::{BackfillParams, Backfilled, Cursor, Filter, HandlerCount, Label, Page, Seq, Store};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
@@ -39,40 +39,6 @@ impl Counts {
     }
 }
 
-/// Which entries to list.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Filter {
-    /// The inbox.
-    pub inbox: InboxName,
-    /// The status.
-    pub status: Status,
-    /// Only this handler key.
-    pub handler: Option<HandlerKey>,
-    /// Only messages of this tenant.
-    pub tenant: Option<Box<str>>,
-    /// Only entries after this one; where the previous page ended.
-    pub after: Option<(Seq, HandlerKey)>,
-    /// At most this many.
-    pub limit: usize,
-}
-
-impl Filter {
-    /// The first hundred entries with a status.
-    pub fn new(inbox: InboxName, status: Status) -> Self {
-        Self { inbox, status, handler: None, tenant: None, after: None, limit: 100 }
-    }
-}
-
-/// A page of entries.
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// The entries, by sequence and handler.
-    pub entries: Vec<EntryView>,
-    /// Where the next page starts, if there is one.
-    pub next: Option<(Seq, HandlerKey)>,
-}
-
 /// An entry as an operator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -100,6 +66,12 @@ pub struct EntryView {
     pub error: Option<ErrorText>,
     /// What it is to those behind it, if it is poisoned and has an ordering key.
     pub in_line: Option<InLine>,
+    /// When its message came.
+    pub received_at: Timestamp,
+    /// Whose message it is.
+    pub tenant: Option<Box<str>>,
+    /// What its message says of itself; nothing once the message has left, before its key.
+    pub label: Option<Label>,
 }
 
 impl EntryView {
@@ -117,7 +89,33 @@ impl EntryView {
             reason: None,
             error: None,
             in_line: None,
+            received_at: Timestamp::ZERO,
+            tenant: None,
+            label: None,
         }
+    }
+
+    /// The same, with what is known of its message.
+    #[must_use]
+    pub fn of_message(
+        mut self,
+        received_at: Timestamp,
+        tenant: Option<Box<str>>,
+        label: Option<Label>,
+    ) -> Self {
+        (self.received_at, self.tenant, self.label) = (received_at, tenant, label);
+        self
+    }
+
+    /// The same, with what its message says.
+    #[must_use]
+    pub fn labelled(self, received_at: Timestamp, message: &Message) -> Self {
+        self.of_message(received_at, message.tenant().map(Into::into), Some(Label::of(message)))
+    }
+
+    /// Its place in lists.
+    pub fn cursor(&self) -> Cursor {
+        Cursor::new(self.seq, self.handler.clone())
     }
 
     /// Whether it is poisoned, and those behind it with its ordering key went on without it.
@@ -132,6 +130,8 @@ impl EntryView {
 pub struct BlockedParams {
     /// The inbox.
     pub inbox: InboxName,
+    /// Only keys of this tenant: an ordering key belongs to one.
+    pub tenant: Option<Box<str>>,
     /// At most this many.
     pub limit: usize,
 }
@@ -139,7 +139,7 @@ pub struct BlockedParams {
 impl BlockedParams {
     /// The hundred keys that are blocked by the oldest messages.
     pub fn new(inbox: InboxName) -> Self {
-        Self { inbox, limit: 100 }
+        Self { inbox, tenant: None, limit: 100 }
     }
 }
 
@@ -227,6 +227,8 @@ pub struct AsideFilter {
     pub inbox: InboxName,
     /// Only those that are aside for this reason.
     pub reason: Option<AsideReason>,
+    /// Only messages of this tenant.
+    pub tenant: Option<Box<str>>,
     /// Only those after this one; where the previous page ended.
     pub after: Option<AsideId>,
     /// At most this many.
@@ -236,7 +238,7 @@ pub struct AsideFilter {
 impl AsideFilter {
     /// The first hundred, for whatever reason.
     pub fn new(inbox: InboxName) -> Self {
-        Self { inbox, reason: None, after: None, limit: 100 }
+        Self { inbox, reason: None, tenant: None, after: None, limit: 100 }
     }
 }
 
@@ -342,6 +344,23 @@ impl<'a, S: Admin> OfTenant<'a, S> {
         self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
     }
 
+    /// A filter for the first hundred messages that were kept aside.
+    pub fn aside_filter(&self) -> AsideFilter {
+        AsideFilter { tenant: Some(self.tenant.clone()), ..AsideFilter::new(self.inbox.clone()) }
+    }
+
+    /// Messages that were kept aside. The inbox and tenant of the filter are not looked at.
+    pub async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+        let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
+        self.store.aside(&AsideFilter { inbox, tenant, ..filter.clone() }).await
+    }
+
+    /// At most `limit` ordering keys that are held back by a poisoned entry, those with the oldest message in front first.
+    pub async fn blocked(&self, limit: usize) -> Result<Vec<BlockedKey>> {
+        let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
+        self.store.blocked(&BlockedParams { inbox, tenant, limit }).await
+    }
+
     /// Everything known of a key.
     pub async fn show(&self, key: &Key) -> Result<Option<MessageView>> {
         let view = self.store.show(&self.inbox, key).await?;
@@ -368,7 +387,8 @@ pub trait Admin: Store {
     /// How much there is of one tenant. Handlers are paused for all tenants, and are listed for each.
     async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts>;
 
-    /// Entries with a status, oldest message first, a page at a time.
+    /// Entries that a filter takes, oldest message first, a page at a time. A page may be short, or empty, and still have a
+    /// next one: [`Filter::EXAMINED`].
     async fn list(&self, filter: &Filter) -> Result<Page>;
 
     /// Everything known of a key.

@@ -9,6 +9,7 @@
 
 mod admin;
 mod entry;
+mod filter;
 mod migrate;
 mod sweep;
 mod transaction;
@@ -16,12 +17,13 @@ mod wakeups;
 
 pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
-    EntryView, Filter, KeptAside, MessageView, OfTenant, Page,
+    EntryView, KeptAside, MessageView, OfTenant,
 };
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
     Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
+pub use filter::{Cursor, Filter, Label, Page};
 pub use migrate::{Migrate, Migration};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};

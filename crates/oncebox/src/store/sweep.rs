@@ -155,7 +155,7 @@ pub struct BackfillParams {
     pub inbox: InboxName,
     /// The handler that gets entries. A message that has one under a legacy key gets none.
     pub route: Route,
-    /// The types of messages it handles; others are passed over.
+    /// The types of messages it handles, or patterns of them (`order.*`); others are passed over.
     pub types: Vec<Box<str>>,
     /// Where the previous page ended; `None` for the first.
     pub after: Option<Seq>,
@@ -171,7 +171,7 @@ impl BackfillParams {
 
     /// Whether a message of this type gets an entry.
     pub fn takes(&self, kind: &str) -> bool {
-        self.types.iter().any(|one| **one == *kind)
+        self.types.iter().any(|pattern| crate::handler::takes(pattern, kind))
     }
 }
 

@@ -1,5 +1,5 @@
 -- Order keys that a poisoned entry holds back, the oldest first: one row for each handler and order key, with what is behind.
--- $1 inbox, $2 how many.
+-- $1 inbox, $2 how many, $3 tenant or nothing.
 WITH head AS MATERIALIZED (
     SELECT e.seq, e.lane, e.handler, e.order_key, e.at, e.in_line, h.key
     FROM @poisoned e JOIN @handler h ON h.id = e.handler
@@ -7,7 +7,7 @@ WITH head AS MATERIALIZED (
         SELECT 1 FROM @poisoned b
         WHERE b.lane = e.lane AND b.handler = e.handler AND b.order_key = e.order_key AND b.in_line IN ('blocks', 'parks')
           AND b.seq < e.seq
-    )
+    ) AND ($3::text IS NULL OR EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq AND p.tenant = $3))
     ORDER BY e.seq, h.key COLLATE "C" LIMIT $2
 )
 SELECT e.seq, e.key, e.at, e.in_line = 'parks', p.digest, m.ordering_key, b.count,

@@ -1,16 +1,67 @@
--- Unfinished entries with a status. $1 inbox, $2 handler key or nothing, $3 number and $4 handler key to go on after, $5 how many,
--- $6 status, $7 tenant or nothing.
-SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line, p.digest
-FROM (
-    SELECT seq, handler, $6 AS status, coalesce(attempts, 0) AS attempts, coalesce(crashes, 0) AS crashes,
-           coalesce(generation, 0) AS generation, coalesce(lease_until, due) AS at, NULL::text AS reason, error,
-           NULL::text AS in_line FROM @entry
-    WHERE ($6 = 'pending' AND token IS NULL) OR ($6 = 'running' AND token IS NOT NULL)
-    UNION ALL SELECT seq, handler, 'pending', attempts, crashes, generation, due, NULL, error, NULL FROM @later WHERE $6 = 'pending'
-    UNION ALL SELECT seq, handler, 'poisoned', attempts, crashes, generation, at, reason, error, in_line FROM @poisoned
-    WHERE $6 = 'poisoned'
-) e
-JOIN @handler h ON h.id = e.handler JOIN @proof p ON p.seq = e.seq
-WHERE h.inbox = $1 AND ($2::text IS NULL OR h.key = $2) AND e.seq >= $3 AND (e.seq > $3 OR h.key COLLATE "C" > $4)
-  AND ($7::text IS NULL OR p.tenant = $7)
-ORDER BY e.seq, h.key COLLATE "C" LIMIT $5
+-- The entries after a place, by number and handler. No more than $3 of each kind and lane are looked at, whatever is asked of
+-- them, along the primary keys; those that run are found by their claims. Rows of other inboxes and of replayed generations are
+-- told, so that the caller knows how far this looked. What is asked of an entry beyond its status is for the caller to see.
+-- $1 number and $2 handler key to go on after, $3 how many, $4 statuses, $5 all lanes, $6 the handlers of the inbox.
+WITH looked AS MATERIALIZED (
+    SELECT e.*, h.inbox, h.key
+    FROM (
+        SELECT r.seq, r.handler, 'pending' AS status, coalesce(r.attempts, 0) AS attempts, coalesce(r.crashes, 0) AS crashes,
+               coalesce(r.generation, 0) AS generation, r.due AS at, NULL::text AS reason, r.error, NULL::text AS in_line
+        FROM unnest($5::int2[]) l (lane) CROSS JOIN unnest($6::int2[]) k (handler) CROSS JOIN LATERAL (
+            SELECT * FROM @entry e
+            WHERE e.lane = l.lane AND e.handler = k.handler AND e.seq >= $1 AND e.token IS NULL
+              AND (e.seq > $1 OR (SELECT h.key FROM @handler h WHERE h.id = e.handler) COLLATE "C" > $2)
+            ORDER BY e.seq LIMIT $3
+        ) r
+        WHERE 'pending' = ANY ($4::text[])
+        UNION ALL
+        SELECT e.seq, e.handler, 'running', coalesce(e.attempts, 0), coalesce(e.crashes, 0), coalesce(e.generation, 0),
+               e.lease_until, NULL, e.error, NULL
+        FROM @claim c CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
+        JOIN @entry e ON e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id
+        WHERE 'running' = ANY ($4::text[]) AND e.seq >= $1
+        UNION ALL
+        SELECT r.seq, r.handler, 'pending', r.attempts, r.crashes, r.generation, r.due, NULL, r.error, NULL
+        FROM unnest($5::int2[]) l (lane) CROSS JOIN LATERAL (
+            SELECT * FROM @later e WHERE e.lane = l.lane AND e.seq >= $1
+              AND (e.seq > $1 OR (SELECT h.key FROM @handler h WHERE h.id = e.handler) COLLATE "C" > $2)
+            -- A message is looked at whole: its handlers have another order here than in lists.
+            ORDER BY e.seq FETCH FIRST ($3) ROWS WITH TIES
+        ) r
+        WHERE 'pending' = ANY ($4::text[])
+        UNION ALL
+        SELECT r.seq, r.handler, 'poisoned', r.attempts, r.crashes, r.generation, r.at, r.reason, r.error, r.in_line
+        FROM unnest($5::int2[]) l (lane) CROSS JOIN LATERAL (
+            SELECT * FROM @poisoned e WHERE e.lane = l.lane AND e.seq >= $1
+              AND (e.seq > $1 OR (SELECT h.key FROM @handler h WHERE h.id = e.handler) COLLATE "C" > $2)
+            -- A message is looked at whole: its handlers have another order here than in lists.
+            ORDER BY e.seq FETCH FIRST ($3) ROWS WITH TIES
+        ) r
+        WHERE 'poisoned' = ANY ($4::text[])
+        UNION ALL
+        SELECT r.seq, r.handler, r.status, r.attempts, r.crashes, r.generation, r.at, NULL, r.error, NULL
+        FROM unnest($5::int2[]) l (lane) CROSS JOIN LATERAL (
+            SELECT * FROM @outcome e WHERE e.lane = l.lane AND e.seq >= $1
+              AND (e.seq > $1 OR (SELECT h.key FROM @handler h WHERE h.id = e.handler) COLLATE "C" > $2)
+            ORDER BY e.seq FETCH FIRST ($3) ROWS WITH TIES
+        ) r
+        WHERE $4::text[] && ARRAY['completed', 'discarded']
+    ) e
+    JOIN @handler h ON h.id = e.handler
+    WHERE e.seq > $1 OR h.key COLLATE "C" > $2
+    ORDER BY e.seq, h.key COLLATE "C", e.generation DESC LIMIT $3
+)
+SELECT e.seq, e.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line, p.digest, p.received_at,
+       p.tenant, m.source, m.id, m.type, m.ordering_key, e.inbox, e.status IN ('completed', 'discarded') AND (
+           EXISTS (SELECT 1 FROM @outcome n
+               WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler AND n.generation > e.generation)
+           OR EXISTS (SELECT 1 FROM @later n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
+           OR EXISTS (SELECT 1 FROM @entry n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
+           OR EXISTS (SELECT 1 FROM @poisoned n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
+       )
+FROM looked e
+LEFT JOIN LATERAL (SELECT * FROM @proof p WHERE p.seq = e.seq LIMIT 1) p ON true
+LEFT JOIN LATERAL (
+    SELECT m.source, m.id, m.type, m.ordering_key FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq LIMIT 1
+) m ON true
+ORDER BY e.seq, e.key COLLATE "C", e.generation DESC

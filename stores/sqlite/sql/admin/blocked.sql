@@ -4,5 +4,5 @@ FROM oncebox_poisoned e JOIN oncebox_handler h ON h.id = e.handler JOIN oncebox_
 WHERE h.inbox = ?1 AND e.in_line IN ('blocks', 'parks') AND NOT EXISTS (
     SELECT 1 FROM oncebox_poisoned b
     WHERE b.handler = e.handler AND b.order_key = e.order_key AND b.in_line IN ('blocks', 'parks') AND b.seq < e.seq
-)
+) AND (?3 IS NULL OR m.tenant = ?3)
 ORDER BY e.seq, h.key LIMIT ?2

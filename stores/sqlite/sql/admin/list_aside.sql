@@ -1,2 +1,3 @@
 SELECT id, reason, received_at, digest, time, tenant, source, message_id, type, ordering_key, headers, payload
-FROM oncebox_aside WHERE inbox = ?1 AND (?2 IS NULL OR reason = ?2) AND id > ?3 ORDER BY id LIMIT ?4
+FROM oncebox_aside WHERE inbox = ?1 AND (?2 IS NULL OR reason = ?2) AND id > ?3 AND (?5 IS NULL OR tenant = ?5)
+ORDER BY id LIMIT ?4

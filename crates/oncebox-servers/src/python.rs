@@ -1,0 +1,31 @@
+//! Python with the packages that tests use as clients.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::INSTALL;
+use crate::postgres::target_dirs;
+
+/// Python with packages that speak what we speak, written by others.
+#[derive(Debug)]
+pub struct Python;
+
+impl Python {
+    /// Where the packages are installed, given the target directory.
+    pub fn home(target: &Path) -> PathBuf {
+        target.join("servers/python")
+    }
+
+    /// Finds the program, and says how to install it if it is missing.
+    pub fn binary() -> Result<PathBuf> {
+        let programs = target_dirs().into_iter().map(|target| Self::home(&target).join("bin/python3"));
+        let programs: Vec<PathBuf> = programs.collect();
+        let found = programs.iter().find(|program| program.is_file()).cloned();
+        found.with_context(|| {
+            format!(
+                "the Python clients are not installed; `{INSTALL}` installs them. Looked for {programs:?}"
+            )
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Messages that are handled while they are in hand.
+
+use super::stage::{BAD, FLAKY, INLINE, SLOW};
+use super::{Transport, World};
+use crate::{Fault, Verb};
+
+pub async fn it_is_acknowledged_when_its_handler_is_done<T: Transport>(world: &World<T>) {
+    let instance = world.start().await;
+    world.send("m", INLINE, SLOW).await;
+    world.entered(1).await;
+    let books = world.books().await;
+    assert_eq!((books.done, books.waiting), (0, 1), "its handler is not done");
+    world.open_gate();
+    world.settled(1, 0).await;
+    assert_eq!(world.runs(SLOW), 1);
+    world.transport.stop(instance).await;
+}
+
+/// Busy is not a duplicate: the other one may still fail.
+pub async fn what_somebody_else_works_on_is_not_acknowledged<T: Transport>(world: &World<T>) {
+    let (one, other) = (world.start().await, world.start().await);
+    world.send("m", INLINE, SLOW).await;
+    world.entered(1).await;
+    world.send("m", INLINE, SLOW).await;
+    world.until(async |world: &World<T>| world.faults().calls(Verb::Mark) >= 2).await;
+    let books = world.books().await;
+    assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 2), "neither is done");
+    world.open_gate();
+    world.settled(2, 0).await;
+    assert_eq!(world.runs(SLOW), 1);
+    world.transport.stop(one).await;
+    world.transport.stop(other).await;
+}
+
+pub async fn what_failed_comes_again<T: Transport>(world: &World<T>) {
+    let instance = world.start().await;
+    world.send("m", INLINE, FLAKY).await;
+    world.settled(1, 0).await;
+    assert_eq!(world.runs(FLAKY), 2);
+    world.transport.stop(instance).await;
+}
+
+pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &World<T>) {
+    let instance = world.start().await;
+    world.send("m", INLINE, BAD).await;
+    world.settled(0, 1).await;
+    assert_eq!(world.runs(BAD), 1);
+    world.transport.stop(instance).await;
+}
+
+// FAULTS A4
+pub async fn an_unknown_commit_of_its_handler_is_not_acknowledged<T: Transport>(world: &World<T>) {
+    let instance = world.start().await;
+    world.faults().script(Verb::Commit, [Some(Fault::ErrAfter)]);
+    world.send("m", INLINE, "once").await;
+    // Its mark says that it was done, so it does not run again.
+    world.settled(1, 0).await;
+    assert_eq!(world.runs("once"), 1);
+    assert!(world.faults().calls(Verb::Mark) >= 2, "it was asked for again before it was acknowledged");
+    world.transport.stop(instance).await;
+}

@@ -1,0 +1,67 @@
+//! Message types and patterns of them: `order.placed`, `order.*`, `*`.
+
+/// What is before the `*` of a pattern; `None` for a type.
+pub(crate) fn prefix(pattern: &str) -> Option<&str> {
+    pattern.strip_suffix('*')
+}
+
+/// Whether a message of type `kind` is meant by a pattern.
+pub(crate) fn takes(pattern: &str, kind: &str) -> bool {
+    prefix(pattern).map_or(pattern == kind, |prefix| kind.starts_with(prefix))
+}
+
+/// Whether a pattern means everything that another one means, which may be a type as well.
+pub(super) fn covers(pattern: &str, other: &str) -> bool {
+    match (prefix(pattern), prefix(other)) {
+        (Some(prefix), other_prefix) => other_prefix.unwrap_or(other).starts_with(prefix),
+        (None, Some(_)) => false,
+        (None, None) => pattern == other,
+    }
+}
+
+/// What is wrong with a pattern, and what to do instead.
+pub(super) fn flaw(pattern: &str) -> Option<&'static str> {
+    if pattern.is_empty() {
+        Some("no message has an empty type; name a type, or use `*` for all of them")
+    } else if prefix(pattern).unwrap_or(pattern).contains('*') {
+        Some("a pattern has one `*`, at its end; write it like `order.*`")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_what_starts_with_what_is_before_its_star() {
+        for (pattern, kind, expected) in [
+            ("order.placed", "order.placed", true),
+            ("order.placed", "order.placed.v2", false),
+            ("order.*", "order.placed", true),
+            ("order.*", "order.", true),
+            ("order.*", "order", false),
+            ("order.*", "Order.placed", false),
+            ("*", "anything", true),
+        ] {
+            assert_eq!(takes(pattern, kind), expected, "{pattern} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_covers_types_and_narrower_patterns() {
+        for (pattern, other, expected) in [
+            ("order.*", "order.*", true),
+            ("order.*", "order.p*", true),
+            ("order.p*", "order.*", false),
+            ("*", "order.*", true),
+            ("order.*", "order.placed", true),
+            ("order.placed", "order.placed", true),
+            ("order.placed", "order.placed*", false),
+            ("order.placed", "*", false),
+        ] {
+            assert_eq!(covers(pattern, other), expected, "{pattern} {other}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! `oncebox config`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use clap::Subcommand;
+
+use super::{Exit, Failed};
+use crate::config::{self, EXAMPLE, Secrets};
+use crate::sidecar;
+
+/// What `config` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Reads a configuration and says what is wrong with it, or that nothing is. Opens nothing.
+    #[command(after_help = "Example:\n  oncebox config check --secrets --config /etc/oncebox.toml")]
+    Check {
+        /// The configuration. Default: `oncebox.toml` in this directory.
+        #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG")]
+        config: Option<PathBuf>,
+        /// Reads every secret too, and checks it.
+        #[arg(long)]
+        secrets: bool,
+    },
+    /// Prints a configuration with every setting and its meaning.
+    #[command(after_help = "Example:\n  oncebox config example > oncebox.toml")]
+    Example,
+    /// Prints the JSON schema of the configuration, for editors.
+    #[command(after_help = "Example:\n  oncebox config schema > oncebox.schema.json")]
+    Schema,
+    /// Prints the page of the documentation that lists every setting.
+    #[command(hide = true)]
+    Reference,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
+    match &args.command {
+        Command::Check { config, secrets } => check(config.as_deref(), *secrets)?,
+        Command::Example => print(EXAMPLE)?,
+        Command::Schema => print(&format!("{:#}\n", config::schema().as_value()))?,
+        Command::Reference => print(&config::reference())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(named: Option<&Path>, secrets: bool) -> Result<(), Failed> {
+    let path = config::find(named).ok_or_else(|| {
+        Exit::Usage.with(anyhow!(
+            "there is no oncebox.toml here; name one with --config, or begin with `oncebox config example`"
+        ))
+    })?;
+    let secrets = if secrets { Secrets::Read } else { Secrets::Assume };
+    let loaded = sidecar::rehearse(config::load(&path, secrets)?)?;
+    let (inboxes, all) = (loaded.plan.inboxes.len(), loaded.plan.inboxes.iter());
+    let handlers: usize = all.map(|inbox| inbox.handlers.len()).sum();
+    print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))?;
+    Ok(())
+}
+
+fn print(text: &str) -> Result<(), anyhow::Error> {
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to the standard output")
+}

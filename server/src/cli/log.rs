@@ -1,0 +1,212 @@
+//! Logs: for people or for machines, never a payload or a secret, and never a flood.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// One line for each message: what became of it.
+pub(crate) const MESSAGES: &str = "oncebox::messages";
+
+/// What the library logs of single messages: the lines of [`MESSAGES`] say the same.
+const DOUBLED: &str = "oncebox::observe=off,oncebox::inbox=error";
+
+/// How logs are written.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LogArgs {
+    /// What is logged, as in `RUST_LOG`: `info`, `warn`, `info,oncebox::messages=off`.
+    #[arg(long, value_name = "FILTER", env = "RUST_LOG", default_value = "info", hide_env_values = true)]
+    log: String,
+    /// How it is written.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    log_format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// One JSON object on each line.
+    Json,
+}
+
+impl LogArgs {
+    pub(crate) fn is_json(&self) -> bool {
+        self.log_format == Format::Json
+    }
+
+    /// Sends everything that is logged to the standard error.
+    pub(crate) fn start(&self) -> Result<()> {
+        let filter = EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
+            format!(
+                "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
+                self.log
+            )
+        })?;
+        let flood = Flood { json: self.is_json(), places: Mutex::default() };
+        let registry = tracing_subscriber::registry().with(filter).with(flood);
+        let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        match self.log_format {
+            Format::Text => {
+                let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+                registry.with(stderr.event_format(Text { colours })).try_init()
+            }
+            Format::Json => {
+                registry.with(stderr.json().flatten_event(true).with_current_span(false)).try_init()
+            }
+        }
+        .context("logs are written somewhere else already")
+    }
+}
+
+/// A line for people: time, level if it matters, what happened, and its circumstances.
+struct Text {
+    colours: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let (level, target) = (*event.metadata().level(), event.metadata().target());
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let colour = match level {
+            Level::ERROR if self.colours => "\x1b[31m",
+            Level::WARN if self.colours => "\x1b[33m",
+            _ => "",
+        };
+        let off = if colour.is_empty() { "" } else { "\x1b[0m" };
+        write!(out, "{} ", humantime::format_rfc3339_seconds(SystemTime::now()))?;
+        if target == MESSAGES {
+            return writeln!(out, "{colour}{}{off}", fields.message);
+        }
+        if level != Level::INFO {
+            write!(out, "{colour}{level}{off} ")?;
+        }
+        writeln!(out, "{}{}", fields.message, fields.others)
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: String,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        use fmt::Write as _;
+        if field.name() == "message" {
+            self.message = harmless(&format!("{value:?}"));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(self.others, " {}={}", field.name(), harmless(&format!("{value:?}")));
+        }
+    }
+}
+
+/// Nothing that a terminal would obey, and no second line.
+fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// So many lines of one kind are written in this time; the rest is counted.
+const MOST: u32 = 100;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Keeps an outage from filling the disk: lines from one place of the program are written up to a number in a time, and
+/// one line tells how many were left out.
+struct Flood {
+    json: bool,
+    places: Mutex<HashMap<Identifier, Place>>,
+}
+
+struct Place {
+    since: Instant,
+    written: u32,
+    left_out: u64,
+}
+
+impl Flood {
+    /// Whether a line is written, and how many were left out before it.
+    fn admit(&self, from: Identifier, now: Instant) -> (bool, u64) {
+        let mut places = self.places.lock();
+        let place = places.entry(from).or_insert(Place { since: now, written: 0, left_out: 0 });
+        let mut left_out = 0;
+        if now.duration_since(place.since) >= WINDOW {
+            left_out = place.left_out;
+            *place = Place { since: now, written: 0, left_out: 0 };
+        }
+        let admitted = place.written < MOST;
+        if admitted {
+            place.written += 1;
+        } else {
+            place.left_out += 1;
+        }
+        (admitted, left_out)
+    }
+
+    /// Not through the log itself, which is in the middle of an event.
+    fn tell(&self, event: &Event<'_>, left_out: u64) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let like: String = fields.message.chars().take(40).collect();
+        let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        if self.json {
+            let line = serde_json::json!({
+                "timestamp": time, "level": "INFO", "message": "lines were left out", "left_out": left_out, "like": like,
+            });
+            eprintln!("{line}");
+        } else {
+            eprintln!("{time} … {left_out} more lines like \"{like}\" were left out");
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Flood {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let (admitted, left_out) = self.admit(event.metadata().callsite(), Instant::now());
+        if left_out > 0 {
+            self.tell(event, left_out);
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// J6.
+    #[test]
+    fn a_flood_is_cut_and_counted() {
+        let flood = Flood { json: false, places: Mutex::default() };
+        let place = tracing::callsite!(name: "here", kind: tracing::metadata::Kind::EVENT, level: Level::INFO, fields: );
+        let from = tracing::callsite::Callsite::metadata(place).callsite();
+        let start = Instant::now();
+        let written = (0..1_000).filter(|_| flood.admit(from.clone(), start).0).count();
+        assert_eq!(written, MOST as usize);
+        assert_eq!(flood.admit(from.clone(), start + WINDOW), (true, 900));
+        assert_eq!(flood.admit(from, start + WINDOW), (true, 0));
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_that_it_would_obey() {
+        assert_eq!(harmless("a\x1b[31m\nb"), "a [31m b");
+    }
+}

@@ -1,0 +1,66 @@
+//! `oncebox serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+
+use super::log::LogArgs;
+use super::{Exit, Failed};
+use crate::config;
+use crate::sidecar::{self, Origin, Quick};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  oncebox serve                                       see what arrives, deliver nothing yet
+  oncebox serve --to http://127.0.0.1:9000/hook       deliver everything to one handler
+  oncebox serve --config oncebox.toml                 several inboxes, sources and handlers
+  oncebox config example > oncebox.toml               every setting, explained
+
+SIGTERM or Ctrl-C stops: what runs is finished or given back, and the exit code is 0; a second one stops at once.
+SIGHUP reads the configuration again, and keeps the old one if the new one is wrong.";
+
+/// What `serve` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration. Default: `oncebox.toml` in this directory, if there is one.
+    #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG", conflicts_with_all = ["to", "store"])]
+    config: Option<PathBuf>,
+    /// Delivers every message to this URL. Not beside a configuration.
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    /// The database: `sqlite:FILE`, or `env:NAME` for a URL in the environment. Default `sqlite:oncebox.db`. Not beside a
+    /// configuration.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Where messages come in. Default 127.0.0.1:8471, or what the configuration says; port 0 takes any.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
+    args.log.start()?;
+    let from = match config::find(args.config.as_deref()) {
+        Some(path) if args.to.is_some() || args.store.is_some() => {
+            let what = anyhow!(
+                "--to and --store are for a start without a configuration, and {} is here; write the handler into it, or \
+                 start in another directory",
+                path.display()
+            );
+            return Err(Exit::Usage.with(what));
+        }
+        Some(path) => Origin::File(path),
+        None => Origin::Quick(Quick { to: args.to, store: args.store }),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Exit::Start.with(error))?;
+    let served = runtime.block_on(sidecar::serve(&from, args.listen, args.log.is_json()));
+    // What still runs was given its time.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
+}

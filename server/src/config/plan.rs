@@ -1,0 +1,368 @@
+//! From what was written to what is run: every value checked, every secret read, every default put in.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
+use oncebox::{Breaker, Config, Dedupe, InboxName, OnPoisoned, Rate, Retry};
+use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
+
+use super::model::{self, File};
+use super::problem::{Problem, nearest};
+use super::rules::{Place, Private};
+use super::sources::{HttpPlan, RabbitmqPlan};
+use super::value::{At, Guarded, Many, Secret, many};
+use crate::delivery::{Allowed, Endpoint, Signer, check_url};
+
+/// Where messages come in, if nothing else is said.
+pub(crate) const LISTEN: &str = "127.0.0.1:8471";
+/// The file of the store, if nothing else is said.
+pub(crate) const DATABASE: &str = "oncebox.db";
+/// The inbox, if nothing else is said.
+pub(crate) const INBOX: &str = "messages";
+const TIMEOUT: Duration = Duration::from_secs(30);
+const CONCURRENCY: usize = 16;
+
+/// What is run.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) listen: SocketAddr,
+    pub(crate) stores: Vec<StorePlan>,
+    pub(crate) inboxes: Vec<InboxPlan>,
+}
+
+/// A database. Never shows its URL.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StorePlan {
+    pub(crate) name: String,
+    pub(crate) place: StorePlace,
+    pub(crate) migrate: bool,
+}
+
+impl std::fmt::Debug for StorePlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StorePlan").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum StorePlace {
+    Sqlite(PathBuf),
+    Postgres { url: String, schema: Option<String>, prefix: Option<String>, pooled: bool },
+}
+
+/// An inbox.
+#[derive(Debug)]
+pub(crate) struct InboxPlan {
+    pub(crate) name: String,
+    /// Where its table begins in the file.
+    pub(crate) at: usize,
+    pub(crate) store: String,
+    pub(crate) config: Config,
+    pub(crate) order: Option<Place>,
+    pub(crate) http: Vec<HttpPlan>,
+    pub(crate) rabbitmq: Vec<RabbitmqPlan>,
+    pub(crate) handlers: Vec<HandlerPlan>,
+}
+
+/// A handler.
+#[derive(Clone, Debug)]
+pub(crate) struct HandlerPlan {
+    pub(crate) key: String,
+    pub(crate) types: Vec<String>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) concurrency: usize,
+    pub(crate) retry: Retry,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) breaker: Option<Breaker>,
+    pub(crate) dedupe: Option<Dedupe>,
+    pub(crate) retention: Option<Duration>,
+    pub(crate) legacy: Vec<String>,
+    pub(crate) on_poisoned: OnPoisoned,
+}
+
+/// Whether secrets are read, or taken to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Secrets {
+    Read,
+    Assume,
+}
+
+/// Makes a plan, and collects everything that is wrong.
+pub(super) struct Planner {
+    pub(super) secrets: Secrets,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Planner {
+    pub(super) fn wrong(&mut self, at: usize, what: impl Into<String>) {
+        self.problems.push(Problem { at, what: what.into() });
+    }
+
+    /// The secrets of a setting; none if they are only assumed to be there.
+    pub(super) fn read_all(&mut self, set: Option<&At<Many<Secret>>>) -> Vec<String> {
+        let (secrets, at) = many(set, 0);
+        let wanted = secrets.iter().filter(|_| self.secrets == Secrets::Read);
+        let read: Vec<_> = wanted.map(Secret::read).collect();
+        read.into_iter().filter_map(|read| read.map_err(|why| self.wrong(at, why)).ok()).collect()
+    }
+
+    pub(super) fn guarded(&mut self, text: &At<Guarded>) -> Option<String> {
+        if self.secrets == Secrets::Assume && matches!(**text, Guarded::Named(_)) {
+            return None;
+        }
+        text.read().map_err(|why| self.wrong(text.at(), why)).ok()
+    }
+
+    pub(super) fn plan(&mut self, file: &File) -> Option<Plan> {
+        let listen = file.listen.as_ref();
+        let (text, at) = listen.map_or((LISTEN, 0), |listen| (listen.as_str(), listen.at()));
+        let listen = text.parse().map_err(|_| {
+            self.wrong(
+                at,
+                format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\""),
+            );
+        });
+        let mut stores: Vec<StorePlan> =
+            file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
+        if file.store.is_empty() {
+            let place = StorePlace::Sqlite(DATABASE.into());
+            stores.push(StorePlan { name: "main".into(), place, migrate: true });
+        }
+        if file.inbox.is_empty() {
+            self.wrong(0, "there is no inbox; add one, like [inbox.orders]");
+        }
+        let inboxes: Vec<InboxPlan> =
+            file.inbox.iter().filter_map(|(name, inbox)| self.inbox(file, name, inbox)).collect();
+        self.sources(&inboxes);
+        let listen = listen.ok()?;
+        self.problems.is_empty().then_some(Plan { listen, stores, inboxes })
+    }
+
+    fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {
+        let migrate = store.migrate.unwrap_or(true);
+        let Some(url) = self.guarded(&store.url) else {
+            // Assumed to be there, and never opened.
+            let place = StorePlace::Sqlite(PathBuf::new());
+            return Some(StorePlan { name: name.to_string(), place, migrate });
+        };
+        let place = if let Some(path) = url.strip_prefix("sqlite:") {
+            let only = [
+                store.schema.as_ref().map(|set| (set.at(), "schema")),
+                store.prefix.as_ref().map(|set| (set.at(), "prefix")),
+                store.pooled.as_ref().map(|set| (set.at(), "pooled")),
+            ];
+            for (at, setting) in only.into_iter().flatten() {
+                self.wrong(
+                    at,
+                    format!("`{setting}` is for PostgreSQL, and this store is SQLite; leave it out"),
+                );
+            }
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                self.wrong(store.url.at(), "the URL names no file; write it like \"sqlite:oncebox.db\"");
+            }
+            StorePlace::Sqlite(path.into())
+        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            StorePlace::Postgres {
+                url,
+                schema: store.schema.as_deref().cloned(),
+                prefix: store.prefix.as_deref().cloned(),
+                pooled: store.pooled.as_deref().copied().unwrap_or(false),
+            }
+        } else {
+            // Not repeated: whatever it is may hold a password.
+            let what = "this URL is of no store; it starts with \"sqlite:\" or \"postgres://\"";
+            self.wrong(store.url.at(), what);
+            return None;
+        };
+        Some(StorePlan { name: name.to_string(), place, migrate })
+    }
+
+    fn inbox(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<InboxPlan> {
+        if let Err(error) = InboxName::new(name.as_str()) {
+            self.wrong(name.at(), error.what());
+        }
+        let store = self.store_of(file, name, inbox)?;
+        let config = self.config(file, inbox);
+        let order = inbox.order.as_ref();
+        if let Some((at, flaw)) = order.and_then(|order| Some((order.at(), order.flaw()?))) {
+            self.wrong(at, flaw);
+        }
+        let handlers =
+            inbox.handler.iter().filter_map(|(key, handler)| self.handler(file, key, handler)).collect();
+        let mut http: Vec<HttpPlan> =
+            inbox.http.iter().map(|(source, http)| self.http(source, http)).collect();
+        let rabbitmq = inbox.rabbitmq.iter().map(|(source, queue)| self.rabbitmq(source, queue)).collect();
+        if inbox.http.is_empty() && inbox.rabbitmq.is_empty() {
+            http.push(HttpPlan::near(name));
+        }
+        let order = order.map(|order| (**order).clone());
+        Some(InboxPlan {
+            name: name.to_string(),
+            at: name.at(),
+            store,
+            config,
+            order,
+            http,
+            rabbitmq,
+            handlers,
+        })
+    }
+
+    fn store_of(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<String> {
+        let known: Vec<&str> = file.store.keys().map(|name| name.as_str()).collect();
+        match (&inbox.store, known.as_slice()) {
+            (None, []) => Some("main".into()),
+            (None, [only]) => Some((*only).to_owned()),
+            (None, several) => {
+                let what =
+                    format!("`store` is missing, and there are several; name one of {}", several.join(", "));
+                self.wrong(name.at(), what);
+                None
+            }
+            (Some(store), known) if known.contains(&store.as_str()) => Some(store.to_string()),
+            (Some(store), known) => {
+                let hint = match nearest(store, known) {
+                    Some(meant) => format!("did you mean {meant:?}?"),
+                    None => format!("add [store.{}]", store.as_str()),
+                };
+                self.wrong(store.at(), format!("there is no store {:?}; {hint}", store.as_str()));
+                None
+            }
+        }
+    }
+
+    fn config(&mut self, file: &File, inbox: &model::Inbox) -> Config {
+        let mut config = Config::default();
+        if let Some(key) = &inbox.key {
+            match &key.0 {
+                Dedupe::By(strategy) => config.key = strategy.clone(),
+                _ => self.wrong(
+                    key.at(),
+                    "an inbox recognises repeats; set `key = \"off\"` for a handler instead",
+                ),
+            }
+        }
+        let span =
+            |set: &Option<At<super::value::Span>>, default| set.as_ref().map_or(default, |span| span.0);
+        config.lease = span(&inbox.lease, config.lease);
+        config.poll = span(&inbox.poll, config.poll);
+        config.grace = span(&file.grace, config.grace);
+        config.rescue = config.rescue.min(config.lease);
+        config.retention = inbox.retention.as_ref().map_or(config.retention, |window| window.0);
+        config.in_flight = inbox.in_flight.as_deref().copied().unwrap_or(config.in_flight);
+        if let Some(payload) = inbox.max_payload.as_deref() {
+            config.limits = Limits { payload: *payload, ..config.limits };
+        }
+        config.short_window = match inbox.short_window {
+            Some(model::ShortWindow::Warn) => ShortWindow::Warn,
+            _ => ShortWindow::Refuse,
+        };
+        config.on_conflict = match inbox.on_conflict {
+            Some(model::OnConflict::FirstWins) => OnConflict::FirstWins,
+            Some(model::OnConflict::AcceptAsNew) => OnConflict::AcceptAsNew,
+            _ => OnConflict::KeepAside,
+        };
+        config.missing_key = match inbox.missing_key {
+            Some(model::MissingKey::Undeduplicated) => MissingKey::Undeduplicated,
+            _ => MissingKey::Refuse,
+        };
+        config.tenants = match inbox.tenants {
+            Some(model::Tenants::Optional) => Tenants::Optional,
+            Some(model::Tenants::Required) => Tenants::Required,
+            _ => Tenants::Off,
+        };
+        config.unrouted = match inbox.unrouted {
+            Some(model::Unrouted::Refuse) => Unrouted::Refuse,
+            _ => Unrouted::Keep,
+        };
+        config
+    }
+
+    fn handler(&mut self, file: &File, key: &At<String>, handler: &model::Handler) -> Option<HandlerPlan> {
+        let allowed = allowed(handler.allow_private.as_ref().or(file.allow_private.as_ref()));
+        let url = self.url(handler, &allowed);
+        let signer = Signer::new(self.read_all(handler.secret.as_ref())).map_err(|why| {
+            self.wrong(many(handler.secret.as_ref(), key.at()).1, why);
+        });
+        let headers = handler.headers.iter().filter_map(|(name, value)| self.header(name, value)).collect();
+        let (forward, at) = many(handler.forward.as_ref(), key.at());
+        let forward = forward.iter().filter_map(|name| self.header_name(name, at)).collect();
+        let types = many(handler.types.as_ref(), 0).0.to_vec();
+        let breaker = handler.breaker.as_ref().map(|breaker| {
+            let set = Breaker::new(breaker.failures, breaker.pause.0);
+            breaker.max_pause.map_or(set.clone(), |most| set.max_pause(most.0))
+        });
+        Some(HandlerPlan {
+            key: key.to_string(),
+            types: if types.is_empty() { vec!["*".into()] } else { types },
+            endpoint: Endpoint {
+                url: url?,
+                timeout: handler.timeout.as_ref().map_or(TIMEOUT, |span| span.0),
+                on_4xx: handler.on_4xx,
+                allowed,
+                signer: signer.ok()?,
+                headers,
+                forward,
+            },
+            concurrency: handler.concurrency.as_deref().copied().unwrap_or(CONCURRENCY),
+            retry: handler.retry.as_ref().map_or_else(Retry::default, |retry| retry.0.clone()),
+            rate: handler.rate.as_ref().map(|rate| rate.0.clone()),
+            breaker,
+            dedupe: handler.key.as_ref().map(|key| key.0.clone()),
+            retention: handler.retention.as_ref().map(|window| window.0.unwrap_or(Duration::MAX)),
+            legacy: many(handler.legacy.as_ref(), 0).0.to_vec(),
+            on_poisoned: match handler.on_poisoned {
+                Some(model::OnPoisoned::Park) => OnPoisoned::Park,
+                Some(model::OnPoisoned::Skip) => OnPoisoned::Skip,
+                _ => OnPoisoned::Block,
+            },
+        })
+    }
+
+    fn url(&mut self, handler: &model::Handler, allowed: &Allowed) -> Option<Url> {
+        let (text, at) = (handler.url.as_str(), handler.url.at());
+        let url = match Url::parse(text) {
+            Ok(url) if ["http", "https"].contains(&url.scheme()) => url,
+            _ => {
+                self.wrong(at, "this is no URL of a handler; write it like \"https://example.com/hook\"");
+                return None;
+            }
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            let what = "the URL holds a password; put it into `headers`: { authorization = \"env:NAME\" }";
+            self.wrong(at, what);
+            return None;
+        }
+        if let Err(refused) = check_url(allowed, &url) {
+            self.wrong(at, refused.to_string());
+            return None;
+        }
+        Some(url)
+    }
+
+    fn header_name(&mut self, name: &str, at: usize) -> Option<HeaderName> {
+        let parsed = HeaderName::from_bytes(name.as_bytes());
+        parsed.map_err(|_| self.wrong(at, format!("{name:?} is no name of a header"))).ok()
+    }
+
+    fn header(&mut self, name: &At<String>, value: &At<Guarded>) -> Option<(HeaderName, HeaderValue)> {
+        let (key, text) = (self.header_name(name, name.at())?, self.guarded(value)?);
+        let parsed = HeaderValue::from_str(&text);
+        let mut value =
+            parsed.map_err(|_| self.wrong(name.at(), "its value cannot be sent in a header")).ok()?;
+        value.set_sensitive(true);
+        Some((key, value))
+    }
+}
+
+fn allowed(private: Option<&Private>) -> Allowed {
+    match private {
+        None | Some(Private::Refused) => Allowed::default(),
+        Some(Private::Allowed) => Allowed { private: true, networks: Vec::new() },
+        Some(Private::Networks(networks)) => Allowed { private: false, networks: networks.clone() },
+    }
+}

@@ -1,0 +1,184 @@
+//! What a delivery says of its message.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use oncebox::Message;
+use oncebox::store::Token;
+use oncebox::time::Timestamp;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+/// What is told beside the message itself.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) inbox: String,
+    pub(super) handler: String,
+    pub(super) attempt: u32,
+    pub(super) fence: Option<Token>,
+    /// The same at every attempt.
+    pub(super) idempotency_key: String,
+    /// The key by which the message is recognised, for whoever asks an operator about it.
+    pub(super) key: String,
+}
+
+/// Headers that lead from the producer's trace to the handler's.
+const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+
+/// Every header of a delivery but those of the signature. `forward` names further ones of the message that are passed on.
+pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let content_type =
+        message.headers().get("content-type").and_then(|value| HeaderValue::from_bytes(value).ok());
+    let content_type = content_type.unwrap_or(HeaderValue::from_static("application/octet-stream"));
+    // A structured CloudEvent has its attributes inside; to name them outside as well would make it another one.
+    let structured = content_type.as_bytes().to_ascii_lowercase().starts_with(b"application/cloudevents");
+    headers.insert(CONTENT_TYPE, content_type);
+    for (name, value) in message.headers().iter() {
+        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
+        let extension = name.as_str().starts_with("ce-") && !structured;
+        let wanted = extension || TRACE.contains(&name.as_str()) || forward.contains(&name);
+        if let Some(value) =
+            HeaderValue::from_bytes(value).ok().filter(|_| wanted && !headers.contains_key(&name))
+        {
+            headers.insert(name, value);
+        }
+    }
+    let mut set = |name: &'static str, value: &str| {
+        // Text that was percent-encoded, a number or hexadecimal digits: it always fits.
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    if !structured {
+        set("ce-specversion", "1.0");
+        set("ce-id", &encoded(message.id()));
+        set("ce-type", &encoded(message.kind().as_bytes()));
+        let inbox = format!("/oncebox/{}", run.inbox);
+        let source = if message.source().is_empty() { &*inbox } else { message.source() };
+        set("ce-source", &encoded(source.as_bytes()));
+        if let Some(time) = message.time().and_then(rfc3339) {
+            set("ce-time", &time);
+        }
+    }
+    set("idempotency-key", &run.idempotency_key);
+    set("webhook-id", &run.idempotency_key);
+    set("oncebox-inbox", &run.inbox);
+    set("oncebox-handler", &run.handler);
+    set("oncebox-key", &run.key);
+    set("oncebox-attempt", &run.attempt.to_string());
+    if let Some(fence) = run.fence {
+        set("oncebox-fence", &fence.0.to_string());
+    }
+    if let Some(tenant) = message.tenant() {
+        set("oncebox-tenant", &encoded(tenant.as_bytes()));
+    }
+    if let Some(order) = message.ordering_key() {
+        set("oncebox-ordering-key", &encoded(&order[..order.len().min(256)]));
+    }
+    headers
+}
+
+/// A text in the way the HTTP binding of `CloudEvents` puts it into a header.
+fn encoded(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        if matches!(byte, 0x21..=0x7e) && !matches!(byte, b'"' | b'%') {
+            text.push(char::from(*byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+fn rfc3339(time: Timestamp) -> Option<String> {
+    let millis = u64::try_from(time.as_millis()).ok()?;
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
+    // The year 9999 is the last one that can be written.
+    (millis < 253_402_300_800_000).then(|| humantime::format_rfc3339_millis(time).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Run {
+        Run {
+            inbox: "orders".into(),
+            handler: "ship".into(),
+            attempt: 3,
+            fence: Some(Token(17)),
+            idempotency_key: "abc123".into(),
+            key: "00ff".into(),
+        }
+    }
+
+    fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+        headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn says_everything_and_passes_on_no_more_than_it_may() {
+        let message = Message::new("evt 1%", "order.placed", "{}")
+            .with_source("shop/ü")
+            .with_ordering_key("customer-7")
+            .with_time(Timestamp::from_millis(1_700_000_000_123))
+            .with_header("Content-Type", "application/json; charset=utf-8")
+            .with_header("traceparent", "00-aa-bb-01")
+            .with_header("ce-subject", "7")
+            .with_header("Authorization", "Bearer hunter2")
+            .with_header("cookie", "hunter2")
+            .with_header("x-shop", "berlin")
+            .with_header("host", "elsewhere")
+            .with_header("ce-id", "forged")
+            .with_header("oncebox-attempt", "99");
+        let headers = headers(&message, &run(), &[HeaderName::from_static("x-shop")]);
+        for (name, value) in [
+            ("content-type", "application/json; charset=utf-8"),
+            ("traceparent", "00-aa-bb-01"),
+            ("ce-subject", "7"),
+            ("ce-id", "evt%201%25"),
+            ("ce-source", "shop/%C3%BC"),
+            ("ce-type", "order.placed"),
+            ("ce-specversion", "1.0"),
+            ("ce-time", "2023-11-14T22:13:20.123Z"),
+            ("x-shop", "berlin"),
+            ("idempotency-key", "abc123"),
+            ("webhook-id", "abc123"),
+            ("oncebox-inbox", "orders"),
+            ("oncebox-handler", "ship"),
+            ("oncebox-attempt", "3"),
+            ("oncebox-fence", "17"),
+            ("oncebox-key", "00ff"),
+            ("oncebox-ordering-key", "customer-7"),
+        ] {
+            assert_eq!(text(&headers, name).as_deref(), Some(value), "{name}");
+        }
+        for name in ["authorization", "cookie", "host"] {
+            assert_eq!(text(&headers, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_structured_event_keeps_its_attributes_inside() {
+        let message =
+            Message::new("1", "t", "{}").with_header("content-type", "Application/CloudEvents+JSON");
+        let headers = headers(&message, &run(), &[]);
+        assert_eq!(text(&headers, "ce-id"), None);
+        assert_eq!(text(&headers, "idempotency-key").as_deref(), Some("abc123"));
+    }
+
+    #[test]
+    fn odd_messages_make_good_headers() {
+        let message = Message::new(vec![0, 0xff, b'\n'], "t\r\nx: y", "")
+            .with_header("content-type", "text/plain\r\nx: y")
+            .with_time(Timestamp::from_millis(i64::MAX));
+        let headers = headers(&message, &run(), &[]);
+        assert_eq!(text(&headers, "ce-id").as_deref(), Some("%00%FF%0A"));
+        assert_eq!(text(&headers, "ce-type").as_deref(), Some("t%0D%0Ax:%20y"));
+        assert_eq!(text(&headers, "content-type").as_deref(), Some("application/octet-stream"));
+        assert_eq!(text(&headers, "ce-source").as_deref(), Some("/oncebox/orders"));
+        assert_eq!(text(&headers, "ce-time"), None);
+    }
+}

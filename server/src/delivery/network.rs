@@ -1,0 +1,278 @@
+//! Which addresses a delivery may go to.
+//!
+//! Everything that is not a public address is refused unless it is allowed: a handler's name may resolve to anything, and
+//! what is near the process (metadata services, databases, other people's ports) trusts whoever is near.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A network: an address and how many of its bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    bits: u128,
+    length: u8,
+    v4: bool,
+}
+
+impl Network {
+    const fn v4(address: Ipv4Addr, length: u8) -> Self {
+        Self { bits: (address.to_bits() as u128) << 96, length, v4: true }
+    }
+
+    const fn v6(address: Ipv6Addr, length: u8) -> Self {
+        Self { bits: address.to_bits(), length, v4: false }
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        let (bits, v4) = match address {
+            IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, true),
+            IpAddr::V6(address) => (address.to_bits(), false),
+        };
+        let mask = u128::MAX.checked_shl(128 - u32::from(self.length)).unwrap_or(0);
+        v4 == self.v4 && (bits ^ self.bits) & mask == 0
+    }
+}
+
+impl FromStr for Network {
+    type Err = &'static str;
+
+    /// `10.0.0.0/8`, `fd00::/8`, or a single address.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "write it like \"10.0.0.0/8\", \"fd00::/8\" or \"192.168.1.7\"";
+        let (address, length) =
+            text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+        let address: IpAddr = address.parse().map_err(|_| FORM)?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.map_or(Ok(most), str::parse::<u8>).map_err(|_| FORM)?;
+        if length > most {
+            return Err("its length is greater than its address");
+        }
+        let network = match address {
+            IpAddr::V4(address) => Self::v4(address, length),
+            IpAddr::V6(address) => Self::v6(address, length),
+        };
+        let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
+        if network.bits & !mask != 0 {
+            return Err("its address has bits beyond its length; shorten the address or raise the length");
+        }
+        Ok(network)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.v4 {
+            let bits = u32::try_from(self.bits >> 96).unwrap_or_default();
+            write!(f, "{}/{}", Ipv4Addr::from_bits(bits), self.length)
+        } else {
+            write!(f, "{}/{}", Ipv6Addr::from_bits(self.bits), self.length)
+        }
+    }
+}
+
+/// What kind of address it is, if it is not a public one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    /// This machine.
+    Loopback,
+    /// A private network.
+    Private,
+    /// Anything else that is nobody's server on the Internet; the word says what.
+    Other(&'static str),
+}
+
+impl fmt::Display for Special {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "a loopback address",
+            Self::Private => "a private address",
+            Self::Other(what) => what,
+        })
+    }
+}
+
+const fn four(a: u8, b: u8, c: u8, length: u8) -> Network {
+    Network::v4(Ipv4Addr::new(a, b, c, 0), length)
+}
+
+const fn six(a: u16, b: u16, c: u16, length: u8) -> Network {
+    Network::v6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), length)
+}
+
+/// The special-purpose registries of IANA, and what is like them. The first that fits counts.
+const SPECIAL: &[(Network, Special)] = &[
+    (four(0, 0, 0, 8), Special::Other("an address of \"this network\"")),
+    (four(10, 0, 0, 8), Special::Private),
+    (four(100, 64, 0, 10), Special::Private),
+    (four(127, 0, 0, 8), Special::Loopback),
+    (four(169, 254, 0, 16), Special::Other("a link-local address, where metadata services are")),
+    (four(172, 16, 0, 12), Special::Private),
+    (four(192, 0, 0, 24), Special::Other("an address of a protocol")),
+    (four(192, 0, 2, 24), Special::Other("an address for documentation")),
+    (four(192, 31, 196, 24), Special::Other("an anycast address of a protocol")),
+    (four(192, 52, 193, 24), Special::Other("an anycast address of a protocol")),
+    (four(192, 88, 99, 24), Special::Other("a 6to4 relay")),
+    (four(192, 168, 0, 16), Special::Private),
+    (four(192, 175, 48, 24), Special::Other("an anycast address of a protocol")),
+    (four(198, 18, 0, 15), Special::Other("an address for benchmarks")),
+    (four(198, 51, 100, 24), Special::Other("an address for documentation")),
+    (four(203, 0, 113, 24), Special::Other("an address for documentation")),
+    (four(224, 0, 0, 4), Special::Other("a multicast address")),
+    (four(240, 0, 0, 4), Special::Other("a reserved address")),
+    (Network::v6(Ipv6Addr::LOCALHOST, 128), Special::Loopback),
+    (Network::v6(Ipv6Addr::UNSPECIFIED, 96), Special::Other("an unspecified address")),
+    (six(0x64, 0xff9b, 0, 96), Special::Other("a NAT64 address")),
+    (six(0x64, 0xff9b, 1, 48), Special::Other("a NAT64 address")),
+    (six(0x100, 0, 0, 64), Special::Other("an address that discards")),
+    (six(0x2001, 0, 0, 23), Special::Other("an address of a protocol")),
+    (six(0x2001, 0xdb8, 0, 32), Special::Other("an address for documentation")),
+    (six(0x2002, 0, 0, 16), Special::Other("a 6to4 address")),
+    (six(0x3fff, 0, 0, 20), Special::Other("an address for documentation")),
+    (six(0x5f00, 0, 0, 16), Special::Other("a segment routing address")),
+    (six(0xfc00, 0, 0, 7), Special::Private),
+    (six(0xfe80, 0, 0, 10), Special::Other("a link-local address, where metadata services are")),
+    (six(0xfec0, 0, 0, 10), Special::Private),
+    (six(0xff00, 0, 0, 8), Special::Other("a multicast address")),
+];
+
+/// What is special about an address.
+fn special(address: IpAddr) -> Option<Special> {
+    let found = SPECIAL.iter().find(|(network, _)| network.contains(address));
+    let beyond = || match address {
+        // Only this part of IPv6 has ever been given out.
+        IpAddr::V6(v6) => (v6.segments()[0] >> 13 != 1).then_some(Special::Other("a reserved address")),
+        IpAddr::V4(_) => None,
+    };
+    found.map(|(_, special)| *special).or_else(beyond)
+}
+
+/// Which addresses are allowed beyond the public ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// This machine and private networks.
+    pub(crate) private: bool,
+    /// Whatever is in these.
+    pub(crate) networks: Vec<Network>,
+}
+
+impl Allowed {
+    /// Refuses an address that is not public and not allowed. An IPv4 address in IPv6 clothes is what it is inside.
+    pub(crate) fn check(&self, address: IpAddr) -> Result<(), Special> {
+        let address = address.to_canonical();
+        match special(address) {
+            None => Ok(()),
+            Some(_) if self.networks.iter().any(|network| network.contains(address)) => Ok(()),
+            Some(Special::Loopback | Special::Private) if self.private => Ok(()),
+            Some(special) => Err(special),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(allowed: &Allowed, address: &str) -> Result<(), Special> {
+        allowed.check(address.parse().unwrap())
+    }
+
+    /// S16: every range that is nobody's public server, in all the clothes it can wear.
+    #[test]
+    fn only_public_addresses_are_allowed_by_themselves() {
+        let none = Allowed::default();
+        for address in ["1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00::1"]
+        {
+            assert_eq!(check(&none, address), Ok(()), "{address}");
+        }
+        for address in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "10.1.2.3",
+            "100.64.0.1",
+            "100.127.255.255",
+            "127.0.0.1",
+            "127.255.0.1",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.8",
+            "192.0.2.1",
+            "192.88.99.1",
+            "192.168.0.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "198.51.100.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "239.255.255.255",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::2",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b:1::1",
+            "100::1",
+            "2001::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "3fff::1",
+            "5f00::1",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "4000::1",
+            "fd00:ec2::254",
+        ] {
+            assert!(check(&none, address).is_err(), "{address}");
+        }
+    }
+
+    #[test]
+    fn private_networks_are_allowed_together_and_the_rest_by_name_alone() {
+        let private = Allowed { private: true, networks: Vec::new() };
+        for address in
+            ["127.0.0.1", "::1", "10.0.0.1", "192.168.1.1", "fd00::1", "::ffff:10.0.0.1", "100.64.1.1"]
+        {
+            assert_eq!(check(&private, address), Ok(()), "{address}");
+        }
+        for address in
+            ["169.254.169.254", "fe80::1", "0.0.0.0", "224.0.0.1", "64:ff9b::a00:1", "255.255.255.255"]
+        {
+            assert!(check(&private, address).is_err(), "{address}");
+        }
+        let named = Allowed { private: false, networks: vec!["169.254.169.0/24".parse().unwrap()] };
+        assert_eq!(check(&named, "169.254.169.254"), Ok(()));
+        assert_eq!(check(&named, "::ffff:169.254.169.254"), Ok(()));
+        assert!(check(&named, "169.254.170.1").is_err());
+        assert!(check(&named, "127.0.0.1").is_err());
+    }
+
+    #[test]
+    fn networks_are_read_strictly() {
+        for (text, address, inside) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.0", false),
+            ("192.168.1.7", "192.168.1.7", true),
+            ("192.168.1.7", "192.168.1.8", false),
+            ("0.0.0.0/0", "8.8.8.8", true),
+            ("0.0.0.0/0", "2a00::1", false),
+            ("fd00::/8", "fdff::1", true),
+            ("::1", "::1", true),
+        ] {
+            let network: Network = text.parse().unwrap();
+            assert_eq!(network.contains(address.parse().unwrap()), inside, "{text} {address}");
+            assert!(network.to_string().starts_with(text), "{network}");
+        }
+        for text in ["10.0.0.1/8", "10.0.0.0/33", "fd00::/129", "ten", "10.0.0.0/", "10.0.0.0/-1", ""] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What is said at the start.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use super::Origin;
+use crate::config::{Plan, StorePlace};
+
+/// The URL that messages are posted to.
+fn url(address: SocketAddr, path: &str) -> String {
+    format!("http://{address}{path}")
+}
+
+pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: bool) {
+    if json {
+        for (inbox, http) in
+            plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http)))
+        {
+            tracing::info!(inbox = inbox.name, url = url(address, &http.url_path()), "takes messages");
+        }
+        tracing::info!(%address, "ready");
+        return;
+    }
+    eprint!("{}", text(origin, plan, address));
+}
+
+fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
+    let mut text = format!("oncebox {}: what is delivered twice happens once\n\n", env!("CARGO_PKG_VERSION"));
+    // Writing to a string cannot fail.
+    let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name:<8}  {value}");
+    for store in &plan.stores {
+        match &store.place {
+            StorePlace::Sqlite(path) => line("store", &format!("{} (SQLite)", path.display())),
+            StorePlace::Postgres { .. } => line("store", &format!("{} (PostgreSQL)", store.name)),
+        }
+    }
+    for inbox in &plan.inboxes {
+        line("inbox", &inbox.name);
+        for http in &inbox.http {
+            line("POST to", &format!("{} ({})", url(address, &http.url_path()), http.describe()));
+        }
+        for queue in &inbox.rabbitmq {
+            line("queue", &format!("{} (RabbitMQ)", queue.queue));
+        }
+        for handler in &inbox.handlers {
+            let types = handler.types.join(", ");
+            line("deliver", &format!("{types} to {}: {}", handler.key, shown(&handler.endpoint.url)));
+        }
+        if inbox.handlers.is_empty() {
+            line("deliver", "to nobody yet: messages are kept");
+        }
+    }
+    if let Origin::Quick(quick) = origin {
+        let target = url(address, "/in/messages");
+        _ = write!(
+            text,
+            "\nTry it, twice:\n  curl -i {target} -H 'message-id: evt_1' -H 'message-type: order.placed' -d '{{\"order\":7}}'\n"
+        );
+        if quick.to.is_none() {
+            text.push_str("\nTo deliver them, start with --to http://127.0.0.1:9000/hook\n");
+        }
+    }
+    text.push_str("\nready; Ctrl-C stops. What happens:\n");
+    text
+}
+
+/// A URL without what may be secret in it.
+fn shown(url: &reqwest::Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.to_string()
+}

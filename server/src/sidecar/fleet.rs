@@ -1,0 +1,111 @@
+//! The inboxes of one configuration, running.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use oncebox::config::OrderBy;
+use oncebox::{Inbox, Memory, Registration, Running, Store};
+
+use super::stores::{Any, Stores};
+use super::{ingress, queues};
+use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
+use crate::delivery::deliver_to;
+
+/// Everything that belongs to one configuration.
+pub(super) struct Fleet {
+    router: Router,
+    running: Vec<Running<Any>>,
+}
+
+impl Fleet {
+    /// Builds everything, and starts it if that worked.
+    pub(super) async fn start(plan: &Plan, stores: &Stores) -> Result<Self> {
+        let mut inboxes = Vec::new();
+        for inbox in &plan.inboxes {
+            let built = build(inbox, stores.get(&inbox.store)?);
+            inboxes.push(built.with_context(|| format!("the inbox {:?}", inbox.name))?);
+        }
+        let router = ingress::router(plan.inboxes.iter().zip(&inboxes))?;
+        let mut fleet = Self { router, running: Vec::new() };
+        for (inbox, plan) in inboxes.iter().zip(&plan.inboxes) {
+            let running = inbox.start();
+            let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
+            fleet.running.push(running);
+            if let Err(error) = received {
+                // Nothing of a configuration runs that does not run as a whole.
+                fleet.shutdown().await;
+                return Err(error);
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// Where messages come in.
+    pub(super) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Lets what runs finish within the grace, and gives back the rest.
+    pub(super) async fn shutdown(self) {
+        futures_util::future::join_all(self.running.into_iter().map(Running::shutdown)).await;
+    }
+}
+
+/// Builds everything in memory, without opening anything: what the library refuses is found here.
+pub(crate) fn rehearse(loaded: Loaded) -> Result<Loaded, Invalid> {
+    let mut inboxes = Vec::new();
+    for inbox in &loaded.plan.inboxes {
+        match build(inbox, Arc::new(Memory::new()) as Any) {
+            Ok(built) => inboxes.push(built),
+            Err(error) => {
+                let (at, what) = (inbox.at, format!("{error:#}"));
+                return Err(loaded.wrong(at, what));
+            }
+        }
+    }
+    match ingress::router(loaded.plan.inboxes.iter().zip(&inboxes)) {
+        Ok(_) => Ok(loaded),
+        Err(error) => {
+            let what = format!("{error:#}");
+            Err(loaded.wrong(0, what))
+        }
+    }
+}
+
+fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
+    let mut config = plan.config.clone();
+    config.order = plan.order.as_ref().map(|place| match place {
+        Place::Header(name) => OrderBy::Header(name.as_str().into()),
+        Place::Pointer(pointer) => OrderBy::JsonPointer(pointer.as_str().into()),
+    });
+    let mut builder = Inbox::builder(&plan.name, store).config(config);
+    for handler in &plan.handlers {
+        builder = builder.on(handler.types.clone(), registration(&plan.name, handler)?);
+    }
+    // Its text also says what was kept, which is nothing here.
+    builder.build().map_err(|error| anyhow::anyhow!("{}", error.what()))
+}
+
+fn registration<S: Store>(inbox: &str, plan: &HandlerPlan) -> Result<Registration<S>> {
+    let mut registration = deliver_to(inbox, &plan.key, plan.endpoint.clone())?
+        .retry(plan.retry.clone())
+        .concurrency(plan.concurrency)
+        .on_poisoned(plan.on_poisoned);
+    if let Some(rate) = &plan.rate {
+        registration = registration.rate(rate.clone());
+    }
+    if let Some(breaker) = &plan.breaker {
+        registration = registration.breaker(breaker.clone());
+    }
+    if let Some(dedupe) = &plan.dedupe {
+        registration = registration.dedupe(dedupe.clone());
+    }
+    if let Some(retention) = plan.retention {
+        registration = registration.retention(retention);
+    }
+    for legacy in &plan.legacy {
+        registration = registration.legacy(legacy);
+    }
+    Ok(registration)
+}

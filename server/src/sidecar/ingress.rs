@@ -1,0 +1,133 @@
+//! Where messages come in over HTTP.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use oncebox::{Inbox, Store};
+use oncebox_http::{Endpoint, Ingress, Limits, Quota, Verify};
+use parking_lot::RwLock;
+use tower::ServiceExt as _;
+
+use crate::config::{self, Encoding, Format, HttpPlan, InboxPlan, PREFIX, Plan};
+
+/// The routes in use, which a new configuration replaces under running connections.
+pub(super) struct Front {
+    current: RwLock<Router>,
+    open: AtomicBool,
+}
+
+impl Front {
+    pub(super) fn new(router: Router) -> Self {
+        Self { current: RwLock::new(router), open: AtomicBool::new(true) }
+    }
+
+    pub(super) fn replace(&self, router: Router) {
+        *self.current.write() = router;
+    }
+
+    /// From now on we say that we are not ready.
+    pub(super) fn close(&self) {
+        self.open.store(false, Ordering::Relaxed);
+    }
+
+    /// What the server serves.
+    pub(super) fn router(self: &Arc<Self>) -> Router {
+        let (front, ready) = (Arc::clone(self), Arc::clone(self));
+        Router::new()
+            .route("/livez", get(async || "alive\n"))
+            .route(
+                "/readyz",
+                get(async move || {
+                    let open = ready.open.load(Ordering::Relaxed);
+                    if open {
+                        (StatusCode::OK, "ready\n")
+                    } else {
+                        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+                    }
+                }),
+            )
+            .fallback(async move |request: Request| {
+                let router = front.current.read().clone();
+                router.oneshot(request).await.into_response()
+            })
+    }
+}
+
+/// What connections may cost, and how long they may go on at the end.
+pub(super) fn limits(plan: &Plan) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(grace) = plan.inboxes.iter().map(|inbox| inbox.config.grace).max() {
+        limits.grace = grace;
+    }
+    limits
+}
+
+/// The endpoints of all inboxes.
+pub(super) fn router<'a, S: Store>(
+    inboxes: impl IntoIterator<Item = (&'a InboxPlan, &'a Inbox<S>)>,
+) -> Result<Router> {
+    let mut ingress = Ingress::new().at(PREFIX);
+    let mut bodies = oncebox_http::BodyLimits::default();
+    for (plan, inbox) in inboxes {
+        bodies.max = bodies.max.max(plan.config.limits.payload);
+        for http in &plan.http {
+            let endpoint = endpoint(http).with_context(|| format!("the endpoint {:?}", http.name))?;
+            ingress = ingress.endpoint(endpoint.max_body(plan.config.limits.payload), inbox);
+        }
+    }
+    ingress.bodies(bodies).into_router().map_err(|error| anyhow::anyhow!("{}", error.what()))
+}
+
+fn endpoint(plan: &HttpPlan) -> oncebox::Result<Endpoint> {
+    let (name, secrets) = (plan.name.as_str(), &plan.secrets);
+    if plan.assumed {
+        return Ok(Endpoint::plain(name).path(plan.path.as_str()).verify(Verify::loopback()));
+    }
+    let endpoint = match plan.format {
+        Format::Plain => Endpoint::plain(name).verify(verify(plan)?),
+        Format::CloudEvents => Endpoint::cloud_events(name).verify(verify(plan)?),
+        Format::StandardWebhooks => Endpoint::standard_webhooks(name, secrets)?,
+        Format::Github => Endpoint::github(name, secrets)?,
+        Format::Stripe => Endpoint::stripe(name, secrets)?,
+        Format::Slack => Endpoint::slack(name, secrets)?,
+        Format::Shopify => Endpoint::shopify(name, secrets)?,
+    };
+    let mut endpoint = endpoint.path(plan.path.as_str());
+    if let Some(kind) = &plan.kind {
+        endpoint = endpoint.kind(kind.as_str());
+    }
+    if let Some(tenant) = &plan.tenant {
+        endpoint = endpoint.tenant(tenant.as_str());
+    }
+    if let Some(rate) = &plan.quota {
+        let per_second = f64::from(rate.count) / rate.per.as_secs_f64();
+        endpoint = endpoint.quota(Quota { per_second, burst: rate.burst });
+    }
+    if let Some(window) = plan.replay_window {
+        endpoint = endpoint.replay_window(window);
+    }
+    Ok(endpoint)
+}
+
+fn verify(plan: &HttpPlan) -> oncebox::Result<Verify> {
+    let (header, prefix, encoding) = &plan.signature;
+    match plan.verify {
+        config::Verify::Loopback => Ok(Verify::loopback()),
+        config::Verify::Open => Ok(Verify::open()),
+        config::Verify::Token => Verify::tokens(&plan.secrets),
+        config::Verify::StandardWebhooks => Verify::standard_webhooks(&plan.secrets),
+        config::Verify::Hmac => {
+            let encoding = match encoding {
+                Encoding::Hex => oncebox_http::Encoding::Hex,
+                Encoding::Base64 => oncebox_http::Encoding::Base64,
+            };
+            Verify::hmac_sha256(header, prefix, encoding, &plan.secrets)
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Where messages come in from brokers.
+
+use anyhow::{Context as _, Result};
+use oncebox::{Running, Store};
+use oncebox_rabbitmq::{Field, Queue, RabbitMq};
+
+use crate::config::{Declare, RabbitmqPlan};
+
+/// Takes messages from a queue.
+pub(super) fn consume<S: Store>(running: &Running<S>, plan: &RabbitmqPlan) -> Result<()> {
+    let source = queue(plan).with_context(|| format!("the queue {:?}", plan.queue))?;
+    running.receive(source).map_err(|error| anyhow::anyhow!("{}", error.what()))
+}
+
+/// The source of a queue; nothing is connected yet.
+pub(super) fn queue(plan: &RabbitmqPlan) -> oncebox::Result<RabbitMq> {
+    let set = &plan.settings;
+    let queue = match set.declare {
+        None => Queue::existing(plan.queue.as_str()),
+        Some(Declare::Quorum) => Queue::quorum(plan.queue.as_str()),
+        Some(Declare::Classic) => Queue::classic(plan.queue.as_str()),
+    };
+    let mut builder = RabbitMq::builder(&plan.url).name(plan.name.as_str()).queue(queue);
+    if set.cloudevents == Some(true) {
+        builder = builder.cloud_events();
+    }
+    if let Some(header) = &set.id_header {
+        builder = builder.id(Field::header(header.as_str()));
+    }
+    if let Some(header) = &set.type_header {
+        builder = builder.kind(Field::header(header.as_str()));
+    }
+    if let Some(kind) = &set.kind {
+        builder = builder.kind(Field::fixed(kind.as_str()));
+    }
+    if let Some(tenant) = &set.tenant {
+        builder = builder.tenant(Field::fixed(tenant.as_str()));
+    }
+    if let Some(prefetch) = set.prefetch.as_deref() {
+        builder = builder.prefetch(*prefetch);
+    }
+    if let Some(exchange) = &set.rejected_exchange {
+        let key = set.rejected_routing_key.as_deref().map_or("", String::as_str);
+        builder = builder.rejected_to(exchange.as_str(), key);
+    }
+    if let Some(ca) = &plan.ca {
+        builder = builder.ca_certificates(ca);
+    }
+    builder.discard_rejected(set.discard_rejected == Some(true)).build()
+}

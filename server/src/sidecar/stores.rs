@@ -1,0 +1,95 @@
+//! The databases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use oncebox::store::Migrate as _;
+use oncebox::{Error, ErrorKind, Store};
+use oncebox_postgres::Postgres;
+use oncebox_sqlite::Sqlite;
+
+use super::told::Told;
+use crate::config::{StorePlace, StorePlan};
+
+/// A store of whichever kind.
+pub(super) type Any = Arc<dyn Store>;
+
+/// Every store, by name.
+#[derive(Clone)]
+pub(super) struct Stores(BTreeMap<String, Any>);
+
+impl Stores {
+    pub(super) async fn open(plans: &[StorePlan]) -> Result<Self> {
+        let mut stores = BTreeMap::new();
+        for plan in plans {
+            let store = open(plan).await.with_context(|| format!("cannot open the store {:?}", plan.name))?;
+            stores.insert(plan.name.clone(), Arc::new(Told::new(store)) as Any);
+        }
+        Ok(Self(stores))
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<Any> {
+        self.0.get(name).cloned().ok_or_else(|| anyhow!("there is no store {name:?}"))
+    }
+}
+
+async fn open(plan: &StorePlan) -> Result<Any> {
+    match &plan.place {
+        StorePlace::Sqlite(path) => {
+            let options = Sqlite::options(path).migrate(plan.migrate);
+            // It waits for the disk.
+            let opened = tokio::task::spawn_blocking(move || options.open()).await?;
+            Ok(Arc::new(opened.map_err(|error| outdated(plan, &error))?))
+        }
+        StorePlace::Postgres { .. } => {
+            let options = postgres(plan)?.migrate(plan.migrate);
+            Ok(Arc::new(options.open().await.map_err(|error| outdated(plan, &error))?))
+        }
+    }
+}
+
+/// An error of a store, with the command that mends it if there is one.
+fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
+    if error.kind() != ErrorKind::SchemaOutdated {
+        // Its text says what was kept and what to do; the causes say what the database said.
+        return anyhow!("{error:?}");
+    }
+    let name = &plan.name;
+    anyhow!(
+        "its tables are missing or lack something, and `migrate` is false; as the owner of the tables run `oncebox migrate \
+         --store {name}`, or `oncebox migrate --store {name} --print` and then that SQL in one transaction"
+    )
+}
+
+fn postgres(plan: &StorePlan) -> Result<oncebox_postgres::Options> {
+    let StorePlace::Postgres { url, schema, prefix, pooled } = &plan.place else {
+        bail!("the store {:?} is no PostgreSQL", plan.name);
+    };
+    let mut options = Postgres::options(url)?.pooled(*pooled);
+    if let Some(schema) = schema {
+        options = options.schema(schema);
+    }
+    if let Some(prefix) = prefix {
+        options = options.prefix(prefix);
+    }
+    Ok(options)
+}
+
+/// Brings the tables of a store up to date; returns how many steps were missing.
+pub(crate) async fn migrate(plan: &StorePlan) -> Result<usize> {
+    match &plan.place {
+        StorePlace::Sqlite(path) => Ok(Sqlite::options(path).apply().await?.len()),
+        StorePlace::Postgres { .. } => Ok(postgres(plan)?.apply().await?.len()),
+    }
+}
+
+/// The SQL of the whole schema.
+pub(crate) fn schema_sql(plan: &StorePlan) -> Result<String> {
+    match &plan.place {
+        StorePlace::Sqlite(_) => {
+            bail!("the store {:?} is a SQLite file, which makes its tables by itself", plan.name)
+        }
+        StorePlace::Postgres { .. } => Ok(postgres(plan)?.schema_sql()?),
+    }
+}

@@ -1,0 +1,188 @@
+//! The configuration: what is said of a wrong one, and whether what we show is right.
+
+mod schema;
+
+use std::path::Path;
+
+use super::support::oncebox;
+
+/// What `config check` says of a configuration.
+fn said_of(config: &str, args: &[&str]) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
+    let output = oncebox(dir.path(), &[&["config", "check"], args].concat());
+    let said = if output.status.success() { &output.stdout } else { &output.stderr };
+    (output.status.code(), String::from_utf8_lossy(said).trim_end().to_owned())
+}
+
+fn printed(what: &str) -> String {
+    let output = oncebox(Path::new("."), &["config", what]);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The example with everything switched on that is switched off.
+fn everything() -> String {
+    let on = |line: &str| match line.strip_prefix('#') {
+        Some(setting) if !setting.starts_with([' ', '#']) && !setting.is_empty() => setting.to_owned(),
+        _ => line.to_owned(),
+    };
+    printed("example").lines().map(on).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_is_good_as_it_is_and_with_everything_switched_on() {
+    for config in [printed("example"), everything()] {
+        let (code, said) = said_of(&config, &[]);
+        assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: good; inboxes: 1, handlers: 1"));
+    }
+}
+
+#[test]
+fn the_example_fits_the_schema_and_names_every_setting_of_it() {
+    let schema: serde_json::Value = serde_json::from_str(&printed("schema")).unwrap();
+    for config in [printed("example"), everything()] {
+        let config: toml::Value = toml::from_str(&config).unwrap();
+        schema::check(&schema, &serde_json::to_value(config).unwrap());
+    }
+    let example = printed("example");
+    for name in schema::names(&schema) {
+        let shown = example.lines().any(|line| {
+            let line = line.trim_start_matches('#');
+            line.starts_with(&format!("{name} ="))
+                || line.contains(&format!("[{name}."))
+                || line.contains(&format!(".{name}."))
+        });
+        // What stands inside a table on one line.
+        assert!(shown || example.contains(&format!("{name} = ")), "the example does not show `{name}`");
+    }
+}
+
+#[test]
+fn a_schema_that_does_not_fit_is_noticed() {
+    let schema: serde_json::Value = serde_json::from_str(&printed("schema")).unwrap();
+    for wrong in [
+        r#"{ "colour": 1 }"#,
+        r#"{ "grace": 5 }"#,
+        r#"{ "grace": "soon" }"#,
+        r#"{ "store": { "main": {} } }"#,
+        r#"{ "inbox": { "a": { "on_conflict": "maybe" } } }"#,
+        r#"{ "inbox": { "a": { "handler": { "h": { "url": "http://x", "retry": "sometimes" } } } } }"#,
+        r#"{ "inbox": { "a": { "handler": { "h": { "url": "http://x", "secret": "hunter2" } } } } }"#,
+    ] {
+        let config = serde_json::from_str(wrong).unwrap();
+        let fits = std::panic::catch_unwind(|| schema::check(&schema, &config));
+        assert!(fits.is_err(), "{wrong}");
+    }
+}
+
+/// `ONCEBOX_WRITE_DOCS=1` writes the page anew.
+#[test]
+fn the_page_of_all_settings_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.md");
+    let current = printed("reference");
+    if std::env::var_os("ONCEBOX_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &current).unwrap();
+    }
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        page == current,
+        "docs/config.md is not what `oncebox config reference` prints; run this test with ONCEBOX_WRITE_DOCS=1"
+    );
+}
+
+/// Each is the whole of what is said: file, line, setting, what is wrong, and what to do.
+const WRONG: &[(&str, &str)] = &[
+    (
+        "[inbox.orders]\nretension = \"7d\"",
+        "oncebox.toml:2: `inbox.orders.retension`: there is no such setting as `retension`; did you mean `retention`?",
+    ),
+    (
+        "[inbox.orders]\nretention = \"a week\"",
+        "oncebox.toml:2: `inbox.orders.retention`: \"a week\" is no time span; write it like \"12h\" or \"7d\", or \"forever\"",
+    ),
+    (
+        "[inbox.orders]\non_conflict = \"first-win\"",
+        "oncebox.toml:2: `inbox.orders.on_conflict`: there is no such word as `first-win`; did you mean `first-wins`?",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nretry = \"quick\"",
+        "oncebox.toml:1: `inbox.orders.handler.ship`: the setting `url` is missing; add it",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretry = \"quik\"",
+        "oncebox.toml:3: `inbox.orders.handler.ship.retry`: there is no such word as `quik`; did you mean `quick`?",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretry = { attempts = 3, frist = \"1s\" }",
+        "oncebox.toml:3: `inbox.orders.handler.ship.retry`: there is no such setting as `frist`; did you mean `first`?",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nrate = \"fast\"",
+        "oncebox.toml:3: `inbox.orders.handler.ship.rate`: \"fast\" is no rate; write it like \"100/s\", \"30/min\" or \"10/h\"",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = \"hunter2\"",
+        "oncebox.toml:3: `inbox.orders.handler.ship.secret`: a secret is named, not written down: use \"env:NAME\" or \"file:/path\"",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntypes = [\n  \"order.*\",\n  \"*.placed\",\n]",
+        "oncebox.toml:1: `inbox.orders.handler.ship`: the handler \"ship\" is registered for \"*.placed\": a pattern has one `*`, at its end; write it like `order.*`",
+    ),
+    (
+        "listen = \"8471\"\n[inbox.orders]",
+        "oncebox.toml:1: `listen`: \"8471\" is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"",
+    ),
+    (
+        "[store.main]\nurl = \"mysql://root:hunter2@localhost\"\n[inbox.orders]",
+        "oncebox.toml:2: `store.main.url`: this URL is of no store; it starts with \"sqlite:\" or \"postgres://\"",
+    ),
+    (
+        "[store.main]\nurl = \"sqlite:a.db\"\npooled = true\n[inbox.orders]\nstore = \"mian\"",
+        "oncebox.toml:3: `store.main.pooled`: `pooled` is for PostgreSQL, and this store is SQLite; leave it out\n\
+         oncebox.toml:5: `inbox.orders.store`: there is no store \"mian\"; did you mean \"main\"?",
+    ),
+    (
+        "[inbox.orders]\nlease = \"1ms\"",
+        "oncebox.toml:1: `inbox.orders`: `lease` is 1ms: it would run out during an ordinary pause; use at least 300ms",
+    ),
+    (
+        "[inbox.orders.http.shop]\nverify = \"token\"",
+        "oncebox.toml:2: `inbox.orders.http.shop.verify`: nobody could be verified without a secret; add `secret = \"env:NAME\"`",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"http://127.0.0.1:9000/\"",
+        "oncebox.toml:2: `inbox.orders.handler.ship.url`: 127.0.0.1 is 127.0.0.1, a loopback address: not connected to; `allow_private` allows such addresses",
+    ),
+    (
+        "allow_private = [\"10.0.0.1/8\"]",
+        "oncebox.toml:1: `allow_private`: \"10.0.0.1/8\" is no network: its address has bits beyond its length; shorten the address or raise the length",
+    ),
+    ("", "oncebox.toml:1: there is no inbox; add one, like [inbox.orders]"),
+];
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
+    let mut wrong = Vec::new();
+    for (config, expected) in WRONG {
+        let (code, said) = said_of(config, &[]);
+        assert!(!said.contains("hunter2"), "{said}");
+        if (code, said.as_str()) != (Some(2), &format!("oncebox: {expected}")) {
+            wrong.push(format!("{config}\n--- expected\noncebox: {expected}\n--- got {code:?}\n{said}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n=======\n"));
+}
+
+#[test]
+fn secrets_are_read_when_that_is_asked_for() {
+    let config =
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = [\"env:ONCEBOX_NOT_SET\"]";
+    assert_eq!(said_of(config, &[]).0, Some(0));
+    let (code, said) = said_of(config, &["--secrets"]);
+    assert_eq!(code, Some(2));
+    assert_eq!(
+        said,
+        "oncebox: oncebox.toml:3: `inbox.orders.handler.ship.secret`: the environment variable ONCEBOX_NOT_SET is not set; set it"
+    );
+}

@@ -1,0 +1,13 @@
+//! `oncebox serve`, as a process: what it is sent, what it delivers, and what it says.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
+
+mod answers;
+mod config;
+mod languages;
+mod network;
+mod postgres;
+mod quick;
+mod reload;
+mod sources;
+mod stop;
+mod support;

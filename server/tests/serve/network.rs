@@ -1,0 +1,78 @@
+//! S16: a handler's name and address are checked for every connection, after the name was resolved.
+
+use super::support::{AT_ONCE, Receiver, Reply, Sidecar, oncebox, post};
+
+fn config(allow: &str, url: &str) -> String {
+    format!("{allow}\n[inbox.orders]\n[inbox.orders.handler.ship]\nurl = \"{url}\"\n{AT_ONCE}")
+}
+
+/// What `config check` says.
+fn checked(allow: &str, url: &str) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("oncebox.toml"), config(allow, url)).unwrap();
+    let output = oncebox(dir.path(), &["config", "check"]);
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn addresses_that_are_not_public_are_refused_at_the_start() {
+    for (url, what) in [
+        ("http://127.0.0.1:9000/", "127.0.0.1, a loopback address"),
+        ("http://2130706433/", "127.0.0.1, a loopback address"),
+        ("http://localhost:9000/", "127.0.0.1, a loopback address"),
+        ("http://[::1]/", "::1, a loopback address"),
+        ("http://[::ffff:10.0.0.1]/", "::ffff:10.0.0.1, a private address"),
+        ("http://0.0.0.0/", "an address of \"this network\""),
+        ("http://10.0.0.7/", "a private address"),
+        ("http://169.254.169.254/latest/meta-data", "where metadata services are"),
+        ("http://[64:ff9b::7f00:1]/", "a NAT64 address"),
+    ] {
+        let (code, said) = checked("", url);
+        assert_eq!(code, Some(2), "{url}: {said}");
+        assert!(said.contains(what) && said.contains("allow_private"), "{url}: {said}");
+    }
+    for url in ["http://127.0.0.1:9000/", "http://localhost:9000/", "http://10.0.0.7/"] {
+        assert_eq!(checked("allow_private = true", url).0, Some(0), "{url}");
+    }
+    assert_eq!(checked("allow_private = true", "http://169.254.169.254/").0, Some(2), "by the list alone");
+    assert_eq!(checked("allow_private = [\"169.254.169.254/32\"]", "http://169.254.169.254/").0, Some(0));
+    assert_eq!(checked("allow_private = [\"10.0.0.0/8\"]", "http://127.0.0.1/").0, Some(2));
+}
+
+/// The name of this machine leads to an address that is not public, whatever it is.
+fn name_of_this_machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    name.trim().to_owned()
+}
+
+#[test]
+fn a_name_that_leads_to_this_machine_is_refused_when_it_is_resolved() {
+    let handler = Receiver::good();
+    let url = format!("http://{}:{}/hook", name_of_this_machine(), handler.port);
+    // Only addresses that nobody has are allowed, so that nothing about the name is known at the start.
+    let sidecar = Sidecar::with(&config("allow_private = [\"192.0.2.0/24\"]", &url));
+    post(&sidecar.url("orders"), "evt_1", "t", "{}");
+    sidecar.wait_words(&["failed", "t evt_1", &name_of_this_machine(), "not connected to"]);
+    sidecar.wait_words(&["poisoned", "t evt_1"]);
+    assert_eq!(handler.requests().len(), 0, "it was never connected to");
+}
+
+#[test]
+fn the_same_name_is_good_where_it_is_allowed() {
+    let handler = Receiver::at_all(|_| Reply::status(200));
+    let url = format!("http://{}:{}/hook", name_of_this_machine(), handler.port);
+    let sidecar = Sidecar::with(&config("allow_private = true", &url));
+    post(&sidecar.url("orders"), "evt_1", "t", "{}");
+    sidecar.wait_words(&["delivered", "t evt_1"]);
+}
+
+#[test]
+fn a_proxy_in_the_environment_is_not_used() {
+    let (proxy, handler) = (Receiver::good(), Receiver::good());
+    let proxied = [("http_proxy", proxy.url()), ("HTTP_PROXY", proxy.url()), ("ALL_PROXY", proxy.url())];
+    let env: Vec<(&str, &str)> = proxied.iter().map(|(name, url)| (*name, url.as_str())).collect();
+    let sidecar = Sidecar::with_env(&config("allow_private = true", &handler.url()), &env);
+    post(&sidecar.url("orders"), "evt_1", "t", "{}");
+    sidecar.wait_words(&["delivered", "t evt_1"]);
+    assert_eq!((proxy.requests().len(), handler.requests().len()), (0, 1));
+}

@@ -1,0 +1,102 @@
+//! Several processes on one PostgreSQL.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oncebox_servers::{Cluster, Version};
+
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, oncebox, one_handler, post};
+
+fn shared(handler: &str, more: &str) -> String {
+    let handler = one_handler(handler, AT_ONCE);
+    let inbox = "[inbox.orders]\nlease = \"1s\"\n";
+    format!(
+        "[store.main]\nurl = \"env:DATABASE_URL\"\n{more}\n{}",
+        handler.replace("[inbox.orders]\n", inbox)
+    )
+    .replacen("[store.main]", "grace = \"5s\"\n[store.main]", 1)
+    .replace("allow_private = [\"127.0.0.0/8\"]\n", "")
+    .replacen("grace", "allow_private = [\"127.0.0.0/8\"]\ngrace", 1)
+}
+
+/// How often each message was delivered to a path.
+fn at(requests: &[Request], path: &str) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for request in requests.iter().filter(|request| request.path == path) {
+        *all.entry(request.id().to_owned()).or_default() += 1;
+    }
+    all
+}
+
+/// I1, I4: one of two processes is killed while it delivers: nothing is lost, and whatever ran twice was in its hands.
+#[test]
+fn two_processes_share_the_work_and_one_may_die() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    cluster.create_database("orders").unwrap();
+    let url = cluster.url("orders");
+    // The one that will die never gets an answer.
+    let handler = Receiver::new(|request| match request.path.as_str() {
+        "/dying" => Reply::Silence,
+        _ => Reply::status(200),
+    });
+    let base = format!("http://127.0.0.1:{}", handler.port);
+    let env = [("DATABASE_URL", url.as_str())];
+    let mut dying = Sidecar::with_env(&shared(&format!("{base}/dying"), ""), &env);
+    let ids: BTreeSet<String> = (0..100).map(|number| format!("m{number}")).collect();
+    for id in &ids {
+        assert_eq!(post(&dying.url("orders"), id, "t", "{}").status, 202);
+    }
+    handler.wait_for(16);
+    let living = Sidecar::with_env(&shared(&format!("{base}/living"), ""), &env);
+    // A repeat that comes in at the other process is recognised there.
+    assert_eq!(post(&living.url("orders"), "m0", "t", "{}").status, 200);
+    dying.signal("KILL");
+    assert_eq!(dying.wait().code(), None);
+    handler.wait_until("every message at the one that lives", |all| at(all, "/living").len() == ids.len());
+    living.stop();
+    let (living, dead) = (at(&handler.requests(), "/living"), at(&handler.requests(), "/dying"));
+    assert_eq!(living.keys().cloned().collect::<BTreeSet<_>>(), ids, "nothing is lost");
+    assert!(living.values().all(|times| *times == 1), "each effect once at the one that lives: {living:?}");
+    // What ran twice is what the dead one had in hand, and no more.
+    assert!(dead.values().all(|times| *times == 1), "{dead:?}");
+    assert!(dead.len() <= 16, "no more than its concurrency: {dead:?}");
+}
+
+#[test]
+fn tables_that_are_missing_are_made_or_the_way_is_told() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    cluster.create_database("orders").unwrap();
+    let url = cluster.url("orders");
+    let dir = tempfile::tempdir().unwrap();
+    let handler = Receiver::good();
+    std::fs::write(dir.path().join("oncebox.toml"), shared(&handler.url(), "migrate = false")).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_oncebox"));
+        command.current_dir(dir.path()).args(args).env("DATABASE_URL", &url).output().unwrap()
+    };
+    let output = run(&["serve", "--listen", "127.0.0.1:0"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("run `oncebox migrate --store main`"), "{said}");
+    let printed = run(&["migrate", "--print"]);
+    let sql = String::from_utf8_lossy(&printed.stdout);
+    assert!(sql.contains("CREATE TABLE") && printed.status.success(), "{printed:?}");
+    let applied = run(&["migrate"]);
+    assert_eq!(String::from_utf8_lossy(&applied.stdout), "main: steps applied: 1\n", "{applied:?}");
+    let again = run(&["migrate"]);
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "main: up to date\n", "{again:?}");
+    let sidecar = Sidecar::with_env(&shared(&handler.url(), "migrate = false"), &[("DATABASE_URL", &url)]);
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    handler.wait_for(1);
+    sidecar.stop();
+}
+
+#[test]
+fn a_database_that_is_away_is_said_without_its_password() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[store.main]\nurl = \"postgres://user:canary-password@127.0.0.1:9/none\"\n[inbox.orders]\n";
+    std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
+    let output = oncebox(dir.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot open the store \"main\"") && !said.contains("canary"), "{said}");
+}

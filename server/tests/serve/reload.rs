@@ -1,0 +1,93 @@
+//! SIGHUP: a new configuration is taken up as a whole, or not at all.
+
+use super::support::{AT_ONCE, Receiver, Reply, Sidecar, one_handler, post};
+
+#[test]
+fn handlers_and_sources_change_without_a_restart() {
+    let (old, new) = (Receiver::good(), Receiver::good());
+    let sidecar = Sidecar::with(&one_handler(&old.url(), AT_ONCE));
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    old.wait_for(1);
+    let changed = one_handler(&new.url(), AT_ONCE) + "[inbox.orders.http.shop]\ntype = \"shop\"\n";
+    sidecar.write_config(&changed);
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["read again and is in use"]);
+    assert_eq!(post(&sidecar.url("orders"), "2", "t", "{}").status, 401, "the old endpoint is gone");
+    assert_eq!(post(&sidecar.url("shop"), "2", "t", "{}").status, 202);
+    let requests = new.wait_for(1);
+    assert_eq!((requests[0].id(), requests[0].header("ce-type")), ("2", "shop"));
+    assert_eq!(old.requests().len(), 1);
+    sidecar.stop();
+}
+
+#[test]
+fn what_runs_is_finished_by_the_old_configuration() {
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let opened = std::sync::Mutex::new(opened);
+    let slow = Receiver::new(move |_| {
+        opened.lock().unwrap().recv().unwrap();
+        Reply::status(200)
+    });
+    let new = Receiver::good();
+    let sidecar = Sidecar::with(&one_handler(&slow.url(), AT_ONCE));
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    slow.wait_for(1);
+    sidecar.write_config(&one_handler(&new.url(), AT_ONCE));
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["read again and is in use"]);
+    post(&sidecar.url("orders"), "2", "t", "{}");
+    assert_eq!(new.wait_for(1)[0].id(), "2");
+    gate.send(()).unwrap();
+    sidecar.wait_words(&["delivered", "t 1", "attempt 1"]);
+    sidecar.stop();
+    assert_eq!((slow.requests().len(), new.requests().len()), (1, 1), "each once");
+}
+
+/// I8: a secret is replaced without a gap.
+#[test]
+fn secrets_are_read_again() {
+    let handler = Receiver::good();
+    let [first, second] =
+        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("secret");
+    std::fs::write(&file, format!("{first}\n")).unwrap();
+    let secret = format!("{AT_ONCE}secret = \"file:{}\"", file.display());
+    let sidecar = Sidecar::with(&one_handler(&handler.url(), &secret));
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    let signed = handler.wait_for(1)[0].clone();
+    assert!(signed.header("webhook-signature").starts_with("v1,"), "{signed:?}");
+    std::fs::write(&file, second).unwrap();
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["read again and is in use"]);
+    post(&sidecar.url("orders"), "2", "t", "{}");
+    assert_ne!(handler.wait_for(2)[1].header("webhook-signature"), signed.header("webhook-signature"));
+    std::fs::write(&file, "canary-not-a-secret").unwrap();
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["the old configuration is kept", "starts with `whsec_`"]);
+    let lines = sidecar.stop();
+    assert!(lines.iter().all(|line| !line.contains("canary") && !line.contains("AAAAAA")), "{lines:#?}");
+}
+
+#[test]
+fn a_bad_configuration_is_refused_and_the_old_one_kept() {
+    let handler = Receiver::good();
+    let good = one_handler(&handler.url(), AT_ONCE);
+    let sidecar = Sidecar::with(&good);
+    for (bad, why) in [
+        (good.replace("poll", "pol"), "did you mean `poll`?"),
+        (good.clone() + "retry = 5\n", "duplicate key"),
+        (
+            good.replace("[inbox.orders]", "[store.main]\nurl = \"sqlite:other.db\"\n[inbox.orders]"),
+            "[store] changed",
+        ),
+        (String::new(), "there is no inbox"),
+    ] {
+        sidecar.write_config(&bad);
+        sidecar.signal("HUP");
+        sidecar.wait_words(&["the old configuration is kept", why]);
+    }
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    sidecar.wait_words(&["delivered", "t 1"]);
+    sidecar.stop();
+}

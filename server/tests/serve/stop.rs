@@ -1,0 +1,101 @@
+//! C5: stopping loses nothing, counts nothing, and does not take for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, one_handler, post};
+
+#[test]
+fn what_runs_is_finished_and_what_does_not_finish_is_given_back() {
+    let stuck = Receiver::new(|request| match request.id() {
+        "stuck" => Reply::Silence,
+        _ => Reply::status(200),
+    });
+    let config = format!("grace = \"300ms\"\n{}", one_handler(&stuck.url(), "retry = \"never\""));
+    let sidecar = Sidecar::with(&config);
+    post(&sidecar.url("orders"), "stuck", "t", "{}");
+    stuck.wait_for(1);
+    let dir = Arc::clone(&sidecar.dir);
+    let lines = sidecar.stop();
+    assert!(lines.iter().any(|line| line.contains("stopping")), "{lines:#?}");
+    // It was no attempt: with another handler it is delivered, though it may be tried only once.
+    let good = Receiver::good();
+    std::fs::write(dir.path().join("oncebox.toml"), one_handler(&good.url(), "retry = \"never\"")).unwrap();
+    let sidecar = Sidecar::start(dir, &[], &[]);
+    sidecar.wait_words(&["delivered", "t stuck", "attempt 1"]);
+    sidecar.stop();
+}
+
+#[test]
+fn stopping_under_load_loses_nothing() {
+    let handler = Receiver::good();
+    let sidecar = Sidecar::with(&one_handler(&handler.url(), AT_ONCE));
+    let (url, stop) = (sidecar.url("orders"), Arc::new(AtomicBool::new(false)));
+    let senders: Vec<_> = (0..4)
+        .map(|sender| {
+            let (url, stop) = (url.clone(), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut acknowledged = Vec::new();
+                for number in 0.. {
+                    let id = format!("{sender}-{number}");
+                    let headers = [("message-id", &*id), ("message-type", "t")];
+                    match super::support::request("POST", &url, &headers, b"{}") {
+                        Ok(answer) if answer.status == 202 => acknowledged.push(id),
+                        // Neither yes nor no: it may be there or not.
+                        _ if stop.load(Ordering::Relaxed) => break,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    handler.wait_for(50);
+    let dir = Arc::clone(&sidecar.dir);
+    stop.store(true, Ordering::Relaxed);
+    sidecar.stop();
+    let acknowledged: Vec<String> = senders.into_iter().flat_map(|sender| sender.join().unwrap()).collect();
+    let sidecar = Sidecar::start(dir, &[], &[]);
+    // I1: what was acknowledged is delivered; I4: and once, because nothing died.
+    handler.wait_until("every acknowledged message", |requests| {
+        let delivered: std::collections::HashSet<&str> = requests.iter().map(Request::id).collect();
+        acknowledged.iter().all(|id| delivered.contains(&**id))
+    });
+    sidecar.stop();
+    let requests = handler.requests();
+    let ids: std::collections::HashSet<&str> = requests.iter().map(Request::id).collect();
+    assert_eq!(ids.len(), requests.len(), "nothing was delivered twice");
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    let stuck = Receiver::new(|_| Reply::Silence);
+    let config = format!("grace = \"1h\"\n{}", one_handler(&stuck.url(), "timeout = \"1h\""));
+    let mut sidecar = Sidecar::with(&config);
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    stuck.wait_for(1);
+    sidecar.signal("INT");
+    sidecar.wait_words(&["stopping"]);
+    sidecar.signal("INT");
+    assert_eq!(sidecar.wait().code(), Some(130));
+}
+
+#[test]
+fn systemd_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(super::support::PATIENCE)).unwrap();
+    let heard = || {
+        let mut buffer = [0; 64];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let env = [("NOTIFY_SOCKET", path.to_str().unwrap())];
+    let sidecar = Sidecar::with_env("[inbox.orders]", &env);
+    assert_eq!(heard(), "READY=1");
+    sidecar.signal("HUP");
+    assert_eq!((heard(), heard()), ("RELOADING=1".into(), "READY=1".into()));
+    sidecar.stop();
+    assert_eq!(heard(), "STOPPING=1");
+}

@@ -1,0 +1,55 @@
+//! As little of an HTTP client as a test needs.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use super::PATIENCE;
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    #[expect(dead_code, reason = "shown when an assertion fails")]
+    pub(crate) body: String,
+}
+
+/// Sends a request to `http://address/path` and waits for its answer.
+pub(crate) fn request(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
+    use std::fmt::Write as _;
+    let rest = url.strip_prefix("http://").expect("an http URL");
+    let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut head = format!("{method} /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        write!(head, "{name}: {value}\r\n").expect("room");
+    }
+    write!(head, "content-length: {}\r\n\r\n", body.len()).expect("room");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all)?;
+    let text = String::from_utf8_lossy(&all);
+    let (head, body) = text.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok(Answer { status, body: body.to_owned() })
+}
+
+/// Posts a plain message.
+pub(crate) fn post(url: &str, id: &str, kind: &str, body: &str) -> Answer {
+    let headers = [("message-id", id), ("message-type", kind), ("content-type", "application/json")];
+    request("POST", url, &headers, body.as_bytes()).expect("an answer")
+}
+
+pub(crate) fn get(url: &str) -> Answer {
+    request("GET", url, &[], b"").expect("an answer")
+}

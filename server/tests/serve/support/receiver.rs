@@ -1,0 +1,158 @@
+//! A handler that does what it is told, and remembers what it was sent.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use super::watched::Watched;
+
+/// What a handler was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) path: String,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    /// The id of its message.
+    pub(crate) fn id(&self) -> &str {
+        self.header("ce-id")
+    }
+}
+
+/// What a handler answers.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// A status, further headers, and a body.
+    Status(u16, &'static str, String),
+    /// These bytes, and the end.
+    Raw(Vec<u8>),
+    /// Nothing, for as long as the other side waits.
+    Silence,
+}
+
+impl Reply {
+    pub(crate) fn status(status: u16) -> Self {
+        Self::Status(status, "", String::new())
+    }
+}
+
+type Script = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
+
+/// A handler.
+pub(crate) struct Receiver {
+    pub(crate) port: u16,
+    requests: Watched<Request>,
+}
+
+impl Receiver {
+    /// Answers every request as `script` says.
+    pub(crate) fn new(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::at(0, script)
+    }
+
+    /// A handler that answers 200.
+    pub(crate) fn good() -> Self {
+        Self::new(|_| Reply::status(200))
+    }
+
+    pub(crate) fn at(port: u16, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::on(TcpListener::bind(("127.0.0.1", port)).expect("a port"), script)
+    }
+
+    /// A handler at every address of this machine.
+    pub(crate) fn at_all(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::on(
+            TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).expect("a port"),
+            script,
+        )
+    }
+
+    fn on(listener: TcpListener, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        let port = listener.local_addr().expect("an address").port();
+        let (requests, script): (_, Script) = (Watched::default(), Arc::new(script));
+        let receiver = Self { port, requests: Watched::clone(&requests) };
+        // Ends with the process: a test that is over has nobody who connects.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (requests, script) = (Watched::clone(&requests), Arc::clone(&script));
+                std::thread::spawn(move || serve(stream, &requests, &script));
+            }
+        });
+        receiver
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/hook", self.port)
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests.all()
+    }
+
+    /// Waits until there were so many requests, and returns all of them.
+    pub(crate) fn wait_for(&self, count: usize) -> Vec<Request> {
+        self.requests.wait(&format!("{count} requests"), |all| (all.len() >= count).then(|| all.to_vec()))
+    }
+
+    /// Waits until `done` is content with the requests.
+    pub(crate) fn wait_until(&self, what: &str, mut done: impl FnMut(&[Request]) -> bool) {
+        self.requests.wait(what, |all| done(all).then_some(()));
+    }
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn serve(stream: TcpStream, requests: &Watched<Request>, script: &Script) {
+    let Ok(mut out) = stream.try_clone() else { return };
+    let mut lines = BufReader::new(stream);
+    while let Some(request) = read(&mut lines) {
+        requests.push(request.clone());
+        match script(&request) {
+            Reply::Status(status, headers, body) => {
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 {status} Said\r\n{headers}content-length: {length}\r\n\r\n{body}");
+                if out.write_all(head.as_bytes()).is_err() {
+                    return;
+                }
+            }
+            Reply::Raw(bytes) => {
+                let _ = out.write_all(&bytes);
+                return;
+            }
+            Reply::Silence => {
+                // Until the other side hangs up.
+                let _ = lines.read(&mut [0]);
+                return;
+            }
+        }
+    }
+}
+
+fn read(lines: &mut BufReader<TcpStream>) -> Option<Request> {
+    let mut line = String::new();
+    lines.read_line(&mut line).ok().filter(|read| *read > 0)?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut headers = HashMap::new();
+    loop {
+        let mut line = String::new();
+        lines.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    lines.read_exact(&mut body).ok()?;
+    Some(Request { path, headers, body })
+}

@@ -1,0 +1,135 @@
+//! The real binary, running.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use tempfile::TempDir;
+
+use super::watched::Watched;
+
+/// Runs a command to its end.
+pub(crate) fn oncebox(dir: &Path, args: &[&str]) -> Output {
+    command(dir).args(args).output().expect("the binary runs")
+}
+
+fn command(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.current_dir(dir).env_remove("RUST_LOG").env_remove("ONCEBOX_CONFIG").env("NO_COLOR", "1");
+    command
+}
+
+/// A running sidecar. Killed when dropped.
+pub(crate) struct Sidecar {
+    child: Child,
+    lines: Watched<String>,
+    pub(crate) dir: std::sync::Arc<TempDir>,
+    /// Where it listens.
+    pub(crate) base: String,
+}
+
+impl Sidecar {
+    /// Starts in a directory of its own, without a configuration.
+    pub(crate) fn quick(args: &[&str]) -> Self {
+        Self::start(std::sync::Arc::new(TempDir::new().expect("a directory")), args, &[])
+    }
+
+    /// Starts in a directory of its own, with this configuration.
+    pub(crate) fn with(config: &str) -> Self {
+        Self::with_env(config, &[])
+    }
+
+    pub(crate) fn with_env(config: &str, env: &[(&str, &str)]) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
+        Self::start(std::sync::Arc::new(dir), &[], env)
+    }
+
+    /// Starts in a directory that is there.
+    pub(crate) fn start(dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut child = command(dir.path())
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .envs(env.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stderr = BufReader::new(child.stderr.take().expect("its standard error"));
+        let lines = Watched::default();
+        let all = Watched::clone(&lines);
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                all.push(line);
+            }
+            // Whoever waits is told that no more will come.
+            all.push(String::from("<end>"));
+        });
+        let mut sidecar = Self { child, lines, dir, base: String::new() };
+        let ready = sidecar.wait_line("ready", |line| {
+            line == "<end>" || line.starts_with("ready;") || line.contains("\"message\":\"ready\"")
+        });
+        assert_ne!(ready, "<end>", "it ended: {:#?}", sidecar.lines());
+        let base = sidecar.lines().iter().find_map(|line| {
+            let start = line.find("http://127.0.0.1:")?;
+            Some(line[start..].split("/in/").next()?.to_owned())
+        });
+        sidecar.base = base.unwrap_or_default();
+        sidecar
+    }
+
+    /// The URL of an endpoint.
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("{}/in/{name}", self.base)
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines.all()
+    }
+
+    /// Waits for a line.
+    pub(crate) fn wait_line(&self, what: &str, mut fits: impl FnMut(&str) -> bool) -> String {
+        self.lines.wait(what, |lines| lines.iter().find(|line| fits(line)).cloned())
+    }
+
+    /// Waits for a line with all of these words.
+    pub(crate) fn wait_words(&self, words: &[&str]) -> String {
+        self.wait_line(&format!("{words:?}"), |line| words.iter().all(|word| line.contains(word)))
+    }
+
+    /// Waits until so many lines begin with this word, after their time.
+    pub(crate) fn wait_count(&self, word: &str, count: usize) {
+        let begins = |line: &&String| line.split(' ').nth(1) == Some(word);
+        let all = |lines: &[String]| lines.iter().filter(begins).count();
+        self.lines.wait(&format!("{count} times {word}"), |lines| (all(lines) >= count).then_some(()));
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let status = self.child.wait().expect("its end");
+        self.wait_line("its last line", |line| line == "<end>");
+        status
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn stop(mut self) -> Vec<String> {
+        self.signal("TERM");
+        let status = self.wait();
+        assert_eq!(status.code(), Some(0), "{:#?}", self.lines());
+        self.lines()
+    }
+
+    pub(crate) fn write_config(&self, text: &str) {
+        std::fs::write(self.dir.path().join("oncebox.toml"), text).expect("a file");
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,253 @@
+//! CloudEvents 1.0: events as JSON, in batches, and in the headers of a request.
+
+mod header;
+mod json;
+
+pub use header::{decode as decode_header, encode as encode_header};
+
+use base64::Engine as _;
+use bytes::Bytes;
+use http::HeaderMap;
+use oncebox::{Headers, Message};
+
+use crate::rfc3339;
+
+/// Media type of one event.
+pub const STRUCTURED: &str = "application/cloudevents+json";
+/// Media type of a list of events.
+pub const BATCH: &str = "application/cloudevents-batch+json";
+
+/// Why something is not an event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub(crate) String);
+
+impl Malformed {
+    fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+/// One event: its attributes, all as the text that the specification gives them, and its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    id: String,
+    source: String,
+    kind: String,
+    /// Everything else that is set, extensions included, in the order of its coming; never `specversion`.
+    others: Vec<(String, String)>,
+    data: Option<Bytes>,
+}
+
+impl Event {
+    /// An event with the attributes that every event has.
+    pub fn new(
+        source: impl Into<String>,
+        id: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Result<Self, Malformed> {
+        let attributes = [("specversion", "1.0".to_owned()), ("source", source.into()), ("id", id.into())];
+        let attributes = attributes.into_iter().chain([("type", kind.into())]);
+        Self::from_attributes(attributes.map(|(name, value)| (name.to_owned(), value)), None)
+    }
+
+    /// The same with another attribute, or an extension.
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Result<Self, Malformed> {
+        if matches!(name, "id" | "source" | "type" | "specversion") || self.attribute(name).is_some() {
+            return Err(Malformed::new(format!("the attribute {name:?} is set already")));
+        }
+        let value = value.into();
+        check(name, &value)?;
+        self.others.push((name.to_owned(), value));
+        Ok(self)
+    }
+
+    /// The same with data.
+    pub fn with_data(mut self, data: impl Into<Bytes>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Reads the event of a request in binary mode: attributes in headers, the data as body.
+    pub fn from_request(headers: &HeaderMap, body: Bytes) -> Result<Self, Malformed> {
+        let attributes = header::attributes(headers)?;
+        Self::from_attributes(attributes.into_iter(), Some(body).filter(|body| !body.is_empty()))
+    }
+
+    /// Reads one event in JSON.
+    pub fn from_json(json: &[u8]) -> Result<Self, Malformed> {
+        json::event(json)
+    }
+
+    /// Reads a list of events in JSON: an error of the whole, or one for each that is none.
+    pub fn batch_from_json(json: &[u8]) -> Result<Vec<Result<Self, Malformed>>, Malformed> {
+        json::batch(json)
+    }
+
+    /// The event in JSON.
+    pub fn to_json(&self) -> Vec<u8> {
+        json::render(self)
+    }
+
+    /// Checks attributes and puts them together.
+    fn from_attributes(
+        attributes: impl Iterator<Item = (String, String)>,
+        data: Option<Bytes>,
+    ) -> Result<Self, Malformed> {
+        let (mut id, mut source, mut kind, mut version) = (None, None, None, None);
+        let mut others: Vec<(String, String)> = Vec::new();
+        for (name, value) in attributes {
+            let slot = match &*name {
+                "id" => &mut id,
+                "source" => &mut source,
+                "type" => &mut kind,
+                "specversion" => &mut version,
+                _ => {
+                    check(&name, &value)?;
+                    if others.iter().any(|(known, _)| *known == name) {
+                        return Err(Malformed::new(format!("the attribute {name:?} comes twice")));
+                    }
+                    others.push((name, value));
+                    continue;
+                }
+            };
+            check(&name, &value)?;
+            if slot.replace(value).is_some() {
+                return Err(Malformed::new(format!("the attribute {name:?} comes twice")));
+            }
+        }
+        let need = |name: &str, value: Option<String>| {
+            value.ok_or_else(|| Malformed::new(format!("the required attribute {name:?} is missing")))
+        };
+        let version = need("specversion", version)?;
+        if version != "1.0" {
+            let shown: String = version.chars().take(20).collect();
+            return Err(Malformed::new(format!("specversion {shown:?} is not known; 1.0 is")));
+        }
+        let (id, source, kind) = (need("id", id)?, need("source", source)?, need("type", kind)?);
+        Ok(Self { id, source, kind, others, data })
+    }
+
+    /// Unique within its source.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// In what context it happened: a URI reference.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What kind of event it is.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Any attribute but those three, extensions included.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.others.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// All of these.
+    pub fn attributes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.others.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// The data, byte for byte.
+    pub fn data(&self) -> Option<&Bytes> {
+        self.data.as_ref()
+    }
+
+    /// The message: its payload is the data, its headers are `ce-` and each attribute, and `content-type`. It is the
+    /// same whichever way the event came. Its id is the event's source and id with a blank between them, because only
+    /// the two together are unique; a source has no blank.
+    pub fn into_message(self) -> Message {
+        let mut headers = Headers::default();
+        headers.push("ce-specversion", "1.0");
+        headers.push("ce-id", self.id.clone());
+        headers.push("ce-source", self.source.clone());
+        headers.push("ce-type", self.kind.clone());
+        let (mut order, mut time) = (None, None);
+        for (name, value) in self.others {
+            match &*name {
+                "datacontenttype" => {
+                    headers.push("content-type", value);
+                    continue;
+                }
+                "partitionkey" => order = Some(value.clone()),
+                "time" => time = rfc3339::parse(&value),
+                _ => {}
+            }
+            headers.push(format!("ce-{name}"), value);
+        }
+        let id = format!("{} {}", self.source, self.id);
+        let mut message = Message::new(id, self.kind, self.data.unwrap_or_default()).with_headers(headers);
+        if let Some(order) = order {
+            message = message.with_ordering_key(order);
+        }
+        if let Some(time) = time {
+            message = message.with_time(time);
+        }
+        message
+    }
+
+    /// Whether its data is JSON, which it is if nothing else is said.
+    fn has_json_data(&self) -> bool {
+        self.attribute("datacontenttype").is_none_or(is_json)
+    }
+}
+
+/// Whether a media type says that the content is JSON.
+fn is_json(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype).to_ascii_lowercase();
+    subtype == "json" || subtype.ends_with("+json")
+}
+
+/// Checks an attribute by the rules for its name.
+fn check(name: &str, value: &str) -> Result<(), Malformed> {
+    let refuse = |why: &str| Err(Malformed::new(format!("the attribute {:?} {why}", shown(name))));
+    if name.is_empty()
+        || name == "data"
+        || !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    {
+        return refuse(
+            "has a name that none can have: lower-case letters and digits are allowed, and not `data`",
+        );
+    }
+    if value.chars().any(|c| c.is_control() || is_noncharacter(c)) {
+        return refuse("holds control characters or no characters at all");
+    }
+    match name {
+        "id" | "type" | "subject" | "partitionkey" if value.is_empty() => refuse("is empty"),
+        "source" | "dataschema" if value.is_empty() || value.chars().any(char::is_whitespace) => {
+            refuse("is not a URI reference: it is empty or holds blanks")
+        }
+        "time" if rfc3339::parse(value).is_none() => refuse("is not a time of RFC 3339"),
+        "datacontenttype" if !is_media_type(value) => refuse("is not a media type"),
+        _ => Ok(()),
+    }
+}
+
+fn is_noncharacter(c: char) -> bool {
+    let code = u32::from(c);
+    code & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&code)
+}
+
+fn is_media_type(value: &str) -> bool {
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    let token = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    };
+    essence.split_once('/').is_some_and(|(kind, subtype)| token(kind) && token(subtype))
+}
+
+/// The start of something a stranger sent, for an error.
+fn shown(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn base64(text: &str) -> Result<Bytes, Malformed> {
+    let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+    decoded.map(Bytes::from).map_err(|_| Malformed::new("`data_base64` is not base64"))
+}

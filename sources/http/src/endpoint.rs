@@ -1,0 +1,234 @@
+//! One address that messages are sent to.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use oncebox::{Error, ErrorKind, MAX_NAME, Result};
+
+use crate::format::{Format, Names};
+use crate::quota::Quota;
+use crate::verify::{REPLAY_WINDOW, Verify};
+
+/// An address that messages are sent to: who may send, how a message and its key are read, and how much is taken.
+///
+/// Its name is the [source](oncebox::Message::source) of every message that comes in through it. The source is part of
+/// the key, so nobody can use up the ids of another endpoint.
+///
+/// ```
+/// use oncebox_http::{Endpoint, Quota, Verify};
+///
+/// # fn main() -> oncebox::Result<()> {
+/// let github = Endpoint::github("github", ["a secret", "the one before it"])?;
+/// let shop = Endpoint::cloud_events("shop").verify(Verify::tokens(["a-token"])?).quota(Quota::per_second(500));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    pub(crate) name: Box<str>,
+    pub(crate) path: Box<str>,
+    pub(crate) format: Format,
+    pub(crate) verify: Option<Verify>,
+    pub(crate) tenant: Option<Box<str>>,
+    pub(crate) kind: Option<Box<str>>,
+    pub(crate) max_body: usize,
+    pub(crate) max_batch: usize,
+    pub(crate) quota: Option<Quota>,
+    pub(crate) window: Duration,
+}
+
+impl Endpoint {
+    fn new(name: impl Into<Box<str>>, format: Format, verify: Option<Verify>) -> Self {
+        let name = name.into();
+        Self {
+            path: format!("/{name}").into(),
+            name,
+            format,
+            verify,
+            tenant: None,
+            kind: None,
+            max_body: usize::MAX,
+            max_batch: 1_000,
+            quota: None,
+            window: REPLAY_WINDOW,
+        }
+    }
+
+    /// Any body. The id stands in the header `message-id`, the type in `message-type`, the ordering key, if there is one,
+    /// in `message-ordering-key`. Who may send has to be [said](Self::verify).
+    pub fn plain(name: impl Into<Box<str>>) -> Self {
+        let names = Names {
+            id: HeaderName::from_static("message-id"),
+            kind: HeaderName::from_static("message-type"),
+            order: HeaderName::from_static("message-ordering-key"),
+        };
+        Self::new(name, Format::Plain(names), None)
+    }
+
+    /// CloudEvents 1.0, one or many in a request. Source and id together are the key, `partitionkey` is the ordering key.
+    /// Who may send has to be [said](Self::verify).
+    pub fn cloud_events(name: impl Into<Box<str>>) -> Self {
+        Self::new(name, Format::CloudEvents, None)
+    }
+
+    /// [Standard Webhooks](https://www.standardwebhooks.com): secrets that start with `whsec_`, or public keys that start
+    /// with `whpk_`. `webhook-id` is the key; the type is the member `type` of the body.
+    pub fn standard_webhooks<T: AsRef<str>>(
+        name: impl Into<Box<str>>,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        Ok(Self::new(name, Format::Standard, Some(Verify::standard_webhooks(secrets)?)))
+    }
+
+    /// Webhooks of GitHub. `X-GitHub-Delivery` is the key, `X-GitHub-Event` the type.
+    pub fn github<T: AsRef<[u8]>>(
+        name: impl Into<Box<str>>,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        Ok(Self::new(name, Format::GitHub, Some(Verify::github(secrets)?)))
+    }
+
+    /// Webhooks of Stripe. The event's `id` is the key, its `type` the type. Only `data` is compared with what came before
+    /// under the same key, because Stripe writes the rest anew for each attempt.
+    pub fn stripe<T: AsRef<[u8]>>(
+        name: impl Into<Box<str>>,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        Ok(Self::new(name, Format::Stripe, Some(Verify::stripe(secrets)?)))
+    }
+
+    /// Events of Slack. `event_id` is the key, the type of the inner event the type. The question that Slack asks when the
+    /// address is registered is answered.
+    pub fn slack<T: AsRef<[u8]>>(
+        name: impl Into<Box<str>>,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        Ok(Self::new(name, Format::Slack, Some(Verify::slack(secrets)?)))
+    }
+
+    /// Webhooks of Shopify. `X-Shopify-Webhook-Id` is the key, `X-Shopify-Topic` the type.
+    pub fn shopify<T: AsRef<[u8]>>(
+        name: impl Into<Box<str>>,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        Ok(Self::new(name, Format::Shopify, Some(Verify::shopify(secrets)?)))
+    }
+
+    /// Who may send.
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.verify = Some(verify);
+        self
+    }
+
+    /// Another path than `/` and the name, under that of all endpoints.
+    pub fn path(mut self, path: impl Into<Box<str>>) -> Self {
+        self.path = path.into();
+        self
+    }
+
+    /// Whose messages these are, where the inbox serves several customers.
+    pub fn tenant(mut self, tenant: impl Into<Box<str>>) -> Self {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// One type for all messages, whatever the sender says. Not for CloudEvents, which have a type of their own.
+    pub fn kind(mut self, kind: impl Into<Box<str>>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// The header that the id of a plain message stands in.
+    pub fn id_header(self, name: &str) -> Result<Self> {
+        self.rename(name, |names| &mut names.id)
+    }
+
+    /// The header that the type of a plain message stands in.
+    pub fn kind_header(self, name: &str) -> Result<Self> {
+        self.rename(name, |names| &mut names.kind)
+    }
+
+    /// The header that the ordering key of a plain message stands in.
+    pub fn order_header(self, name: &str) -> Result<Self> {
+        self.rename(name, |names| &mut names.order)
+    }
+
+    fn rename(mut self, name: &str, slot: impl Fn(&mut Names) -> &mut HeaderName) -> Result<Self> {
+        let Format::Plain(names) = &mut self.format else {
+            return Err(self.refused("reads its own headers; only a plain endpoint can be told others"));
+        };
+        match HeaderName::try_from(name) {
+            Ok(name) => *slot(names) = name,
+            Err(_) => return Err(self.refused(&format!("cannot read {name:?}: that is no name of a header"))),
+        }
+        Ok(self)
+    }
+
+    /// The most bytes of a body, if fewer than all endpoints [take](crate::BodyLimits::max).
+    pub fn max_body(mut self, bytes: usize) -> Self {
+        self.max_body = bytes;
+        self
+    }
+
+    /// The most messages of one request. Default 1,000.
+    pub fn max_batch(mut self, messages: usize) -> Self {
+        self.max_batch = messages;
+        self
+    }
+
+    /// How much its senders may send together. Default: as much as they like.
+    pub fn quota(mut self, quota: Quota) -> Self {
+        self.quota = Some(quota);
+        self
+    }
+
+    /// How old a signature may be, or how far ahead its time. Default 5 minutes. A message that is sent again within it
+    /// is recognised by its key. GitHub and Shopify sign no time.
+    pub fn replay_window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// The source of its messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether anybody who reaches it may send.
+    pub fn is_open(&self) -> bool {
+        self.verify.as_ref().is_some_and(Verify::is_open)
+    }
+
+    fn refused(&self, why: &str) -> Error {
+        Error::new(ErrorKind::InvalidConfig, format!("the endpoint {:?} {why}", self.name))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(self.refused(why));
+        let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+        if self.name.is_empty() || self.name.len() > MAX_NAME || !self.name.bytes().all(plain) {
+            return refuse("has a name that none can have: letters, digits and - _ . are allowed");
+        }
+        let path = self.path.strip_prefix('/').unwrap_or_default();
+        if path.is_empty() || !path.bytes().all(|c| plain(c) || b"/~".contains(&c)) {
+            return refuse(&format!(
+                "cannot have the path {:?}: it begins with / and holds letters, digits and - _ . ~ /",
+                self.path
+            ));
+        }
+        if self.verify.is_none() {
+            return refuse("does not say who may send: give it tokens, a signature, or `Verify::loopback()`");
+        }
+        if self.kind.is_some() && matches!(self.format, Format::CloudEvents) {
+            return refuse("takes CloudEvents, which have a type of their own: leave `kind` out");
+        }
+        if self.kind.as_deref().is_some_and(str::is_empty)
+            || self.tenant.as_deref().is_some_and(str::is_empty)
+        {
+            return refuse("has an empty type or tenant: leave it out instead");
+        }
+        if self.max_body == 0 || self.max_batch == 0 || self.quota.is_some_and(|quota| !quota.is_valid()) {
+            return refuse("takes nothing: its limits and its quota must be more than zero");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Webhooks: where each sender writes id, type and time.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use oncebox::Message;
+use oncebox::time::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Content, kept, only, text};
+use crate::problem::{Cause, Problem};
+use crate::rfc3339;
+
+/// The members that senders agree on. What else is there is not looked at.
+#[derive(Deserialize, Default)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(default)]
+    created: Option<i64>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SlackBody<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    challenge: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    event_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    event_time: Option<i64>,
+    #[serde(borrow, default)]
+    event: Option<SlackEvent<'a>>,
+}
+
+#[derive(Deserialize)]
+struct SlackEvent<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+/// `webhook-id` is signed with the rest, so it can be trusted as the key.
+pub(super) fn standard(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+    let id = need(headers, "webhook-id")?;
+    let kind = match kind {
+        Some(kind) => kind.to_owned(),
+        None => named(json::<Body<'_>>(&body)?.kind, "type")?.into_owned(),
+    };
+    let time = text(headers, "webhook-timestamp")?.and_then(|time| time.parse().ok()).map(seconds);
+    Ok(timed(Message::new(id, kind, body).with_headers(kept(headers)), time))
+}
+
+pub(super) fn github(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+    let id = need(headers, "x-github-delivery")?;
+    let kind = kind.map_or_else(|| needed_text(headers, "x-github-event"), |kind| Ok(kind.to_owned()))?;
+    Ok(Message::new(id, kind, body).with_headers(kept(headers)))
+}
+
+pub(super) fn shopify(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+    let id = need(headers, "x-shopify-webhook-id")?;
+    let kind = kind.map_or_else(|| needed_text(headers, "x-shopify-topic"), |kind| Ok(kind.to_owned()))?;
+    let time = text(headers, "x-shopify-triggered-at")?.and_then(rfc3339::parse);
+    Ok(timed(Message::new(id, kind, body).with_headers(kept(headers)), time))
+}
+
+/// The event is written anew for each attempt, with the number of deliveries still open in it; what happened is in
+/// `data`, so that is what is compared.
+pub(super) fn stripe(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+    let Body { id, kind: named_kind, created, data } = json(&body)?;
+    let id = named(id, "id")?.into_owned();
+    let kind =
+        kind.map_or_else(|| named(named_kind, "type").map(Cow::into_owned), |kind| Ok(kind.to_owned()))?;
+    let compared = data.map(|data| Bytes::copy_from_slice(data.get().as_bytes()));
+    let mut message = Message::new(id, kind, body).with_headers(kept(headers));
+    if let Some(compared) = compared {
+        message = message.compared_by(compared);
+    }
+    Ok(timed(message, created.map(seconds)))
+}
+
+pub(super) fn slack(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Content, Problem> {
+    let slack: SlackBody<'_> = json(&body)?;
+    if slack.kind == "url_verification" {
+        return Ok(Content::Question(named(slack.challenge, "challenge")?.into_owned()));
+    }
+    let id = named(slack.event_id, "event_id")?.into_owned();
+    let inner = slack.event.map(|event| event.kind);
+    let kind = kind.map_or_else(|| inner.unwrap_or(slack.kind).into_owned(), ToOwned::to_owned);
+    let time = slack.event_time.map(seconds);
+    Ok(Content::One(timed(Message::new(id, kind, body).with_headers(kept(headers)), time)))
+}
+
+fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| {
+        let what =
+            format!("the body is not the expected JSON (line {}, column {})", error.line(), error.column());
+        Problem::new(Cause::Malformed, what)
+    })
+}
+
+/// A member that must be there and not be empty.
+fn named<'a>(member: Option<Cow<'a, str>>, name: &str) -> Result<Cow<'a, str>, Problem> {
+    let cause = if name == "type" { Cause::Malformed } else { Cause::MissingKey };
+    member
+        .filter(|text| !text.is_empty())
+        .ok_or_else(|| Problem::new(cause, format!("the member {name:?} is missing")))
+}
+
+fn need(headers: &HeaderMap, name: &str) -> Result<Bytes, Problem> {
+    let value = only(headers, name)?.filter(|value| !value.is_empty());
+    let missing = || Problem::new(Cause::MissingKey, format!("the header {name:?} is missing"));
+    value.map(Bytes::copy_from_slice).ok_or_else(missing)
+}
+
+fn needed_text(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
+    let value = text(headers, name)?.filter(|value| !value.is_empty());
+    let missing = || Problem::new(Cause::Malformed, format!("the header {name:?} is missing"));
+    value.map(str::to_owned).ok_or_else(missing)
+}
+
+fn seconds(seconds: i64) -> Timestamp {
+    Timestamp::from_millis(seconds.saturating_mul(1_000))
+}
+
+fn timed(message: Message, time: Option<Timestamp>) -> Message {
+    match time {
+        Some(time) => message.with_time(time),
+        None => message,
+    }
+}

@@ -1,0 +1,267 @@
+//! Endpoints together: from a request to the store, and back to an answer.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use oncebox::time::{SharedClock, SystemClock};
+use oncebox::{Error, ErrorKind, Inbox, Message, Received, Result, Store};
+
+use crate::answer::{self, Answer};
+use crate::body::{self, BodyLimits, Budget, Share};
+use crate::endpoint::Endpoint;
+use crate::format::Content;
+use crate::problem::{Cause, Problem, respond};
+use crate::quota::Bucket;
+use crate::verify::{Proof, REPLAY_WINDOW, Verify};
+
+/// An inbox, whatever its store.
+#[async_trait]
+trait Sink: Send + Sync {
+    async fn receive(&self, messages: Vec<Message>) -> Result<Vec<Result<Received>>>;
+}
+
+#[async_trait]
+impl<S: Store> Sink for Inbox<S> {
+    async fn receive(&self, messages: Vec<Message>) -> Result<Vec<Result<Received>>> {
+        self.receive_batch(messages).await
+    }
+}
+
+/// Endpoints and the inboxes they feed; becomes an [`axum::Router`].
+///
+/// All endpoints live under one path, `/in` if nothing else is said. Who sends to an address under it that is none gets
+/// the same answer as one who cannot prove who it is, so that addresses cannot be found by trying.
+#[must_use]
+pub struct Ingress {
+    prefix: String,
+    endpoints: Vec<(Endpoint, Arc<dyn Sink>)>,
+    bodies: BodyLimits,
+    clock: SharedClock,
+}
+
+impl Default for Ingress {
+    fn default() -> Self {
+        Self {
+            prefix: "/in".to_owned(),
+            endpoints: Vec::new(),
+            bodies: BodyLimits::default(),
+            clock: SystemClock::shared(),
+        }
+    }
+}
+
+impl Ingress {
+    /// No endpoints yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another path than `/in` for all of them; empty for none.
+    pub fn at(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Adds an endpoint; its messages go into `inbox`.
+    pub fn endpoint<S: Store>(mut self, endpoint: Endpoint, inbox: &Inbox<S>) -> Self {
+        self.endpoints.push((endpoint, Arc::new(inbox.clone())));
+        self
+    }
+
+    /// What bodies may cost.
+    pub fn bodies(mut self, limits: BodyLimits) -> Self {
+        self.bodies = limits;
+        self
+    }
+
+    /// The clock by which signatures are too old and quotas come back.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Checks everything, and makes the router. It can be merged into another one, nested, or served by
+    /// [`Server`](crate::Server). Where it is served by something else, the limits on connections are that one's business.
+    pub fn into_router(self) -> Result<Router> {
+        let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
+        let Self { prefix, endpoints, bodies, clock } = self;
+        let well_formed =
+            prefix.starts_with('/') && !prefix.ends_with('/') && !prefix.contains(['{', '}', '*']);
+        if !prefix.is_empty() && !well_formed {
+            return refuse(format!("the path {prefix:?} of all endpoints must be like `/in`, or empty"));
+        }
+        let mut routes: HashMap<Box<str>, Arc<Route>> = HashMap::new();
+        for (endpoint, sink) in endpoints {
+            endpoint.check()?;
+            if routes.values().any(|route| route.endpoint.name == endpoint.name) {
+                return refuse(format!(
+                    "two endpoints are named {:?}; their ids would be mixed",
+                    endpoint.name
+                ));
+            }
+            let bucket = endpoint.quota.map(|quota| Bucket::new(quota, clock.monotonic()));
+            let path = endpoint.path.clone();
+            if routes.insert(path.clone(), Arc::new(Route { endpoint, sink, bucket })).is_some() {
+                return refuse(format!("two endpoints have the path {path:?}"));
+            }
+        }
+        let budget = Budget::new(bodies.in_flight);
+        let route = format!("{prefix}/{{*path}}");
+        let gate = Gate { prefix, routes, nobody: Verify::nobody()?, bodies, budget, clock };
+        Ok(Router::new().route(&route, axum::routing::any(take)).with_state(Arc::new(gate)))
+    }
+}
+
+impl std::fmt::Debug for Ingress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let endpoints: Vec<&Endpoint> = self.endpoints.iter().map(|(endpoint, _)| endpoint).collect();
+        f.debug_struct("Ingress")
+            .field("prefix", &self.prefix)
+            .field("endpoints", &endpoints)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What every request passes.
+struct Gate {
+    prefix: String,
+    routes: HashMap<Box<str>, Arc<Route>>,
+    nobody: Verify,
+    bodies: BodyLimits,
+    budget: Arc<Budget>,
+    clock: SharedClock,
+}
+
+struct Route {
+    endpoint: Endpoint,
+    sink: Arc<dyn Sink>,
+    bucket: Option<Bucket>,
+}
+
+/// Up to the proof, a request is treated alike whether its address exists or not.
+async fn take(State(gate): State<Arc<Gate>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    if parts.method != Method::POST {
+        return Problem::new(Cause::Method, "only POST brings messages").into_response();
+    }
+    let (body, share) = match body::read(body, &parts.headers, &gate.bodies, &gate.budget).await {
+        Ok(read) => read,
+        Err(problem) => return problem.into_response(),
+    };
+    match gate.verified(&parts, &body) {
+        Some(route) => {
+            let taken = route.take(&parts, body, share, &gate.clock).await;
+            taken.unwrap_or_else(Problem::into_response)
+        }
+        None => Problem::unverified().into_response(),
+    }
+}
+
+impl Gate {
+    /// The endpoint of a request, if its sender is who it should be.
+    fn verified(&self, parts: &Parts, body: &Bytes) -> Option<&Arc<Route>> {
+        let path = parts.uri.path().strip_prefix(&*self.prefix).unwrap_or_default();
+        let route = self.routes.get(path);
+        let endpoint = route.map(|route| &route.endpoint);
+        let verify = endpoint.and_then(|endpoint| endpoint.verify.as_ref());
+        let window = endpoint.map_or(REPLAY_WINDOW, |endpoint| endpoint.window);
+        let proof = Proof { headers: &parts.headers, body, peer: peer(parts), now: self.clock.now(), window };
+        let holds = verify.unwrap_or(&self.nobody).holds(&proof);
+        route.filter(|_| holds)
+    }
+}
+
+fn peer(parts: &Parts) -> Option<IpAddr> {
+    parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
+}
+
+impl Route {
+    async fn take(
+        &self,
+        parts: &Parts,
+        body: Bytes,
+        share: Share,
+        clock: &SharedClock,
+    ) -> Result<Response, Problem> {
+        let Endpoint { max_body, max_batch, .. } = self.endpoint;
+        if body.len() > max_body {
+            return Err(body::too_large(max_body));
+        }
+        let kind = self.endpoint.kind.as_deref();
+        let content = self.endpoint.format.read(&parts.headers, body, kind)?;
+        let (items, one) = match content {
+            Content::One(message) => (vec![Ok(message)], true),
+            Content::Many(items) => (items, false),
+            Content::Question(text) => {
+                return Ok(respond(StatusCode::OK, "text/plain; charset=utf-8", Body::from(text)));
+            }
+        };
+        if items.len() > max_batch {
+            let what = format!("there are {} messages in the request, the limit is {max_batch}", items.len());
+            return Err(Problem::new(Cause::TooLarge, what));
+        }
+        if let Some(bucket) = &self.bucket {
+            let quota = bucket.take(items.len().max(1), clock.monotonic());
+            quota.map_err(|wait| Problem::new(Cause::Quota, "the quota is used up").after(wait))?;
+        }
+        let mut answers = self.store(items, share).await;
+        Ok(match (one, answers.pop()) {
+            (true, Some(answer)) => answer::one(answer),
+            (_, last) => {
+                answers.extend(last);
+                answer::many(&answers)
+            }
+        })
+    }
+
+    /// Stores what could be read. In a task of its own: a sender that goes away does not stop it, least of all between a
+    /// commit and its answer.
+    async fn store(&self, items: Vec<Result<Message, Problem>>, share: Share) -> Vec<Answer> {
+        let (mut messages, mut refused) = (Vec::new(), Vec::with_capacity(items.len()));
+        for item in items {
+            refused.push(item.map(|message| messages.push(self.owned(message))).err());
+        }
+        let (sink, count) = (Arc::clone(&self.sink), messages.len());
+        let task = tokio::spawn(async move {
+            let received = if messages.is_empty() { Ok(Vec::new()) } else { sink.receive(messages).await };
+            drop(share);
+            received
+        });
+        let received = match task.await {
+            Ok(received) => received,
+            Err(panic) => {
+                tracing::error!(error = %panic, "storing a message panicked");
+                Err(Error::new(ErrorKind::CommitUnknown, "storing the message panicked"))
+            }
+        };
+        let mut received = match received {
+            Ok(received) => received,
+            Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
+        }
+        .into_iter();
+        let lost = || Err(Error::new(ErrorKind::CommitUnknown, "the store did not answer for a message"));
+        let answer = |refused: Option<Problem>| match refused {
+            Some(problem) => Answer::Problem(problem),
+            None => Answer::of(received.next().unwrap_or_else(lost)),
+        };
+        refused.into_iter().map(answer).collect()
+    }
+
+    /// The source and tenant are what was proven, not what the sender says.
+    fn owned(&self, message: Message) -> Message {
+        let message = message.with_source(self.endpoint.name.clone());
+        match &self.endpoint.tenant {
+            Some(tenant) => message.with_tenant(tenant.clone()),
+            None => message,
+        }
+    }
+}

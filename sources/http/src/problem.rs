@@ -1,0 +1,225 @@
+//! What a sender is told when a message was not simply taken: RFC 9457.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use oncebox::{Error, ErrorKind};
+use serde::Serialize;
+
+/// Why a request, or one message of it, was not simply taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) cause: Cause,
+    /// What happened, for this request.
+    pub(crate) detail: String,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+macro_rules! causes {
+    ($($name:ident $word:literal $status:ident $title:literal, $kept:literal, $advice:literal;)+) => {
+        /// What can happen. Each has one status, and says what was kept and what to do.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Cause { $($name,)+ }
+
+        impl Cause {
+            /// All of them, for the tests and the documentation.
+            #[cfg(test)]
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            pub(crate) const fn word(self) -> &'static str {
+                match self { $(Self::$name => $word,)+ }
+            }
+
+            pub(crate) const fn status(self) -> StatusCode {
+                match self { $(Self::$name => StatusCode::$status,)+ }
+            }
+
+            const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)+ }
+            }
+
+            const fn kept(self) -> &'static str {
+                match self { $(Self::$name => $kept,)+ }
+            }
+
+            const fn advice(self) -> &'static str {
+                match self { $(Self::$name => $advice,)+ }
+            }
+        }
+    };
+}
+
+causes! {
+    Malformed "malformed" BAD_REQUEST "The request cannot be read",
+        "nothing", "correct the message; sending it again as it is will not help";
+    MissingKey "missing-key" BAD_REQUEST "The message has no id",
+        "nothing", "send the id that the message has at its producer, the same each time";
+    Unverified "unverified" UNAUTHORIZED "The sender is not known or not proven",
+        "nothing", "check the address, the secret, the signature and the clock of the sender";
+    Method "method-not-allowed" METHOD_NOT_ALLOWED "Messages are posted",
+        "nothing", "use POST";
+    Timeout "timeout" REQUEST_TIMEOUT "The body came too slowly",
+        "nothing", "send the message again";
+    Busy "busy" CONFLICT "The message is being worked on",
+        "nothing new", "send the message again later: it is neither done nor free";
+    TooLarge "too-large" PAYLOAD_TOO_LARGE "The message is too large",
+        "nothing", "send less, or a reference to the data";
+    MediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "The format is not understood",
+        "nothing", "send one of the formats that this address takes";
+    Conflict "conflict" UNPROCESSABLE_ENTITY "The same id came before with another content",
+        "aside, for a person to decide; it does not run", "do not send it again; give every message an id of its own";
+    Stale "stale" UNPROCESSABLE_ENTITY "The message is older than what is remembered",
+        "aside, for a person to decide; it does not run", "do not send it again; it may have been handled before";
+    Unrouted "unrouted" UNPROCESSABLE_ENTITY "Nothing handles messages of this type",
+        "nothing", "register a handler for the type, or do not send it here";
+    Rejected "rejected" UNPROCESSABLE_ENTITY "A handler refused the message for good",
+        "nothing of its work", "correct the message; sending it again as it is will not help";
+    Quota "over-quota" TOO_MANY_REQUESTS "This source sends too much",
+        "nothing", "send the message again after the time in Retry-After";
+    Internal "internal" INTERNAL_SERVER_ERROR "The inbox is not set up for this message",
+        "nothing", "send the message again once the operator has looked into it";
+    Unavailable "unavailable" SERVICE_UNAVAILABLE "The message cannot be stored now",
+        "nothing", "send the message again after the time in Retry-After";
+    Unknown "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether the message was stored",
+        "perhaps the message", "send the message again: if it was stored it is recognised";
+    Failed "failed" SERVICE_UNAVAILABLE "A handler failed",
+        "nothing of its work", "send the message again after the time in Retry-After";
+}
+
+#[derive(Serialize)]
+pub(crate) struct Document<'a> {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    kept: &'static str,
+    advice: &'static str,
+}
+
+/// When to come again, if nothing better is known.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+impl Problem {
+    pub(crate) fn new(cause: Cause, detail: impl Into<String>) -> Self {
+        let again = matches!(cause.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT);
+        Self { cause, detail: detail.into(), retry_after: again.then_some(RETRY_AFTER) }
+    }
+
+    pub(crate) fn after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// The one answer for everybody who is not who it should be.
+    pub(crate) fn unverified() -> Self {
+        Self::new(Cause::Unverified, "the request was not verified")
+    }
+
+    /// From an error of the inbox. What is wrong with the message is told; what is wrong with the store is logged, and
+    /// is no business of the sender.
+    pub(crate) fn of(error: &Error) -> Self {
+        let cause = match error.kind() {
+            ErrorKind::MissingKey => Cause::MissingKey,
+            ErrorKind::InvalidMessage => Cause::Malformed,
+            ErrorKind::TooLarge => Cause::TooLarge,
+            ErrorKind::Unrouted => Cause::Unrouted,
+            ErrorKind::CommitUnknown => {
+                tracing::warn!(%error, "a sender is told that nothing is known of its message");
+                return Self::new(Cause::Unknown, "the answer of the store to the commit never came");
+            }
+            ErrorKind::Tenant | ErrorKind::Unsupported | ErrorKind::InvalidConfig => {
+                tracing::error!(%error, "a message cannot be taken as the inbox is set up");
+                return Self::new(Cause::Internal, "the inbox is not set up to take this message");
+            }
+            _ => {
+                tracing::warn!(%error, "a sender is told to come again");
+                return Self::new(Cause::Unavailable, "the store does not take messages now");
+            }
+        };
+        Self::new(cause, error.what())
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.cause.status()
+    }
+
+    pub(crate) fn document(&self) -> Document<'_> {
+        Document {
+            r#type: format!("urn:oncebox:problem:{}", self.cause.word()),
+            title: self.cause.title(),
+            status: self.status().as_u16(),
+            detail: &self.detail,
+            kept: self.cause.kept(),
+            advice: self.cause.advice(),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let json = serde_json::to_vec(&self.document()).unwrap_or_default();
+        let mut response = respond(self.status(), "application/problem+json", Body::from(json));
+        after(&mut response, self.retry_after);
+        if self.cause == Cause::Unverified {
+            // Required with every 401, and the same for all ways to prove who one is.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.cause == Cause::Method {
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+        }
+        response
+    }
+}
+
+/// An answer that is nobody else's: never cached.
+pub(crate) fn respond(status: StatusCode, media_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Whole seconds, at least one.
+pub(crate) fn after(response: &mut Response, wait: Option<Duration>) {
+    if let Some(wait) = wait {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_says_what_was_kept_and_what_to_do() {
+        let mut words = std::collections::HashSet::new();
+        for cause in Cause::ALL {
+            let problem = Problem::new(*cause, "x");
+            let json = serde_json::to_value(problem.document()).unwrap();
+            for member in ["type", "title", "detail", "kept", "advice"] {
+                assert!(json[member].as_str().is_some_and(|text| !text.is_empty()), "{cause:?} {member}");
+            }
+            assert!(words.insert(cause.word()), "{cause:?}");
+            assert!(cause.status().is_client_error() || cause.status().is_server_error());
+            let response = problem.into_response();
+            let must_wait = matches!(response.status().as_u16(), 503 | 409);
+            assert_eq!(response.headers().contains_key(header::RETRY_AFTER), must_wait, "{cause:?}");
+        }
+    }
+
+    // What a database says of itself is not told to strangers.
+    #[test]
+    fn errors_of_the_store_keep_to_themselves() {
+        for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown, ErrorKind::Corrupt, ErrorKind::Full] {
+            let problem = Problem::of(&Error::new(kind, "connection to db.internal refused"));
+            assert_eq!(problem.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert!(!problem.detail.contains("db.internal"));
+        }
+    }
+}

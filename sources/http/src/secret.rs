@@ -1,0 +1,136 @@
+//! Secrets, and comparing with them in a time that tells nothing.
+
+use std::fmt;
+
+use ring::hmac;
+use ring::rand::SecureRandom as _;
+
+use oncebox::{Error, ErrorKind, Result};
+
+/// Bytes that nobody may see: they are in no `Debug`, no log and no error.
+#[derive(Clone)]
+pub(crate) struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// Takes a secret that is not empty.
+    pub(crate) fn new(what: &str, bytes: &[u8]) -> Result<Self> {
+        if bytes.is_empty() {
+            return Err(refused(what, "is empty: everybody would know it"));
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// An error about a secret that does not show it.
+pub(crate) fn refused(what: &str, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidConfig, format!("a {what} {why}"))
+}
+
+/// Keys of HMAC-SHA256; several, while a secret is being replaced.
+#[derive(Clone)]
+pub(crate) struct Macs {
+    keys: Vec<hmac::Key>,
+    blind: Blind,
+}
+
+impl Macs {
+    /// At least one.
+    pub(crate) fn new(what: &str, secrets: &[Secret]) -> Result<Self> {
+        if secrets.is_empty() {
+            return Err(refused(what, "is missing: nothing could be verified"));
+        }
+        let keys = secrets.iter().map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.bytes())).collect();
+        Ok(Self { keys, blind: Blind::new()? })
+    }
+
+    /// A key that nobody has: for the work of a verification that cannot succeed.
+    pub(crate) fn nobody() -> Result<Self> {
+        Self::new("secret", &[Secret(random()?.into())])
+    }
+
+    /// Whether one of the tags is that of the parts under one of the keys. The work depends on the number of keys and
+    /// tags alone, not on which of them fits, and is done when there is no tag at all.
+    pub(crate) fn verify(&self, parts: &[&[u8]], tags: &[Vec<u8>]) -> bool {
+        let nothing = [Vec::new()];
+        let tags = if tags.is_empty() { &nothing[..] } else { tags };
+        let mut found = false;
+        for key in &self.keys {
+            let mut context = hmac::Context::with_key(key);
+            for part in parts {
+                context.update(part);
+            }
+            let expected = context.sign();
+            for tag in tags {
+                found |= self.blind.equal(expected.as_ref(), tag);
+            }
+        }
+        found
+    }
+}
+
+impl fmt::Debug for Macs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secret(s)", self.keys.len())
+    }
+}
+
+/// Compares by the digests of both sides under a key that only this process knows, so that the time it takes says
+/// nothing about how much of them is equal.
+#[derive(Clone)]
+pub(crate) struct Blind(hmac::Key);
+
+impl Blind {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, &random()?)))
+    }
+
+    pub(crate) fn equal(&self, one: &[u8], other: &[u8]) -> bool {
+        hmac::verify(&self.0, one, hmac::sign(&self.0, other).as_ref()).is_ok()
+    }
+}
+
+impl fmt::Debug for Blind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Blind")
+    }
+}
+
+fn random() -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let filled = ring::rand::SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| Error::new(ErrorKind::Unavailable, "the system gives no random numbers"))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_is_equal_and_nothing_else() {
+        let blind = Blind::new().unwrap();
+        assert!(blind.equal(b"abc", b"abc"));
+        assert!(blind.equal(b"", b""));
+        for (one, other) in [("abc", "abd"), ("abc", "ab"), ("", "a")] {
+            assert!(!blind.equal(one.as_bytes(), other.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let secret = Secret::new("secret", b"hidden").unwrap();
+        let macs = Macs::new("secret", std::slice::from_ref(&secret)).unwrap();
+        assert_eq!(format!("{secret:?} {macs:?}"), "*** 1 secret(s)");
+        assert!(Secret::new("secret", b"").is_err());
+    }
+}

@@ -1,0 +1,106 @@
+//! What a connection is doing, and since when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Version;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Limits;
+
+/// The state of one connection, written by whoever reads, answers and watches.
+#[derive(Debug)]
+pub(super) struct Activity {
+    start: Instant,
+    requests: AtomicUsize,
+    resets: AtomicUsize,
+    max_resets: usize,
+    /// Whether a request was ever begun.
+    served: AtomicBool,
+    http2: AtomicBool,
+    /// Milliseconds from the start, plus one; zero for never.
+    idle_since: AtomicU64,
+    /// When bytes came first that are not part of a request yet.
+    head_since: AtomicU64,
+    pub(super) too_many_resets: Notify,
+}
+
+impl Activity {
+    pub(super) fn new(max_resets: usize) -> Arc<Self> {
+        Arc::new(Self {
+            start: Instant::now(),
+            requests: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
+            max_resets,
+            served: AtomicBool::new(false),
+            http2: AtomicBool::new(false),
+            idle_since: AtomicU64::new(1),
+            head_since: AtomicU64::new(0),
+            too_many_resets: Notify::new(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// Notes that bytes came.
+    pub(super) fn read(&self) {
+        // In HTTP/2 bytes come all the time that are part of no request.
+        let between = self.requests.load(Ordering::Relaxed) == 0 && !self.http2.load(Ordering::Relaxed);
+        if between && self.head_since.load(Ordering::Relaxed) == 0 {
+            self.head_since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// When the connection is over unless something happens; `None` while a request is open.
+    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let at =
+            |millis: u64, wait: Duration| self.start + Duration::from_millis(millis.saturating_sub(1)) + wait;
+        if !self.served.load(Ordering::Relaxed) {
+            return Some(at(1, limits.head));
+        }
+        let idle = at(self.idle_since.load(Ordering::Relaxed), limits.idle);
+        Some(match self.head_since.load(Ordering::Relaxed) {
+            0 => idle,
+            head => idle.min(at(head, limits.head)),
+        })
+    }
+}
+
+/// An open request: until its answer is sent or given up.
+#[derive(Debug)]
+pub(super) struct Open {
+    activity: Arc<Activity>,
+    answered: bool,
+}
+
+impl Open {
+    pub(super) fn new(activity: &Arc<Activity>, version: Version) -> Self {
+        activity.served.store(true, Ordering::Relaxed);
+        activity.http2.store(version == Version::HTTP_2, Ordering::Relaxed);
+        activity.requests.fetch_add(1, Ordering::Relaxed);
+        Self { activity: Arc::clone(activity), answered: false }
+    }
+
+    pub(super) fn answered(&mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let activity = &self.activity;
+        activity.idle_since.store(activity.now(), Ordering::Relaxed);
+        activity.head_since.store(0, Ordering::Relaxed);
+        activity.requests.fetch_sub(1, Ordering::Relaxed);
+        if !self.answered && activity.resets.fetch_add(1, Ordering::Relaxed) >= activity.max_resets {
+            activity.too_many_resets.notify_one();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One connection, from its first byte to its end.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tower::ServiceExt as _;
+
+use super::Limits;
+use super::activity::{Activity, Open};
+use super::io::Watched;
+
+/// How long a connection has to say goodbye.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Bytes that HTTP/2 may bring before they are read.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) router: Router,
+    pub(super) limits: Arc<Limits>,
+    pub(super) builder: Arc<Builder<TokioExecutor>>,
+    pub(super) stopped: watch::Receiver<bool>,
+}
+
+pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // Ours are sharper; this one is there if they should fail.
+        .header_read_timeout(limits.idle.max(limits.head) + FAREWELL)
+        .max_buf_size(limits.head_bytes.max(8 << 10))
+        .max_headers(limits.headers);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(limits.resets)
+        .max_local_error_reset_streams(limits.resets)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(256 << 10)
+        .keep_alive_interval(limits.idle)
+        .keep_alive_timeout(limits.head);
+    builder
+}
+
+impl Connection {
+    pub(super) async fn run(self) {
+        let Self { stream, peer, router, limits, builder, mut stopped } = self;
+        // Answers are small; waiting to fill a packet only delays them.
+        let _ = stream.set_nodelay(true);
+        let activity = Activity::new(limits.resets);
+        let socket = Watched::new(stream, Arc::clone(&activity), limits.write);
+        let service = {
+            let activity = Arc::clone(&activity);
+            hyper::service::service_fn(move |request| {
+                answer(router.clone(), peer, Open::new(&activity, request.version()), request)
+            })
+        };
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(socket), service));
+        let mut timer = std::pin::pin!(sleep_until(Instant::now() + limits.head));
+        let (mut leaving, mut stopping) = (false, false);
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%peer, %error, "a connection ended");
+                    }
+                    return;
+                }
+                () = timer.as_mut() => {
+                    let now = Instant::now();
+                    // Looked at again soon enough to notice what began after this.
+                    let next = match activity.deadline(&limits) {
+                        Some(deadline) if deadline <= now => {
+                            if leaving {
+                                return;
+                            }
+                            leaving = true;
+                            connection.as_mut().graceful_shutdown();
+                            now + FAREWELL.min(limits.head)
+                        }
+                        deadline => deadline.unwrap_or(now + limits.head).min(now + limits.head),
+                    };
+                    timer.as_mut().reset(next);
+                }
+                () = activity.too_many_resets.notified() => {
+                    tracing::debug!(%peer, "closed a connection: it takes back its requests");
+                    return;
+                }
+                _ = stopped.wait_for(|stopped| *stopped), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// Asks the router.
+async fn answer(
+    router: Router,
+    peer: SocketAddr,
+    mut open: Open,
+    request: Request<Incoming>,
+) -> Result<Response<Answered>, Infallible> {
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let response = router.oneshot(request).await?;
+    open.answered();
+    Ok(response.map(|body| Answered { body, _open: open }))
+}
+
+/// The body of an answer; its request is open until it is sent.
+struct Answered {
+    body: Body,
+    _open: Open,
+}
+
+impl hyper::body::Body for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,48 @@
+//! What connections may cost.
+
+use std::time::Duration;
+
+/// The limits of a [`Server`](super::Server). Each holds by itself, whatever the router does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Connections at once. Further ones wait to be accepted. Default 4,096.
+    pub connections: usize,
+    /// Connections at once from one address; of IPv6 from one network of 64 bits. Further ones are closed. Behind a proxy
+    /// all come from its address. Default 1,024.
+    pub connections_per_address: usize,
+    /// How long the head of a request may take, and the first one from the beginning of the connection. Measured
+    /// loosely: nobody gets more than twice that. Default 10 seconds.
+    pub head: Duration,
+    /// How long a connection may wait for its next request. Default 60 seconds.
+    pub idle: Duration,
+    /// How long a client may refuse to take more of an answer. Default 30 seconds.
+    pub write: Duration,
+    /// Bytes of the head of a request, at least 8,192. Default 32 KiB.
+    pub head_bytes: usize,
+    /// Headers of a request in HTTP/1. Default 100.
+    pub headers: usize,
+    /// Requests at once on one connection of HTTP/2. Default 128.
+    pub streams: u32,
+    /// Requests that a connection may take back before they are answered; then it is closed. Default 200.
+    pub resets: usize,
+    /// How long open requests may go on once the server is to stop. Default 20 seconds.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4_096,
+            connections_per_address: 1_024,
+            head: Duration::from_secs(10),
+            idle: Duration::from_mins(1),
+            write: Duration::from_secs(30),
+            head_bytes: 32 << 10,
+            headers: 100,
+            streams: 128,
+            resets: 200,
+            grace: Duration::from_secs(20),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Serves a router on a socket, under limits.
+
+mod activity;
+mod connection;
+mod io;
+mod limits;
+mod places;
+
+pub use limits::Limits;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use oncebox::time::{Clock as _, SystemClock};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+use connection::Connection;
+use places::Places;
+
+/// How long to wait when the system has no more sockets.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Serves any [`axum::Router`] on a socket, in HTTP/1 and HTTP/2, under [`Limits`] on what clients can cost.
+///
+/// It gives handlers axum's `ConnectInfo<SocketAddr>`.
+#[derive(Debug)]
+#[must_use]
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+}
+
+impl Server {
+    /// A server with the default limits.
+    pub fn new(listener: TcpListener, router: Router) -> Self {
+        Self { listener, router, limits: Limits::default() }
+    }
+
+    /// Other limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Serves until `shutdown` is ready. Then nothing new is accepted, idle connections are closed, and open requests have
+    /// the [grace](Limits::grace) to end. What is being stored is stored even if that does not suffice.
+    pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
+        let Self { listener, router, limits } = self;
+        let limits = Arc::new(limits);
+        let (stop, stopped) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let places = Arc::new(Places::default());
+        let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+        let builder = Arc::new(connection::builder(&limits));
+        tokio::pin!(shutdown);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                accepted = accept(&listener, &room) => accepted,
+                Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            };
+            let Some((stream, permit)) = accepted else { continue };
+            let Ok(peer) = stream.peer_addr() else { continue };
+            let Some(place) = places.take(peer.ip(), limits.connections_per_address) else {
+                tracing::debug!(%peer, "closed a connection: there are too many from its address");
+                continue;
+            };
+            let connection = Connection {
+                stream,
+                peer,
+                router: router.clone(),
+                limits: Arc::clone(&limits),
+                builder: Arc::clone(&builder),
+                stopped: stopped.clone(),
+            };
+            connections.spawn(async move {
+                let _held = (permit, place);
+                connection.run().await;
+            });
+        }
+        drop(listener);
+        stop.send_replace(true);
+        let all = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(limits.grace, all).await.is_err() {
+            tracing::warn!(
+                open = connections.len(),
+                "closing connections with open requests: the grace is over"
+            );
+            connections.shutdown().await;
+        }
+    }
+}
+
+/// The next connection, once there is room for it.
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, permit)),
+        Err(error) => {
+            use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+            // That was the client's end of it; anything else may be there again at once.
+            if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+                tracing::warn!(%error, "cannot accept a connection");
+                SystemClock::default().sleep(BREATH).await;
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Who may send: tokens and signatures.
+
+mod signed;
+mod token;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::HeaderMap;
+use oncebox::Result;
+use oncebox::time::Timestamp;
+
+use crate::secret::Macs;
+pub use signed::Encoding;
+use signed::{Hmac, Slack, Standard, Stripe};
+use token::Tokens;
+
+/// How far the clock of a sender may be off, and how old a signature may be: in both directions.
+pub(crate) const REPLAY_WINDOW: Duration = Duration::from_mins(5);
+
+/// How a sender proves who it is. Several secrets or tokens count at once, so that they can be replaced without a gap.
+#[derive(Clone, Debug)]
+pub struct Verify(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Tokens(Tokens),
+    Hmac(Hmac),
+    Standard(Standard),
+    Stripe(Stripe),
+    Slack(Slack),
+    Loopback,
+    Open,
+}
+
+/// What of a request is looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Proof<'a> {
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a [u8],
+    pub(crate) peer: Option<IpAddr>,
+    pub(crate) now: Timestamp,
+    pub(crate) window: Duration,
+}
+
+impl Proof<'_> {
+    /// The only value of a header. One that comes twice has none: two readers might take different ones.
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        let mut values = self.headers.get_all(name).iter();
+        let value = values.next()?;
+        if values.next().is_some() { None } else { Some(value.as_bytes()) }
+    }
+
+    /// Whether a time in seconds, as senders write it, is near enough.
+    fn is_recent(&self, seconds: &[u8]) -> bool {
+        let seconds =
+            std::str::from_utf8(seconds).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let Some(seconds) = seconds.and_then(|text| text.parse::<i64>().ok()) else { return false };
+        let sent = Timestamp::from_millis(seconds.saturating_mul(1_000));
+        self.now.since(sent) <= self.window && sent.since(self.now) <= self.window
+    }
+}
+
+impl Verify {
+    /// A token in `Authorization: Bearer`.
+    pub fn tokens<T: AsRef<str>>(tokens: impl IntoIterator<Item = T>) -> Result<Self> {
+        Ok(Self(Kind::Tokens(Tokens::new(tokens)?)))
+    }
+
+    /// Standard Webhooks: `whsec_` for v1 (HMAC-SHA256), `whpk_` for v1a (Ed25519).
+    pub fn standard_webhooks<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Ok(Self(Kind::Standard(Standard::new(secrets)?)))
+    }
+
+    /// An HMAC-SHA256 of the body in a header, as GitHub, Shopify and many others send it. `prefix` stands before the
+    /// digest in the header, as `sha256=` does; empty for none.
+    pub fn hmac_sha256<T: AsRef<[u8]>>(
+        header: &str,
+        prefix: &str,
+        encoding: Encoding,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        Ok(Self(Kind::Hmac(Hmac::new(header, prefix, encoding, secrets)?)))
+    }
+
+    /// As GitHub signs.
+    pub fn github<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Self::hmac_sha256("x-hub-signature-256", "sha256=", Encoding::Hex, secrets)
+    }
+
+    /// As Shopify signs.
+    pub fn shopify<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Self::hmac_sha256("x-shopify-hmac-sha256", "", Encoding::Base64, secrets)
+    }
+
+    /// As Stripe signs.
+    pub fn stripe<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Ok(Self(Kind::Stripe(Stripe::new(secrets)?)))
+    }
+
+    /// As Slack signs.
+    pub fn slack<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Ok(Self(Kind::Slack(Slack::new(secrets)?)))
+    }
+
+    /// Whoever is on this machine: the connection itself comes from a loopback address. That is known where the router
+    /// is served by [`Server`](crate::Server), or with axum's `ConnectInfo`; where it is not known, nobody is let in.
+    pub fn loopback() -> Self {
+        Self(Kind::Loopback)
+    }
+
+    /// Anybody who can reach the port.
+    pub fn open() -> Self {
+        Self(Kind::Open)
+    }
+
+    /// Whether anybody at all may send.
+    pub fn is_open(&self) -> bool {
+        matches!(self.0, Kind::Open)
+    }
+
+    /// A proof that nobody can give; the work is that of the others.
+    pub(crate) fn nobody() -> Result<Self> {
+        Ok(Self(Kind::Hmac(Hmac::of("x-hub-signature-256", "sha256=", Encoding::Hex, Macs::nobody()?))))
+    }
+
+    pub(crate) fn holds(&self, proof: &Proof<'_>) -> bool {
+        match &self.0 {
+            Kind::Tokens(tokens) => tokens.holds(proof),
+            Kind::Hmac(hmac) => hmac.holds(proof),
+            Kind::Standard(standard) => standard.holds(proof),
+            Kind::Stripe(stripe) => stripe.holds(proof),
+            Kind::Slack(slack) => slack.holds(proof),
+            Kind::Loopback => proof.peer.is_some_and(|peer| peer.to_canonical().is_loopback()),
+            Kind::Open => true,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Signatures: each sender's way to make them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::HeaderName;
+use oncebox::{Error, ErrorKind, Result};
+use ring::signature::{ED25519, UnparsedPublicKey};
+
+use crate::secret::{Macs, Secret, refused};
+use crate::verify::Proof;
+
+/// Signatures tried in one request. A sender that replaces a secret sends two.
+const MAX_SIGNATURES: usize = 8;
+
+/// How bytes are written in a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// Two hexadecimal digits for a byte.
+    Hex,
+    /// Base64 with padding.
+    Base64,
+}
+
+impl Encoding {
+    pub(super) fn decode(self, text: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Hex => unhex(text),
+            Self::Base64 => BASE64.decode(text).ok(),
+        }
+    }
+}
+
+fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16);
+    let (pairs, []) = text.as_chunks::<2>() else { return None };
+    pairs.iter().map(|[a, b]| u8::try_from(digit(*a)? << 4 | digit(*b)?).ok()).collect()
+}
+
+fn macs<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Macs> {
+    let secret = |secret: T| Secret::new("signing secret", secret.as_ref());
+    let secrets: Vec<Secret> = secrets.into_iter().map(secret).collect::<Result<_>>()?;
+    Macs::new("signing secret", &secrets)
+}
+
+/// A digest of the body alone.
+#[derive(Clone, Debug)]
+pub(super) struct Hmac {
+    header: HeaderName,
+    prefix: Box<str>,
+    encoding: Encoding,
+    macs: Macs,
+}
+
+impl Hmac {
+    pub(super) fn new<T: AsRef<[u8]>>(
+        header: &str,
+        prefix: &str,
+        encoding: Encoding,
+        secrets: impl IntoIterator<Item = T>,
+    ) -> Result<Self> {
+        let name = HeaderName::try_from(header);
+        let name = name.map_err(|_| {
+            Error::new(ErrorKind::InvalidConfig, format!("{header:?} is not a header's name"))
+        })?;
+        Ok(Self { header: name, prefix: prefix.into(), encoding, macs: macs(secrets)? })
+    }
+
+    pub(super) fn of(header: &'static str, prefix: &str, encoding: Encoding, macs: Macs) -> Self {
+        Self { header: HeaderName::from_static(header), prefix: prefix.into(), encoding, macs }
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let tag = proof.header(self.header.as_str());
+        let tag = tag.and_then(|tag| tag.strip_prefix(self.prefix.as_bytes()));
+        let tags: Vec<Vec<u8>> = tag.and_then(|tag| self.encoding.decode(tag)).into_iter().collect();
+        self.macs.verify(&[proof.body], &tags)
+    }
+}
+
+/// Standard Webhooks: id, time and body are signed.
+#[derive(Clone, Debug)]
+pub(super) struct Standard {
+    /// v1.
+    macs: Option<Macs>,
+    /// v1a. Not secret.
+    keys: Vec<[u8; 32]>,
+}
+
+impl Standard {
+    pub(super) fn new<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        let what = "Standard Webhooks secret";
+        let (mut shared, mut keys) = (Vec::new(), Vec::new());
+        for secret in secrets {
+            let secret = secret.as_ref();
+            if secret.starts_with("whsk_") {
+                return Err(refused(
+                    what,
+                    "is a private key: only its sender may have it, give the `whpk_` key",
+                ));
+            }
+            let public = secret.strip_prefix("whpk_");
+            let text = public.unwrap_or_else(|| secret.strip_prefix("whsec_").unwrap_or(secret));
+            let bytes =
+                BASE64.decode(text).map_err(|_| refused(what, "is not base64 behind `whsec_` or `whpk_`"))?;
+            if public.is_some() {
+                let key =
+                    bytes.try_into().map_err(|_| refused(what, "with `whpk_` does not have 32 bytes"))?;
+                keys.push(key);
+            } else {
+                shared.push(Secret::new(what, &bytes)?);
+            }
+        }
+        if shared.is_empty() && keys.is_empty() {
+            return Err(refused(what, "is missing: nothing could be verified"));
+        }
+        let macs = if shared.is_empty() { None } else { Some(Macs::new(what, &shared)?) };
+        Ok(Self { macs, keys })
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let id = proof.header("webhook-id").unwrap_or_default();
+        let time = proof.header("webhook-timestamp").unwrap_or_default();
+        let signatures = proof.header("webhook-signature").unwrap_or_default();
+        let tags = |version: &[u8]| -> Vec<Vec<u8>> {
+            let all = signatures.split(|b| *b == b' ').take(MAX_SIGNATURES);
+            let tags = all.filter_map(|one| one.strip_prefix(version)?.strip_prefix(b","));
+            tags.filter_map(|tag| Encoding::Base64.decode(tag)).collect()
+        };
+        let mut holds = self
+            .macs
+            .as_ref()
+            .is_some_and(|macs| macs.verify(&[id, b".", time, b".", proof.body], &tags(b"v1")));
+        if !self.keys.is_empty() {
+            holds |= self.any_key_signed(&[id, b".", time, b".", proof.body].concat(), &tags(b"v1a"));
+        }
+        // The parts are joined with dots: one within a part could be moved to another part.
+        let whole = !id.is_empty() && !id.contains(&b'.') && !time.contains(&b'.');
+        holds && whole && proof.is_recent(time)
+    }
+
+    fn any_key_signed(&self, signed: &[u8], signatures: &[Vec<u8>]) -> bool {
+        let nothing = [vec![0; 64]];
+        let signatures = if signatures.is_empty() { &nothing[..] } else { signatures };
+        let mut found = false;
+        for key in &self.keys {
+            for signature in signatures {
+                found |= UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok();
+            }
+        }
+        found
+    }
+}
+
+/// Stripe: time and body are signed, `t=` and `v1=` in one header.
+#[derive(Clone, Debug)]
+pub(super) struct Stripe(Macs);
+
+impl Stripe {
+    pub(super) fn new<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Ok(Self(macs(secrets)?))
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let header = proof.header("stripe-signature").unwrap_or_default();
+        let (mut time, mut times, mut tags) = (&b""[..], 0, Vec::new());
+        for part in header.split(|b| *b == b',') {
+            let part = part.trim_ascii();
+            if let Some(value) = part.strip_prefix(b"t=") {
+                (time, times) = (value, times + 1);
+            } else if let Some(tag) = part.strip_prefix(b"v1=")
+                && tags.len() < MAX_SIGNATURES
+            {
+                tags.extend(Encoding::Hex.decode(tag));
+            }
+        }
+        self.0.verify(&[time, b".", proof.body], &tags) && times == 1 && proof.is_recent(time)
+    }
+}
+
+/// Slack: version, time and body are signed.
+#[derive(Clone, Debug)]
+pub(super) struct Slack(Macs);
+
+impl Slack {
+    pub(super) fn new<T: AsRef<[u8]>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
+        Ok(Self(macs(secrets)?))
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let time = proof.header("x-slack-request-timestamp").unwrap_or_default();
+        let tag = proof.header("x-slack-signature").and_then(|tag| tag.strip_prefix(b"v0="));
+        let tags: Vec<Vec<u8>> = tag.and_then(|tag| Encoding::Hex.decode(tag)).into_iter().collect();
+        self.0.verify(&[b"v0:", time, b":", proof.body], &tags) && proof.is_recent(time)
+    }
+}

@@ -1,0 +1,42 @@
+//! Tokens that are sent as they are.
+
+use crate::secret::{Blind, Secret, refused};
+use crate::verify::Proof;
+use oncebox::Result;
+
+/// Tokens, of which each is as good as the other.
+#[derive(Clone, Debug)]
+pub(super) struct Tokens {
+    tokens: Vec<Secret>,
+    blind: Blind,
+}
+
+impl Tokens {
+    pub(super) fn new<T: AsRef<str>>(tokens: impl IntoIterator<Item = T>) -> Result<Self> {
+        let secret = |token: T| {
+            let token = token.as_ref();
+            if token.bytes().any(|b| !b.is_ascii_graphic()) {
+                return Err(refused(
+                    "bearer token",
+                    "holds what no header can carry: blanks or other than ASCII",
+                ));
+            }
+            Secret::new("bearer token", token.as_bytes())
+        };
+        let tokens: Vec<Secret> = tokens.into_iter().map(secret).collect::<Result<_>>()?;
+        if tokens.is_empty() {
+            return Err(refused("bearer token", "is missing: nobody could send"));
+        }
+        Ok(Self { tokens, blind: Blind::new()? })
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let header = proof.header("authorization").unwrap_or_default();
+        let token = match header.split_at_checked(7) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token.trim_ascii(),
+            _ => b"",
+        };
+        let fits = |found: bool, known: &Secret| self.blind.equal(known.bytes(), token) | found;
+        self.tokens.iter().fold(false, fits)
+    }
+}

@@ -1,0 +1,76 @@
+//! Deliveries that are to come again later, without the broker hearing of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use oncebox::time::Clock;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::source::Parcel;
+
+/// Deliveries of one session that wait for their time.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By when they are due, and then in the order they came.
+    parcels: BTreeMap<(Duration, u64), Parcel>,
+    next: u64,
+    over: bool,
+}
+
+impl Held {
+    /// Keeps a delivery until `due`, on the monotonic clock. If the session is over, the broker has it already.
+    pub(crate) fn push(&self, due: Duration, parcel: Parcel) {
+        let mut waiting = self.waiting.lock();
+        if waiting.over {
+            return;
+        }
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.parcels.insert((due, number), parcel);
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// The next one whose time has come.
+    pub(crate) async fn due(&self, clock: &dyn Clock) -> Parcel {
+        loop {
+            let changed = self.changed.notified();
+            let wait = {
+                let mut waiting = self.waiting.lock();
+                let now = clock.monotonic();
+                match waiting.parcels.first_entry() {
+                    Some(first) if first.key().0 <= now => return first.remove(),
+                    Some(first) => Some(first.key().0.saturating_sub(now)),
+                    None => None,
+                }
+            };
+            match wait {
+                Some(wait) => tokio::select! {
+                    () = clock.sleep(wait) => {}
+                    () = changed => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Lets go of all, and keeps no more.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.over = true;
+        let parcels = std::mem::take(&mut waiting.parcels);
+        drop(waiting);
+        drop(parcels);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().parcels.len()
+    }
+}

@@ -1,0 +1,208 @@
+//! From an AMQP message to a message.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use lapin::BasicProperties;
+use lapin::message::Delivery;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use oncebox::time::Timestamp;
+use oncebox::{Headers, Message};
+
+use crate::builder::Fields;
+use crate::cloud_event;
+use crate::field::Field;
+
+/// Headers that a message gets when we publish it again. They stand for what it had before.
+pub(crate) const ROUTING_KEY: &str = "oncebox-routing-key";
+pub(crate) const EXCHANGE: &str = "oncebox-exchange";
+pub(crate) const FAILURES: &str = "oncebox-failures";
+pub(crate) const REASON: &str = "oncebox-reason";
+pub(crate) const USER_ID: &str = "oncebox-user-id";
+
+/// What came from the broker, as far as it is still needed when it is settled.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) exchange: ShortString,
+    pub(crate) routing_key: ShortString,
+    pub(crate) properties: BasicProperties,
+    pub(crate) data: Bytes,
+}
+
+impl Raw {
+    pub(crate) fn new(delivery: Delivery) -> Self {
+        let Delivery { exchange, routing_key, properties, data, .. } = delivery;
+        Self { exchange, routing_key, properties, data: data.into() }
+    }
+
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &AMQPValue)> {
+        let table = self.properties.headers().as_ref().map(FieldTable::inner);
+        table.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&AMQPValue> {
+        self.headers().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The routing key it was first published with, also if it has been in a retry queue since.
+    pub(crate) fn routing_key(&self) -> Cow<'_, [u8]> {
+        self.header(ROUTING_KEY).map_or(Cow::Borrowed(self.routing_key.as_str().as_bytes()), bytes_of)
+    }
+
+    pub(crate) fn exchange(&self) -> Cow<'_, [u8]> {
+        self.header(EXCHANGE).map_or(Cow::Borrowed(self.exchange.as_str().as_bytes()), bytes_of)
+    }
+
+    /// How often it failed before it was in a retry queue.
+    pub(crate) fn failures(&self) -> u32 {
+        let found = self.header(FAILURES).map(bytes_of);
+        found.and_then(|bytes| std::str::from_utf8(&bytes).ok()?.parse().ok()).unwrap_or(0)
+    }
+
+    fn field<'a>(&'a self, field: &'a Field) -> Option<Cow<'a, [u8]>> {
+        let property = |value: &'a Option<ShortString>| {
+            value.as_ref().map(|text| Cow::Borrowed(text.as_str().as_bytes()))
+        };
+        let properties = &self.properties;
+        let found = match field {
+            Field::MessageId => property(properties.message_id()),
+            Field::CorrelationId => property(properties.correlation_id()),
+            Field::Type => property(properties.kind()),
+            Field::AppId => property(properties.app_id()),
+            Field::UserId => property(properties.user_id()),
+            Field::RoutingKey => Some(self.routing_key()),
+            Field::Exchange => Some(self.exchange()),
+            Field::Header(name) => self.header(name).map(bytes_of),
+            Field::Fixed(text) => Some(Cow::Borrowed(text.as_bytes())),
+        };
+        found.filter(|bytes| !bytes.is_empty())
+    }
+
+    fn text<'a>(&'a self, what: &str, field: &'a Field) -> Result<Option<Cow<'a, str>>, String> {
+        match self.field(field) {
+            None => Ok(None),
+            Some(Cow::Borrowed(bytes)) => std::str::from_utf8(bytes).map(Cow::Borrowed).map(Some),
+            Some(Cow::Owned(bytes)) => match String::from_utf8(bytes) {
+                Ok(text) => Ok(Some(Cow::Owned(text))),
+                Err(error) => Err(error.utf8_error()),
+            },
+        }
+        .map_err(|_| format!("the {what} ({field:?}) is not UTF-8"))
+    }
+}
+
+/// The message that `raw` carries, or why it carries none.
+pub(crate) fn read(fields: &Fields, raw: &Raw) -> Result<Message, String> {
+    let event = if fields.cloud_events { cloud_event::read(raw)? } else { None };
+    let mut message = match event {
+        Some(event) => event,
+        None => plain(fields, raw)?,
+    };
+    if let Some(field) = &fields.ordering_key
+        && let Some(key) = raw.field(field)
+    {
+        message = message.with_ordering_key(Bytes::copy_from_slice(&key));
+    }
+    if let Some(field) = &fields.tenant
+        && let Some(tenant) = raw.text("tenant", field)?
+    {
+        message = message.with_tenant(tenant);
+    }
+    Ok(message)
+}
+
+fn plain(fields: &Fields, raw: &Raw) -> Result<Message, String> {
+    let id = raw.field(&fields.id).map_or_else(Bytes::new, |id| Bytes::copy_from_slice(&id));
+    let Some(kind) = raw.text("type", &fields.kind)? else {
+        return Err(format!(
+            "it has no type: {:?} is missing or empty; `kind` says where the type is",
+            fields.kind
+        ));
+    };
+    let mut message = Message::new(id, kind, raw.data.clone()).with_headers(headers(raw));
+    if let Some(field) = &fields.producer
+        && let Some(producer) = raw.text("producer", field)?
+    {
+        message = message.with_source(producer);
+    }
+    if let Some(seconds) = raw.properties.timestamp() {
+        let millis = i64::try_from(*seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
+        message = message.with_time(Timestamp::from_millis(millis));
+    }
+    Ok(message)
+}
+
+/// The properties under their names in AMQP, then the headers. A header with the name of a property is left out: it would
+/// be taken for the property.
+pub(crate) fn headers(raw: &Raw) -> Headers {
+    let properties = &raw.properties;
+    let known = [
+        ("content-type", properties.content_type()),
+        ("content-encoding", properties.content_encoding()),
+        ("message-id", properties.message_id()),
+        ("correlation-id", properties.correlation_id()),
+        ("reply-to", properties.reply_to()),
+        ("app-id", properties.app_id()),
+        ("user-id", properties.user_id()),
+    ];
+    let mut headers = Headers::default();
+    for (name, value) in &known {
+        if let Some(value) = value {
+            headers.push(*name, Bytes::copy_from_slice(value.as_str().as_bytes()));
+        }
+    }
+    for (name, value) in raw.headers() {
+        let ours = [ROUTING_KEY, EXCHANGE, FAILURES].contains(&name);
+        if !ours && !known.iter().any(|(property, _)| property.eq_ignore_ascii_case(name)) {
+            headers.push(name, bytes_of(value).into_owned());
+        }
+    }
+    headers
+}
+
+/// A value as text, or as the bytes that it is; lists and tables as JSON.
+pub(crate) fn bytes_of(value: &AMQPValue) -> Cow<'_, [u8]> {
+    match value {
+        AMQPValue::LongString(text) => Cow::Borrowed(text.as_bytes()),
+        AMQPValue::ShortString(text) => Cow::Borrowed(text.as_str().as_bytes()),
+        AMQPValue::ByteArray(bytes) => Cow::Borrowed(bytes.as_slice()),
+        AMQPValue::Void => Cow::Borrowed(b""),
+        other => Cow::Owned(json(other).into_bytes()),
+    }
+}
+
+fn json(value: &AMQPValue) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    match value {
+        AMQPValue::Boolean(flag) => flag.to_string(),
+        AMQPValue::ShortShortInt(number) => number.to_string(),
+        AMQPValue::ShortShortUInt(number) => number.to_string(),
+        AMQPValue::ShortInt(number) => number.to_string(),
+        AMQPValue::ShortUInt(number) => number.to_string(),
+        AMQPValue::LongInt(number) => number.to_string(),
+        AMQPValue::LongUInt(number) => number.to_string(),
+        AMQPValue::LongLongInt(number) => number.to_string(),
+        AMQPValue::Timestamp(number) => number.to_string(),
+        AMQPValue::Float(number) => number.to_string(),
+        AMQPValue::Double(number) => number.to_string(),
+        AMQPValue::DecimalValue(number) => format!("{}e-{}", number.value, number.scale),
+        AMQPValue::ShortString(text) => quoted(text.as_str()),
+        AMQPValue::LongString(text) => quoted(&String::from_utf8_lossy(text.as_bytes())),
+        AMQPValue::ByteArray(bytes) => quoted(&String::from_utf8_lossy(bytes.as_slice())),
+        AMQPValue::Void => "null".into(),
+        AMQPValue::FieldArray(values) => {
+            let values: Vec<String> = values.as_slice().iter().map(json).collect();
+            format!("[{}]", values.join(","))
+        }
+        AMQPValue::FieldTable(table) => {
+            let mut out = String::from("{");
+            for (name, value) in table.inner() {
+                let comma = if out.len() > 1 { "," } else { "" };
+                // Writing to a string cannot fail.
+                let _ = write!(out, "{comma}{}:{}", quoted(name.as_str()), json(value));
+            }
+            out + "}"
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The queue, and what is declared of it.
+
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use oncebox::Result;
+
+use crate::error::refuse;
+
+/// The kind of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is there, and nothing is declared of it.
+    Existing,
+    Quorum,
+    Classic,
+}
+
+/// The value of an argument of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Argument {
+    /// A number.
+    Number(i64),
+    /// A text.
+    Text(String),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl From<i64> for Argument {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Argument {
+    fn from(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Argument {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<bool> for Argument {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+impl From<&Argument> for AMQPValue {
+    fn from(argument: &Argument) -> Self {
+        match argument {
+            Argument::Number(number) => Self::LongLongInt(*number),
+            Argument::Text(text) => Self::LongString(LongString::from(text.as_str())),
+            Argument::Flag(flag) => Self::Boolean(*flag),
+        }
+    }
+}
+
+/// A queue to consume. It is declared when the source connects, if it is [`quorum`](Self::quorum) or
+/// [`classic`](Self::classic); the broker then refuses a queue of the same name that is not the same.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) delivery_limit: Option<u32>,
+    pub(crate) dead_letter_exchange: Option<String>,
+    pub(crate) dead_letter_routing_key: Option<String>,
+    /// Whether they go to a queue that is ours to declare.
+    pub(crate) own_dead_letters: bool,
+    pub(crate) dead_letters_at_least_once: bool,
+    pub(crate) arguments: Vec<(String, Argument)>,
+    pub(crate) bindings: Vec<(String, String)>,
+}
+
+impl From<&str> for Queue {
+    fn from(name: &str) -> Self {
+        Self::existing(name)
+    }
+}
+
+impl From<String> for Queue {
+    fn from(name: String) -> Self {
+        Self::existing(name)
+    }
+}
+
+impl Queue {
+    /// A queue that exists: nothing is declared, and that it is missing is an error. AMQP does not tell what a queue does
+    /// with what is rejected, so say it here, with [`dead_letter_exchange`](Self::dead_letter_exchange), or say what the
+    /// source is to do ([`rejected_to`](crate::Builder::rejected_to), [`discard_rejected`](crate::Builder::discard_rejected)).
+    pub fn existing(name: impl Into<String>) -> Self {
+        Self::new(name.into(), Kind::Existing)
+    }
+
+    /// A durable quorum queue: replicated, and the one to take.
+    pub fn quorum(name: impl Into<String>) -> Self {
+        Self::new(name.into(), Kind::Quorum)
+    }
+
+    /// A durable classic queue.
+    pub fn classic(name: impl Into<String>) -> Self {
+        Self::new(name.into(), Kind::Classic)
+    }
+
+    fn new(name: String, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            delivery_limit: None,
+            dead_letter_exchange: None,
+            dead_letter_routing_key: None,
+            own_dead_letters: false,
+            dead_letters_at_least_once: true,
+            arguments: Vec::new(),
+            bindings: Vec::new(),
+        }
+    }
+
+    /// How often a quorum queue lets a message come back before it dead-letters it. It counts messages that were given back
+    /// and those whose channel was lost. From RabbitMQ 4.0 on it is 20 if it is not set.
+    pub fn delivery_limit(mut self, limit: u32) -> Self {
+        self.delivery_limit = Some(limit);
+        self
+    }
+
+    /// Where rejected messages go. The exchange has to exist, which is checked; that a queue is bound to it is up to you.
+    pub fn dead_letter_exchange(mut self, exchange: impl Into<String>) -> Self {
+        self.dead_letter_exchange = Some(exchange.into());
+        self
+    }
+
+    /// The routing key of dead letters. Default: the one that the message had.
+    pub fn dead_letter_routing_key(mut self, routing_key: impl Into<String>) -> Self {
+        self.dead_letter_routing_key = Some(routing_key.into());
+        self
+    }
+
+    /// Dead letters go to this queue, which is declared, too: durable, and of the same kind.
+    pub fn dead_letter_queue(mut self, queue: impl Into<String>) -> Self {
+        self.dead_letter_exchange = Some(String::new());
+        self.dead_letter_routing_key = Some(queue.into());
+        self.own_dead_letters = true;
+        self
+    }
+
+    /// Whether a quorum queue keeps a dead letter until the queue that it goes to has confirmed it, which needs
+    /// `reject-publish` as the queue's overflow. Without, a dead letter can get lost on its way. Default: yes.
+    pub fn dead_letters_at_least_once(mut self, yes: bool) -> Self {
+        self.dead_letters_at_least_once = yes;
+        self
+    }
+
+    /// Another argument of the declaration, such as `x-max-length`.
+    pub fn argument(mut self, name: impl Into<String>, value: impl Into<Argument>) -> Self {
+        self.arguments.push((name.into(), value.into()));
+        self
+    }
+
+    /// Binds the queue to an exchange, which has to exist.
+    pub fn bind(mut self, exchange: impl Into<String>, routing_key: impl Into<String>) -> Self {
+        self.bindings.push((exchange.into(), routing_key.into()));
+        self
+    }
+
+    /// The name, for AMQP.
+    pub(crate) fn short_name(&self) -> ShortString {
+        short(&self.name)
+    }
+
+    /// The queue of dead letters, if it is ours to declare.
+    pub(crate) fn dead_letters(&self) -> Option<&str> {
+        self.dead_letter_routing_key.as_deref().filter(|_| self.own_dead_letters)
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        if self.name.is_empty() {
+            return refuse("queue", "it has no name", "name the queue to consume");
+        }
+        let texts =
+            [("queue", Some(&self.name)), ("dead_letter_exchange", self.dead_letter_exchange.as_ref())];
+        let keys = [("dead_letter_routing_key", self.dead_letter_routing_key.as_ref())];
+        for (option, text) in texts.into_iter().chain(keys) {
+            check_short(option, text.map_or("", String::as_str))?;
+        }
+        for (exchange, key) in &self.bindings {
+            check_short("bind", exchange)?;
+            check_short("bind", key)?;
+        }
+        for (name, _) in &self.arguments {
+            check_short("argument", name)?;
+        }
+        if self.kind != Kind::Quorum && self.delivery_limit.is_some() {
+            let why = "only a quorum queue that is declared here has one";
+            return refuse("delivery_limit", why, "declare the queue with `Queue::quorum`, or leave it out");
+        }
+        if self.kind == Kind::Existing && (!self.arguments.is_empty() || !self.bindings.is_empty()) {
+            let why = "nothing is declared of a queue that exists";
+            return refuse("queue", why, "declare it with `Queue::quorum` or `Queue::classic`");
+        }
+        if self.dead_letter_routing_key.is_some() && self.dead_letter_exchange.is_none() {
+            let why = "there is no exchange that would route by it";
+            return refuse("dead_letter_routing_key", why, "name a `dead_letter_exchange`, too");
+        }
+        if self.dead_letters() == Some(self.name.as_str()) {
+            let why = "what is rejected would come back at once, for ever";
+            return refuse("dead_letter_queue", why, "name another queue");
+        }
+        Ok(())
+    }
+
+    /// What the declaration says.
+    pub(crate) fn table(&self) -> FieldTable {
+        let mut table = FieldTable::default();
+        let mut text = |name: &str, value: &str| {
+            table.insert(short(name), AMQPValue::LongString(LongString::from(value)));
+        };
+        text("x-queue-type", self.type_name());
+        if let Some(exchange) = &self.dead_letter_exchange {
+            text("x-dead-letter-exchange", exchange);
+            if self.kind == Kind::Quorum && self.dead_letters_at_least_once {
+                text("x-dead-letter-strategy", "at-least-once");
+                text("x-overflow", "reject-publish");
+            }
+        }
+        if let Some(key) = &self.dead_letter_routing_key {
+            text("x-dead-letter-routing-key", key);
+        }
+        if let Some(limit) = self.delivery_limit {
+            table.insert(short("x-delivery-limit"), AMQPValue::LongLongInt(i64::from(limit)));
+        }
+        for (name, value) in &self.arguments {
+            table.insert(short(name), value.into());
+        }
+        table
+    }
+
+    /// What is declared of queues beside this one: the same kind, and nothing else.
+    pub(crate) fn plain_table(&self) -> FieldTable {
+        let mut table = FieldTable::default();
+        table.insert(short("x-queue-type"), AMQPValue::LongString(LongString::from(self.type_name())));
+        table
+    }
+
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Classic => "classic",
+            Kind::Quorum | Kind::Existing => "quorum",
+        }
+    }
+}
+
+/// A text for AMQP, all of which were checked before: see [`check_short`].
+pub(crate) fn short(text: &str) -> ShortString {
+    ShortString::try_new(text).unwrap_or_else(|_| ShortString::default())
+}
+
+/// Names in AMQP have at most 255 bytes.
+pub(crate) fn check_short(option: &str, text: &str) -> Result<()> {
+    match ShortString::try_new(text) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            refuse(option, &format!("{} bytes are more than AMQP takes", text.len()), "use at most 255")
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! One connection, one channel, one consumer; when any of them is lost, all are, and the next session begins anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lapin::options::{
+    BasicConsumeOptions, BasicQosOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+use lapin::runtime::default_runtime;
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, ConnectionProperties, Consumer, ExchangeKind};
+use oncebox::{Error, ErrorKind, Result};
+
+use crate::builder::{Rejected, Settings};
+use crate::error::broken;
+use crate::held::Held;
+use crate::queue::{Kind, short};
+use crate::settle::Settler;
+
+/// What came of asking for the next delivery.
+pub(crate) enum Next {
+    Delivery(Box<lapin::message::Delivery>),
+    /// The session is over.
+    Over(Error),
+}
+
+pub(crate) struct Session {
+    consumer: Consumer,
+    pub(crate) settler: Arc<Settler>,
+    pub(crate) held: Arc<Held>,
+    /// When it began, on the monotonic clock.
+    pub(crate) since: Duration,
+}
+
+impl Session {
+    /// Connects, declares what is to be declared, and begins to consume.
+    pub(crate) async fn open(settings: &Settings) -> Result<Self> {
+        let connection = connect(settings, "").await?;
+        let channel = open_channel(settings, &connection).await?;
+        declare(settings, &channel).await?;
+        let qos = channel.basic_qos(settings.prefetch, BasicQosOptions::default()).await;
+        qos.map_err(|cause| broken("cannot set the prefetch", cause))?;
+        let consumer = channel
+            .basic_consume(
+                settings.queue.short_name(),
+                short(&settings.consumer_tag),
+                BasicConsumeOptions::default(),
+                FieldTable::default(),
+            )
+            .await
+            .map_err(|cause| broken(format!("cannot consume the queue {:?}", settings.queue.name), cause))?;
+        Ok(Self {
+            consumer,
+            settler: Arc::new(Settler::start(connection, channel)),
+            held: Arc::default(),
+            since: settings.clock.monotonic(),
+        })
+    }
+
+    /// The next delivery. Cancel-safe: what is not returned stays in the stream.
+    pub(crate) async fn next(&mut self) -> Next {
+        match self.consumer.next().await {
+            Some(Ok(delivery)) => Next::Delivery(Box::new(delivery)),
+            Some(Err(cause)) => Next::Over(lost(cause)),
+            None => {
+                let what =
+                    "the broker cancelled the consumer: the queue was deleted, or moved to another node";
+                Next::Over(Error::new(ErrorKind::Unavailable, what))
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.held.close();
+        self.settler.close();
+    }
+}
+
+/// Connects and says who we are; `suffix` tells our connections apart.
+pub(crate) async fn connect(settings: &Settings, suffix: &str) -> Result<Connection> {
+    let name = format!("{}{suffix}", settings.name);
+    let properties = ConnectionProperties::default().with_connection_name(name.into());
+    let runtime = default_runtime().map_err(|cause| broken("there is no runtime", cause))?;
+    let (address, tls) = (&settings.address, settings.tls.clone());
+    let connecting = Connection::connect_uri_with_config(address.uri.clone(), properties, tls, runtime);
+    answered(settings, &format!("cannot connect to {address}"), connecting).await
+}
+
+pub(crate) async fn open_channel(settings: &Settings, connection: &Connection) -> Result<Channel> {
+    answered(settings, "cannot open a channel", connection.create_channel()).await
+}
+
+/// Waits for an answer of the broker, though not for ever.
+pub(crate) async fn answered<T>(
+    settings: &Settings,
+    what: &str,
+    answer: impl Future<Output = lapin::Result<T>>,
+) -> Result<T> {
+    tokio::select! {
+        answer = answer => answer.map_err(|cause| broken(what, cause)),
+        () = settings.clock.sleep(settings.answer_within) => {
+            let what = format!("{what}: the broker did not answer within {:?}", settings.answer_within);
+            Err(Error::new(ErrorKind::Unavailable, what))
+        }
+    }
+}
+
+/// Declares the queue and what goes with it, or checks that it is there.
+async fn declare(settings: &Settings, channel: &Channel) -> Result<()> {
+    let queue = &settings.queue;
+    if let Some(dead_letters) = queue.dead_letters().filter(|_| queue.kind != Kind::Existing) {
+        declare_queue(settings, channel, dead_letters, false, queue.plain_table()).await?;
+    }
+    let table = if queue.kind == Kind::Existing { FieldTable::default() } else { queue.table() };
+    declare_queue(settings, channel, &queue.name, queue.kind == Kind::Existing, table).await?;
+    for (exchange, routing_key) in &queue.bindings {
+        let bound = channel.queue_bind(
+            queue.short_name(),
+            short(exchange),
+            short(routing_key),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        answered(
+            settings,
+            &format!("cannot bind the queue {:?} to the exchange {exchange:?}", queue.name),
+            bound,
+        )
+        .await?;
+    }
+    // Where the broker has nowhere to put what is rejected, it drops it without a word.
+    match &settings.rejected {
+        Rejected::DeadLetter => {
+            let exchange = queue.dead_letter_exchange.as_deref().unwrap_or_default();
+            let routing_key = queue.dead_letter_routing_key.as_deref().unwrap_or_default();
+            check_way(settings, channel, exchange, routing_key).await
+        }
+        Rejected::Publish { exchange, routing_key } => {
+            check_way(settings, channel, exchange, routing_key).await
+        }
+        Rejected::Discard => Ok(()),
+    }
+}
+
+/// Checks that an exchange exists, or a queue in the case of the exchange without a name.
+async fn check_way(settings: &Settings, channel: &Channel, exchange: &str, routing_key: &str) -> Result<()> {
+    if exchange.is_empty() {
+        if routing_key.is_empty() {
+            return Ok(());
+        }
+        return declare_queue(settings, channel, routing_key, true, FieldTable::default()).await;
+    }
+    let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+    let found =
+        channel.exchange_declare(short(exchange), ExchangeKind::Direct, options, FieldTable::default());
+    let what = format!("the exchange {exchange:?}, where rejected messages go, cannot be used");
+    answered(settings, &what, found).await
+}
+
+pub(crate) async fn declare_queue(
+    settings: &Settings,
+    channel: &Channel,
+    name: &str,
+    passive: bool,
+    table: FieldTable,
+) -> Result<()> {
+    let options = QueueDeclareOptions { passive, durable: true, ..QueueDeclareOptions::default() };
+    let what = if passive { "cannot be used" } else { "cannot be declared" };
+    let declared = channel.queue_declare(short(name), options, table);
+    answered(settings, &format!("the queue {name:?} {what}"), declared).await.map(drop)
+}
+
+/// Why a session ended, with what an operator can do about it.
+fn lost(cause: lapin::Error) -> Error {
+    let hint = match cause.kind() {
+        lapin::ErrorKind::ProtocolError(error) => match error.kind() {
+            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
+                "the broker closed the channel; if a delivery was in hand for longer than its consumer timeout, hold less or raise that"
+            }
+            AMQPErrorKind::Soft(_) => "the broker closed the channel",
+            AMQPErrorKind::Hard(_) => "the broker closed the connection",
+        },
+        lapin::ErrorKind::MissingHeartbeatError => "the broker sent no heartbeat",
+        lapin::ErrorKind::ParsingError(_) => {
+            "the broker sent what the client cannot read, such as a property that is not UTF-8"
+        }
+        _ => "the connection was lost",
+    };
+    broken(hint, cause)
+}

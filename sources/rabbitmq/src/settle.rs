@@ -1,0 +1,223 @@
+//! Settling deliveries with the channel that brought them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use lapin::options::{BasicAckOptions, BasicNackOptions};
+use lapin::{Channel, Connection};
+use oncebox::{Error, ErrorKind, Result};
+use tokio::sync::{mpsc, oneshot};
+
+/// How many verdicts are looked at together.
+const BATCH: usize = 1_024;
+
+/// What the broker is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is done with.
+    Ack,
+    /// It is not wanted, ever: dead-lettered, or dropped.
+    Reject,
+    /// It comes again.
+    GiveBack,
+}
+
+pub(crate) enum Order {
+    Settle {
+        tag: u64,
+        verdict: Verdict,
+        written: Option<oneshot::Sender<Result<()>>>,
+    },
+    /// The session is over: what is still in hand is the broker's again.
+    Close,
+}
+
+/// The end of a session that its deliveries hold. A delivery can reach no other channel than the one that brought it.
+#[derive(Clone, Debug)]
+pub(crate) struct Settler {
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+impl Settler {
+    /// Starts the task that owns the channel.
+    pub(crate) fn start(connection: Connection, channel: Channel) -> Self {
+        let (orders, queue) = mpsc::unbounded_channel();
+        tokio::spawn(run(connection, channel, queue));
+        Self { orders }
+    }
+
+    /// Tells the broker, and completes when that is written to the connection.
+    pub(crate) async fn settle(&self, tag: u64, verdict: Verdict) -> Result<()> {
+        let (written, answer) = oneshot::channel();
+        let order = Order::Settle { tag, verdict, written: Some(written) };
+        if self.orders.send(order).is_err() {
+            return Err(gone());
+        }
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Tells the broker to bring it again, without waiting.
+    pub(crate) fn give_back(&self, tag: u64) {
+        // If there is nobody to tell, the channel is gone, and the broker has it already.
+        let _ = self.orders.send(Order::Settle { tag, verdict: Verdict::GiveBack, written: None });
+    }
+
+    pub(crate) fn close(&self) {
+        let _ = self.orders.send(Order::Close);
+    }
+}
+
+fn gone() -> Error {
+    let what = "the channel that brought the delivery is gone: the broker brings it again";
+    Error::new(ErrorKind::Unavailable, what)
+}
+
+async fn run(connection: Connection, channel: Channel, mut queue: mpsc::UnboundedReceiver<Order>) {
+    let (mut orders, mut tags) = (Vec::new(), Tags::default());
+    while queue.recv_many(&mut orders, BATCH).await > 0 {
+        let (mut verdicts, mut waiting, mut close) = (Vec::new(), Vec::new(), false);
+        for order in orders.drain(..) {
+            match order {
+                Order::Settle { tag, verdict, written } => {
+                    verdicts.push((tag, verdict));
+                    waiting.extend(written);
+                }
+                Order::Close => close = true,
+            }
+        }
+        let told = tell(&channel, tags.frames(&verdicts)).await;
+        for written in waiting {
+            // Whoever does not wait any more does not need to know.
+            let _ = written.send(if told { Ok(()) } else { Err(gone()) });
+        }
+        if close {
+            break;
+        }
+    }
+    // Deliveries that are still in hand find nobody to tell from here on.
+    drop(queue);
+    let _ = connection.close(200, "done".into()).await;
+}
+
+/// Writes frames. Whether all of them were written.
+async fn tell(channel: &Channel, frames: Frames) -> bool {
+    let write = |frame| async move {
+        match frame {
+            Frame::Ack(tag) => channel.basic_ack(tag, BasicAckOptions { multiple: false }).await,
+            Frame::Nack { tag, requeue } => {
+                channel.basic_nack(tag, BasicNackOptions { multiple: false, requeue }).await
+            }
+        }
+    };
+    let mut written = join_all(frames.each.into_iter().map(write)).await.into_iter().all(|one| one.is_ok());
+    // An acknowledgement of all below would take what is rejected or given back, too, if it went first.
+    if let Some(tag) = frames.all_up_to.filter(|_| written) {
+        written = channel.basic_ack(tag, BasicAckOptions { multiple: true }).await.is_ok();
+    }
+    written
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Frame {
+    Ack(u64),
+    Nack { tag: u64, requeue: bool },
+}
+
+/// What is written for some verdicts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Frames {
+    /// First these, in any order.
+    each: Vec<Frame>,
+    /// Then one for all that are not settled up to this tag.
+    all_up_to: Option<u64>,
+}
+
+/// Which delivery tags of a channel are settled. A channel counts them from 1 on.
+#[derive(Debug, Default)]
+struct Tags {
+    /// All up to this one.
+    floor: u64,
+    /// And these.
+    above: BTreeSet<u64>,
+}
+
+impl Tags {
+    /// One acknowledgement for all those below which everything is settled, because each costs the broker as much as a
+    /// message does; and one for each other.
+    fn frames(&mut self, verdicts: &[(u64, Verdict)]) -> Frames {
+        self.above.extend(verdicts.iter().map(|(tag, _)| tag));
+        while self.above.remove(&(self.floor + 1)) {
+            self.floor += 1;
+        }
+        let mut frames = Frames::default();
+        for &(tag, verdict) in verdicts {
+            match verdict {
+                Verdict::Ack if tag <= self.floor => frames.all_up_to = frames.all_up_to.max(Some(tag)),
+                Verdict::Ack => frames.each.push(Frame::Ack(tag)),
+                Verdict::Reject => frames.each.push(Frame::Nack { tag, requeue: false }),
+                Verdict::GiveBack => frames.each.push(Frame::Nack { tag, requeue: true }),
+            }
+        }
+        frames
+    }
+}
+
+/// A delivery that is ours to settle, once. Dropped, it goes back to the broker.
+#[derive(Debug)]
+pub(crate) struct Tag {
+    settler: Arc<Settler>,
+    number: u64,
+    settled: bool,
+}
+
+impl Tag {
+    pub(crate) fn new(settler: Arc<Settler>, number: u64) -> Self {
+        Self { settler, number, settled: false }
+    }
+
+    pub(crate) async fn settle(mut self, verdict: Verdict) -> Result<()> {
+        self.settled = true;
+        self.settler.settle(self.number, verdict).await
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.settler.give_back(self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(each: &[Frame], all_up_to: impl Into<Option<u64>>) -> Frames {
+        Frames { each: each.to_vec(), all_up_to: all_up_to.into() }
+    }
+
+    #[test]
+    fn those_below_which_all_is_settled_share_one_acknowledgement() {
+        let mut tags = Tags::default();
+        let acks = |numbers: &[u64]| numbers.iter().map(|tag| (*tag, Verdict::Ack)).collect::<Vec<_>>();
+        assert_eq!(tags.frames(&acks(&[1, 2, 3])), frames(&[], 3));
+        // 4 is still in hand.
+        assert_eq!(tags.frames(&acks(&[6, 5])), frames(&[Frame::Ack(6), Frame::Ack(5)], None));
+        assert_eq!(tags.frames(&acks(&[8, 4])), frames(&[Frame::Ack(8)], 4));
+        assert_eq!(tags.frames(&acks(&[7, 9])), frames(&[], 9));
+        assert_eq!((tags.floor, tags.above.len()), (9, 0));
+    }
+
+    // An acknowledgement of several must never take one that was rejected or given back.
+    #[test]
+    fn what_is_not_acknowledged_goes_first() {
+        let mut tags = Tags::default();
+        let verdicts = [(2, Verdict::Ack), (1, Verdict::Reject), (3, Verdict::GiveBack), (4, Verdict::Ack)];
+        let nack = |tag, requeue| Frame::Nack { tag, requeue };
+        assert_eq!(tags.frames(&verdicts), frames(&[nack(1, false), nack(3, true)], 4));
+        assert_eq!(tags.frames(&[(6, Verdict::Reject)]), frames(&[nack(6, false)], None));
+        assert_eq!(tags.frames(&[(5, Verdict::Ack)]), frames(&[], 5));
+    }
+}

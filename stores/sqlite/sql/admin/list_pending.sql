@@ -1,5 +1,0 @@
-SELECT e.seq, e.handler, 'pending', e.attempts, e.crashes, e.generation, e.due, NULL, e.error, NULL, m.digest
-FROM oncebox_entry e JOIN oncebox_handler h ON h.id = e.handler JOIN oncebox_message m ON m.seq = e.seq
-WHERE h.inbox = ?1 AND (?2 IS NULL OR h.key = ?2) AND (e.seq, h.key) > (?3, ?4)
-  AND (?6 IS NULL OR m.tenant = ?6)
-ORDER BY e.seq, h.key LIMIT ?5

@@ -1,0 +1,59 @@
+//! The Python that tests run clients with, and the packages in it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use oncebox_servers::Python;
+
+use crate::run;
+
+const REQUIREMENTS: &str = include_str!("requirements.txt");
+
+/// Whether Python and everything its packages need are there.
+pub(crate) fn is_installed(target: &Path) -> bool {
+    // Written last, so what it says is there.
+    let installed = fs::read_to_string(Python::home(target).join("requirements.txt"));
+    Python::binary().is_ok() && installed.is_ok_and(|installed| installed == REQUIREMENTS)
+}
+
+/// Makes an environment with the packages. One with others is replaced.
+pub(crate) fn install(target: &Path) -> Result<()> {
+    let home = Python::home(target);
+    println!("installing the clients of the tests into {}", home.display());
+    if home.exists() {
+        fs::remove_dir_all(&home).with_context(|| format!("cannot remove {}", home.display()))?;
+    }
+    fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    let result = fill(&home);
+    result
+        .context("the Python packages of the tests could not be installed; `cargo xtask servers` tries again")
+}
+
+fn fill(home: &Path) -> Result<()> {
+    run::check(Command::new("python3").args(["-m", "venv"]).arg(home))?;
+    let list = home.join("requirements.part");
+    fs::write(&list, REQUIREMENTS)?;
+    let mut pip = Command::new(home.join("bin/python3"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+    pip.args(["--only-binary", ":all:", "--require-hashes", "--requirement"]).arg(&list);
+    run::check(&mut pip)?;
+    fs::rename(&list, home.join("requirements.txt"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_package_has_a_version_and_a_checksum() {
+        let packages = REQUIREMENTS.lines().filter(|line| !line.starts_with('#'));
+        for package in packages {
+            let (name, checksum) = package.split_once(" --hash=sha256:").expect("a checksum");
+            assert!(name.contains("=="), "{package}");
+            assert!(checksum.len() == 64 && checksum.bytes().all(|b| b.is_ascii_hexdigit()), "{package}");
+        }
+    }
+}
