@@ -176,7 +176,7 @@ impl<S> Sabotaged<S> {
                     one.event = Event::Crash;
                 }
                 (Some(Bug::FailIsDone), Event::Fail) => {
-                    (one.next, one.event) = (Next::Completed, Event::Done)
+                    (one.next, one.event) = (Next::Completed, Event::Done);
                 }
                 (Some(Bug::BatchFailsInnocents), Event::Done) if failed => {
                     one.attempts += 1;
