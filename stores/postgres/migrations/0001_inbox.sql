@@ -78,7 +78,7 @@ CREATE TABLE @message (
 CREATE TABLE @message_kept PARTITION OF @message DEFAULT;
 
 -- The hot table: work that nobody has touched, due at once, and work that is leased. A lease is written in place, where the page has
--- room for it; a row leaves when it is settled.
+-- room for it; a row leaves when it is settled. Of entries with one order key only the first is here.
 CREATE TABLE @entry (
     seq bigint NOT NULL,
     -- When it is due: claims are handed out in this order.
@@ -101,7 +101,6 @@ CREATE TABLE @entry (
     CHECK ((token IS NULL) = (claim_id IS NULL))
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
--- One with an order key is here only while it runs.
 CREATE INDEX #entry_order ON @entry (lane, handler, order_key) WHERE order_key IS NOT NULL;
 
 -- One row for each call of claim that found something: where its entries lie. Finds them again when an answer was lost, and
@@ -137,7 +136,7 @@ CREATE TABLE @later (
     CHECK (lane = seq & 63)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
-CREATE INDEX #later_due ON @later (lane, handler, due, seq) WHERE crashes = 0;
+CREATE INDEX #later_due ON @later (lane, handler, due, seq) WHERE crashes = 0 AND due <> 9223372036854775807;
 CREATE INDEX #later_suspect ON @later (lane, handler, due, seq) WHERE crashes > 0;
 CREATE INDEX #later_order ON @later (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
 -- At most one of a line is let go: found without reading those that wait behind it.
@@ -182,6 +181,8 @@ CREATE TABLE @poisoned (
     CHECK ((order_key IS NULL) = (in_line IS NULL))
 );
 CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
+-- Whether any line is held back at all: mostly none is, and no line has to be looked at.
+CREATE INDEX #poisoned_line ON @poisoned (lane) WHERE in_line IN ('blocks', 'parks');
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE @aside (
@@ -267,7 +268,294 @@ BEGIN
     DELETE FROM @segment WHERE id = segment;
 END $body$;
 
-REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @drop_segment(bigint, bigint[]) FROM PUBLIC;
+-- Sets aside those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
+-- nothing, by line: $2 lane, $3 handler, $4 order key.
+CREATE FUNCTION @park(bigint, smallint[], smallint[], bytea[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+BEGIN
+    -- Each statement has to see what was committed since the lock was asked for.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'ordered messages need transactions at READ COMMITTED, and this one is at %',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'feature_not_supported';
+    END IF;
+    IF EXISTS (SELECT 1 FROM @poisoned b WHERE b.lane = ANY ($2) AND b.in_line IN ('blocks', 'parks')) AND EXISTS (
+        SELECT 1 FROM unnest($2, $3, $4) AS l (lane, handler, order_key) WHERE (
+            SELECT b.seq FROM @poisoned b
+            WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key AND b.in_line = 'parks'
+            LIMIT 1
+        ) IS NOT NULL
+    ) THEN
+        WITH moment AS MATERIALIZED (
+            SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+        ), head AS MATERIALIZED (
+            SELECT l.*, (
+                SELECT min(b.seq) FROM @poisoned b
+                WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key AND b.in_line = 'parks'
+            ) AS seq
+            FROM unnest($2, $3, $4) AS l (lane, handler, order_key)
+        ), parked AS (
+            DELETE FROM @later p USING head h
+            WHERE p.lane = h.lane AND p.handler = h.handler AND p.order_key = h.order_key AND p.seq > h.seq
+            RETURNING p.seq, p.token, p.attempts, p.crashes, p.generation, p.lane, p.handler, p.order_key, p.not_before, p.error
+        )
+        INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason, order_key, in_line,
+                               not_before, error)
+        SELECT p.seq, p.token, m.now, p.attempts, p.crashes, p.generation, p.lane, p.handler, 'parked', p.order_key, 'parked',
+               p.not_before, p.error
+        FROM parked p, moment m;
+    END IF;
+END $body$;
+
+-- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then sets
+-- aside those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
+-- Needs the lock of the lines, taken by an earlier statement. $1 now or nothing, by line, each once: $2 lane, $3 handler,
+-- $4 order key; $5 whether it is known that none of them is let go or runs.
+CREATE FUNCTION @release(bigint, smallint[], smallint[], bytea[], boolean)
+RETURNS TABLE (lane smallint, handler smallint, seq bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+BEGIN
+    RETURN QUERY WITH moment AS MATERIALIZED (
+        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+    ), free AS MATERIALIZED (
+        SELECT head.*, head.token = 0 AND head.attempts = 0 AND head.crashes = 0 AND head.generation = 0
+               AND head.error IS NULL AND head.not_before <= m.now AS untouched
+        FROM moment m, unnest($2, $3, $4) AS l (lane, handler, order_key) CROSS JOIN LATERAL (
+            -- A range of one value: only the index of lines has this order, so that no plan, made while the table was empty,
+            -- walks along the primary key instead.
+            SELECT p.ctid AS tid, p.seq, p.lane, p.handler, p.order_key, p.due, p.not_before, p.token, p.attempts, p.crashes,
+                   p.generation, p.error
+            FROM @later p
+            WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key BETWEEN l.order_key AND l.order_key
+            ORDER BY p.order_key, p.seq LIMIT 1
+        ) head
+        WHERE head.due = 9223372036854775807
+          AND ($5 OR (
+            SELECT r.order_key FROM @entry r
+            WHERE r.lane = l.lane AND r.handler = l.handler AND r.order_key BETWEEN l.order_key AND l.order_key
+            ORDER BY r.order_key LIMIT 1
+        ) IS NULL) AND (
+            NOT EXISTS (SELECT 1 FROM @poisoned b WHERE b.lane = ANY ($2) AND b.in_line IN ('blocks', 'parks'))
+            OR (
+                SELECT b.seq FROM @poisoned b
+                WHERE b.lane = l.lane AND b.handler = l.handler AND b.order_key = l.order_key
+                  AND b.in_line IN ('blocks', 'parks') AND b.seq < head.seq
+                LIMIT 1
+            ) IS NULL)
+    ), gone AS (
+        DELETE FROM @later p WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE f.untouched))
+    ), work AS (
+        INSERT INTO @entry AS w (seq, due, lane, handler, order_key)
+        SELECT f.seq, f.not_before, f.lane, f.handler, f.order_key FROM free f WHERE f.untouched
+        RETURNING w.lane, w.handler, w.seq
+    ), dated AS (
+        -- What brings something along, or is not due yet, goes by way of its time.
+        UPDATE @later p SET due = greatest(p.not_before, m.now) FROM moment m
+        WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE NOT f.untouched))
+    )
+    SELECT w.lane, w.handler, min(w.seq) FROM work w GROUP BY w.lane, w.handler;
+    PERFORM @park($1, $2, $3, $4);
+END $body$;
+
+-- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
+-- the least number that became work. Each line has one entry that runs: where that is settled, nothing else does. $1 now or
+-- nothing; by settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay,
+-- $10 attempts, $11 crashes, $12 reason, $13 error, $14 what it is in its line; from $8 on nothing if all are completed.
+-- $15 whether it must be in the transaction that a handler was given; $16 class and $17 numbers of the locks of the lines, in the
+-- order in which everybody takes them.
+CREATE FUNCTION @settle(
+    bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[], text[],
+    boolean, int, int[]
+) RETURNS TABLE (places int[], lanes smallint[], handlers smallint[], seqs bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+DECLARE
+    line_lanes smallint[];
+    line_handlers smallint[];
+    line_keys bytea[];
+BEGIN
+    IF $15 AND current_setting('oncebox.handler', true) IS DISTINCT FROM 'on' THEN RETURN; END IF;
+    -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
+    PERFORM pg_advisory_xact_lock($16, l.number) FROM unnest($17) AS l (number);
+    IF $8 IS NULL THEN
+        WITH ended AS (
+            DELETE FROM @entry r
+            USING unnest($2, $3, $4, $5, $6, $7) AS s (place, lane, handler, seq, token, claim_id)
+            WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
+            RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.order_key, r.error
+        ), finished AS (
+            INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
+            SELECT e.seq, e.token, coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint),
+                   coalesce(e.attempts, 0), coalesce(e.crashes, 0), coalesce(e.generation, 0), e.lane, e.handler, 'completed',
+                   e.error
+            FROM ended e
+        )
+        SELECT array_agg(e.place), array_agg(e.lane) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.handler) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.order_key) FILTER (WHERE e.order_key IS NOT NULL)
+        INTO places, line_lanes, line_handlers, line_keys FROM ended e;
+    ELSE
+        WITH moment AS MATERIALIZED (
+            SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+        ), settlement AS MATERIALIZED (
+            SELECT * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+                 AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error, in_line)
+        ), ended AS (
+            DELETE FROM @entry r USING settlement s
+            WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
+            RETURNING s.place, r.seq, r.lane, r.handler, r.token, coalesce(r.generation, 0) AS generation, r.order_key, s.next,
+                      s.delay, s.attempts, s.crashes, s.reason, s.in_line, coalesce(s.error, r.error) AS error
+        ), finished AS (
+            INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
+            SELECT e.seq, e.token, m.now, e.attempts, e.crashes, e.generation, e.lane, e.handler, e.next, e.error
+            FROM ended e, moment m WHERE e.next IN ('completed', 'discarded')
+        ), again AS (
+            INSERT INTO @later (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
+            SELECT e.seq, CASE WHEN e.order_key IS NULL THEN least(m.now::numeric + e.delay, 9223372036854775807)::bigint
+                               ELSE 9223372036854775807 END,
+                   least(m.now::numeric + e.delay, 9223372036854775807)::bigint, e.token, e.attempts, e.crashes, e.generation,
+                   e.lane, e.handler, e.order_key, e.error
+            FROM ended e, moment m WHERE e.next = 'pending'
+        ), spoiled AS (
+            INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason, order_key, in_line, error)
+            SELECT e.seq, e.token, m.now, e.attempts, e.crashes, e.generation, e.lane, e.handler, e.reason, e.order_key,
+                   CASE WHEN e.order_key IS NOT NULL THEN coalesce(e.in_line, 'blocks') END, e.error
+            FROM ended e, moment m WHERE e.next = 'poisoned'
+        )
+        SELECT array_agg(e.place), array_agg(e.lane) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.handler) FILTER (WHERE e.order_key IS NOT NULL),
+               array_agg(e.order_key) FILTER (WHERE e.order_key IS NOT NULL)
+        INTO places, line_lanes, line_handlers, line_keys FROM ended e;
+    END IF;
+    IF line_lanes IS NOT NULL THEN
+        SELECT array_agg(r.lane), array_agg(r.handler), array_agg(r.seq) INTO lanes, handlers, seqs
+        FROM @release($1, line_lanes, line_handlers, line_keys, true) AS r;
+    END IF;
+    RETURN NEXT;
+END $body$;
+
+-- Stores what is new, and says of the rest what is known of it. One row for each message offered: its place in the batch, its
+-- number (nothing if it raced with another, or is stale), whether it is new, whether it is stale, the fingerprint and handlers
+-- that its key is known with, and for how long it is known.
+-- $1 now or nothing, $2 inbox; then by message: $3 place, $4 lane of the digest, $5 lane of the message, $6 digest,
+-- $7 fingerprint, $8 handlers, $9 time, $10 source, $11 id, $12 type, $13 ordering key, $14 headers, $15 payload, $16 order key,
+-- $17 delay; by entry: $18 place of its message, $19 handler; $20 tenants, or nothing if no message has one. $21 class and $22
+-- numbers of the locks of the lines, in the order in which everybody takes them; by line: $23 lane, $24 handler, $25 order key.
+CREATE FUNCTION @accept(
+    bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
+    bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[]
+) RETURNS TABLE (place int, seq bigint, fresh boolean, stale boolean, fingerprint bytea, handlers bytea, age bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_nestloop = off SET work_mem = '16MB'
+AS $body$
+BEGIN
+    -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
+    PERFORM pg_advisory_xact_lock($21, l.number) FROM unnest($22) AS l (number);
+    RETURN QUERY WITH moment AS MATERIALIZED (
+        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, t.segment, t.counted,
+               (SELECT i.watermark FROM @inbox i WHERE i.id = $2) AS watermark
+        FROM @meta t WHERE t.one
+    ), offered AS MATERIALIZED (
+        SELECT o.*, (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.home AS seq, m.now,
+               coalesce(o.time <= m.watermark, false) AS stale, known.seq IS NOT NULL AS known
+        FROM moment m CROSS JOIN unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $20)
+             AS o (place, lane, home, digest, fingerprint, handlers, time, source, id, type, ordering_key, headers, payload,
+                   order_key, delay, tenant)
+        LEFT JOIN LATERAL (
+            SELECT p.seq FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
+        ) known ON true
+    ), fresh AS (
+        INSERT INTO @proof AS p (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
+        SELECT o.seq, o.now, o.lane, $2, o.digest, o.fingerprint, o.handlers, o.tenant FROM offered o
+        -- What this statement knows of is no news, even if a sweep forgets it meanwhile.
+        WHERE NOT o.stale AND NOT o.known
+        -- Two batches that share keys must not wait for each other in a ring.
+        ORDER BY o.lane, o.digest
+        ON CONFLICT (lane, digest) DO NOTHING
+        RETURNING p.seq
+    ), first AS MATERIALIZED (
+        SELECT o.* FROM offered o JOIN fresh f ON f.seq = o.seq
+    ), stored AS (
+        INSERT INTO @message (seq, received_at, time, lane, inbox, digest, source, id, type, ordering_key, headers, payload,
+                              tenant)
+        SELECT f.seq, f.now, f.time, f.home, $2, f.digest, f.source, f.id, f.type, f.ordering_key, f.headers, f.payload, f.tenant
+        FROM first f
+    ), entry AS MATERIALIZED (
+        SELECT f.seq, f.now, f.home, e.handler, f.order_key, f.delay
+        FROM first f JOIN unnest($18, $19) AS e (place, handler) ON e.place = f.place
+    ), head AS MATERIALIZED (
+        -- The first of each line in which nothing stands. The others wait, until whoever finishes the one before lets them go.
+        SELECT e.seq, e.handler
+        FROM (
+            SELECT DISTINCT ON (o.home, o.handler, o.order_key) o.seq, o.home, o.handler, o.order_key
+            FROM entry o WHERE o.order_key IS NOT NULL ORDER BY o.home, o.handler, o.order_key, o.seq
+        ) e
+        WHERE (
+            SELECT r.order_key FROM @entry r
+            WHERE r.lane = e.home AND r.handler = e.handler AND r.order_key BETWEEN e.order_key AND e.order_key
+            ORDER BY r.order_key LIMIT 1
+        ) IS NULL AND (
+            SELECT p.order_key FROM @later p
+            WHERE p.lane = e.home AND p.handler = e.handler AND p.order_key BETWEEN e.order_key AND e.order_key
+            ORDER BY p.order_key LIMIT 1
+        ) IS NULL AND (
+            SELECT b.seq FROM @poisoned b
+            WHERE b.lane = e.home AND b.handler = e.handler AND b.order_key = e.order_key AND b.in_line IN ('blocks', 'parks')
+            LIMIT 1
+        ) IS NULL
+    ), arranged AS MATERIALIZED (
+        SELECT e.*, h.seq IS NOT NULL OR e.order_key IS NULL AS free
+        FROM entry e LEFT JOIN head h ON h.seq = e.seq AND h.handler = e.handler
+    ), due AS (
+        INSERT INTO @entry (seq, due, lane, handler, order_key)
+        SELECT e.seq, e.now, e.home, e.handler, e.order_key FROM arranged e WHERE e.free AND e.delay = 0
+    ), later AS (
+        INSERT INTO @later (seq, due, not_before, lane, handler, order_key)
+        SELECT e.seq, CASE WHEN e.free THEN e.now + e.delay ELSE 9223372036854775807 END, e.now + e.delay, e.home, e.handler,
+               e.order_key
+        FROM arranged e WHERE NOT e.free OR e.delay > 0
+    )
+    SELECT f.place, f.seq, true, false, NULL::bytea, NULL::bytea, NULL::bigint FROM first f
+    UNION ALL
+    SELECT o.place, known.seq, false, o.stale, known.fingerprint, known.handlers, o.now - known.received_at
+    FROM offered o LEFT JOIN LATERAL (
+        -- The limit keeps the planner from reading the whole table instead.
+        SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
+    ) known ON true
+    WHERE NOT EXISTS (SELECT 1 FROM fresh f WHERE f.seq = o.seq);
+    IF cardinality($23) > 0 THEN
+        PERFORM @park($1, $23, $24, $25);
+    END IF;
+END $body$;
+
+-- Marks a key for a handler. First, unless it is marked; busy if another transaction that has not ended has it. Who finds the mark
+-- takes no lock: duplicates are not in each other's way. A function, because it runs in sessions of others, whose plans may be
+-- older than the table is large. $1 lock, $2 now or nothing, $3 lane, $4 digest, $5 inbox, $6 handler.
+CREATE FUNCTION @mark(bigint, bigint, smallint, bytea, text, text) RETURNS TABLE (open boolean, marked boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $body$
+BEGIN
+    RETURN QUERY WITH seen AS MATERIALIZED (
+        SELECT EXISTS (SELECT 1 FROM @mark m WHERE m.lane = $3 AND m.digest = $4 AND m.handler = $6) AS before
+    ), gate AS MATERIALIZED (
+        SELECT s.before, CASE WHEN s.before THEN true ELSE pg_try_advisory_xact_lock($1) END AS open FROM seen s
+    ), made AS (
+        INSERT INTO @mark (at, lane, digest, inbox, handler)
+        SELECT coalesce($2, (extract(epoch FROM statement_timestamp()) * 1000)::bigint), $3, $4, $5, $6 FROM gate g
+        WHERE g.open AND NOT g.before
+        ON CONFLICT (lane, digest, handler) DO NOTHING
+        RETURNING 1
+    )
+    SELECT g.open, EXISTS (SELECT 1 FROM made) FROM gate g;
+END $body$;
+
+REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @drop_segment(bigint, bigint[]),
+    @mark(bigint, bigint, smallint, bytea, text, text),
+    @park(bigint, smallint[], smallint[], bytea[]), @release(bigint, smallint[], smallint[], bytea[], boolean),
+    @accept(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
+            bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[]),
+    @settle(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
+            text[], boolean, int, int[]) FROM PUBLIC;
 
 INSERT INTO @meta (lanes, segment, counted) VALUES (:lanes, 1, 0);
 SELECT @make_segment(1), @make_segment(2);

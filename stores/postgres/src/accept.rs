@@ -9,7 +9,7 @@ use oncebox::{Error, ErrorKind, Key, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use crate::db::{Db, Lines, lane, millis};
+use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::unreadable;
 use crate::unit::{Ask, Unit, Units, ask};
 
@@ -169,16 +169,14 @@ async fn offer(db: &Db, units: &Units, offers: &[Offer], indexes: &[usize]) -> R
     if let ([round], true) = (&rounds[..], lines.is_empty()) {
         return offer_round(db, units, offers, round).await;
     }
-    let mut unit = units.transaction().await?;
-    if !lines.is_empty() {
-        lines.lock(db, &mut unit).await?;
-    }
+    let single = rounds.len() == 1;
+    let mut unit = if single { units.single().await? } else { units.transaction().await? };
     let mut verdicts = Vec::with_capacity(indexes.len());
+    // The first takes all locks, so that they are taken in order. What it does not know of yet it leaves as it is.
+    let mut locks = lines.locks();
     for round in &rounds {
-        verdicts.extend(verdicts_of(offers, &unit.rows(long_way(db, offers, round)).await?)?);
-    }
-    if !lines.is_empty() {
-        lines.release(db, &mut unit).await?;
+        let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
+        verdicts.extend(verdicts_of(offers, &unit.rows(offered).await?)?);
     }
     unit.end().await?;
     Ok(verdicts)
@@ -205,7 +203,7 @@ async fn offer_round(
         }
     }
     let mut unit = units.single().await?;
-    let rows = unit.rows(long_way(db, offers, round)).await?;
+    let rows = unit.rows(long_way(db, offers, round, Vec::new(), &Lines::default())).await?;
     unit.end().await?;
     verdicts_of(offers, &rows)
 }
@@ -288,8 +286,8 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
     })
 }
 
-/// The statement for all kinds of messages of one inbox.
-fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
+/// The statement for all kinds of messages of one inbox, with the locks that it takes first.
+fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, lines: &Lines) -> Ask<'a> {
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
@@ -299,7 +297,7 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
             entries.1.push(*handler);
         }
     }
-    ask(&db.sql.accept)
+    let accept = ask(&db.sql.accept)
         .bind(db.now())
         .bind(inbox)
         .bind(places(&chosen))
@@ -320,6 +318,9 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Ask<'a> {
         .bind(entries.0)
         .bind(entries.1)
         .bind(tenants(&chosen))
+        .bind(db.lock_class)
+        .bind(locks);
+    lines.bind(accept)
 }
 
 /// The tenants of all messages; nothing is sent if none has one.
@@ -416,10 +417,10 @@ async fn take_care(
             Care::AddHandlers => add_handlers(db, &mut unit, offer).await?,
         };
     }
-    if !lines.is_empty() {
-        lines.rearrange(db, &mut unit).await?;
-    }
+    let released =
+        if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
     unit.end().await?;
+    released.tell(db);
     Ok(answers)
 }
 

@@ -12,7 +12,7 @@ use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
-use crate::db::{Db, Lines, lane, millis};
+use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::corrupt;
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
@@ -302,11 +302,11 @@ impl Operating<'_> {
         if entry.in_line == Some(InLine::Parks) {
             lines.unpark(db, &mut unit).await?;
         }
-        if !lines.is_empty() {
-            lines.rearrange(db, &mut unit).await?;
-        }
+        let released =
+            if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
         let changed = entries(db, &mut unit, &handlers, seq, self.key).await?;
         unit.end().await?;
+        released.tell(db);
         let changed = changed.into_iter().filter(|entry| entry.handler == *self.handler);
         let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
         Ok(Some(found.label(changed, message.as_deref())))

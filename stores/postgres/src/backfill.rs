@@ -7,7 +7,7 @@ use oncebox::{Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
 use crate::accept::{decode_handlers, encode_handlers};
-use crate::db::{Db, Lines, lane};
+use crate::db::{Db, Lines, Released, lane};
 use crate::row::get;
 use crate::unit::{Unit, ask};
 
@@ -39,8 +39,9 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
             chosen.extend(missing(row, params, &route)?);
         }
     }
-    let added = if chosen.is_empty() { 0 } else { add(db, &mut unit, &route, chosen).await? };
+    let (added, released) = add(db, &mut unit, &route, chosen).await?;
     unit.end().await?;
+    released.tell(db);
     let last = rows.last().map(|row| Ok(Seq(get(row, 0)?))).transpose()?;
     let full = params.limit > 0 && rows.len() >= params.limit;
     Ok(Backfilled::new(added, last.filter(|_| full)))
@@ -74,8 +75,10 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
 }
 
 /// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
-async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> Result<usize> {
-    let Some(handler) = route.first().copied() else { return Ok(0) };
+async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> Result<(usize, Released)> {
+    let (Some(handler), false) = (route.first().copied(), chosen.is_empty()) else {
+        return Ok((0, Released::default()));
+    };
     let mut lines = Lines::default();
     for message in &chosen {
         if let Some(order) = &message.order {
@@ -112,8 +115,6 @@ async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> R
         .bind(chosen.iter().map(|message| encode_handlers(&message.handlers)).collect::<Vec<_>>())
         .bind(chosen.iter().map(|message| message.order.clone()).collect::<Vec<_>>());
     unit.run(add).await?;
-    if !lines.is_empty() {
-        lines.rearrange(db, unit).await?;
-    }
-    Ok(chosen.len())
+    let released = if lines.is_empty() { Released::default() } else { lines.rearrange(db, unit).await? };
+    Ok((chosen.len(), released))
 }

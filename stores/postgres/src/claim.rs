@@ -26,6 +26,8 @@ const LEAST_SHARE: usize = 8;
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
 const LOOK_BACK_SHARE: u32 = 20;
+/// The column that says whether an entry was claimed where it lay, with the work that nobody had touched.
+const IN_PLACE: usize = 19;
 
 /// From which number on each lane and handler has untouched work, as far as this process knows. Without it every claim
 /// would pass all rows that are gone but not yet removed.
@@ -54,6 +56,13 @@ impl Cursors {
         let mut known = self.known.lock();
         let least = known.least.entry(place).or_default();
         *least = (*least).max(seq.saturating_add(1));
+    }
+
+    /// There is work from this number on.
+    pub(crate) fn step_back(&self, place: (i16, i16), seq: i64) {
+        if let Some(least) = self.known.lock().least.get_mut(&place) {
+            *least = (*least).min(seq);
+        }
     }
 
     fn reset(&self, place: (i16, i16)) {
@@ -156,7 +165,7 @@ async fn healthy(
             let seq: i64 = get(row, 0)?;
             let place = (lane(Seq(seq)), get::<i16>(row, 1)?);
             let got = got.entry(place).or_default();
-            if is_untouched(row)? {
+            if get::<bool>(row, IN_PLACE)? {
                 got.untouched += 1;
                 db.cursors.advance(place, seq);
             } else {
@@ -198,13 +207,6 @@ fn share(limit: usize, places: usize, exact: bool) -> Share {
     Share { untouched: share, others: share.div_ceil(2) }
 }
 
-/// Whether a row comes from the work that nobody had touched. One with an order key never does.
-fn is_untouched(row: &PgRow) -> Result<bool> {
-    let fresh = row::count(row, 4)? == 0 && row::count(row, 5)? == 0 && row::count(row, 6)? == 0;
-    let fresh = fresh && !get::<bool>(row, 7)?;
-    Ok(fresh && get::<i64>(row, 8)? == get::<Option<i64>>(row, 10)?.unwrap_or(i64::MIN))
-}
-
 async fn ask_for(
     db: &Db,
     params: &ClaimParams,
@@ -221,14 +223,14 @@ async fn ask_for(
     )
     .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
     .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
+    .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
+    .bind(kin.wants.clone())
+    .bind(kin.handlers.clone())
     .bind(least.to_vec())
     .bind(looks.iter().map(|look| count(look.share.untouched)).collect::<Vec<_>>())
-    .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
-    .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
-    .bind(goes_on)
     .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
-    .bind(kin.wants.clone())
-    .bind(kin.handlers.clone());
+    .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
+    .bind(goes_on);
     let mut unit = db.control.single().await?;
     let rows = unit.rows(claim).await?;
     unit.end().await?;
@@ -300,7 +302,7 @@ async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow]) -> Result<Vec<Claimed>> {
             attempts: row::count(row, 4)?,
             crashes: row::count(row, 5)?,
             generation: row::count(row, 6)?,
-            ordered: get(row, 7)?,
+            order: row::order(row, 7)?,
             received_at: Timestamp::from_millis(get::<Option<i64>>(row, 10)?.unwrap_or(0)),
             claimed_at: Timestamp::from_millis(get(row, 3)?),
         };

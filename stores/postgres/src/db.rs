@@ -6,6 +6,7 @@ use std::time::Duration;
 use oncebox::store::Seq;
 use oncebox::time::SharedClock;
 use oncebox::{Key, OrderKey, Result};
+use sqlx::postgres::PgRow;
 
 use crate::claim::Cursors;
 use crate::names::Names;
@@ -17,7 +18,7 @@ use crate::unit::{Ask, Unit, Units, ask};
 const LANE_BITS: i64 = 63;
 /// How many locks there are for lines of ordered entries: enough that unrelated lines seldom share one, and few enough
 /// for the server's table of locks.
-const BUCKETS: u16 = 1024;
+const BUCKETS: u16 = 256;
 /// A span of time so long that it never ends, and can still be added to any time.
 const FOREVER: i64 = i64::MAX / 4;
 
@@ -86,28 +87,28 @@ impl Lines {
         self.lines.is_empty()
     }
 
-    /// Takes the locks of the lines, for the rest of the transaction.
-    pub(crate) async fn lock(&mut self, db: &Db, unit: &mut Unit) -> Result<()> {
+    /// The locks of the lines, in the order in which everybody takes them. Afterwards each line is there once.
+    pub(crate) fn locks(&mut self) -> Vec<i32> {
         self.lines.sort_unstable();
         self.lines.dedup();
         let mut buckets: Vec<i32> = self.lines.iter().map(|(_, _, order)| bucket(order)).collect();
         buckets.sort_unstable();
         buckets.dedup();
-        unit.rows(ask(&db.sql.order_lock).bind(db.lock_class).bind(buckets)).await?;
+        buckets
+    }
+
+    /// Takes the locks of the lines, for the rest of the transaction.
+    pub(crate) async fn lock(&mut self, db: &Db, unit: &mut Unit) -> Result<()> {
+        let locks = self.locks();
+        unit.rows(ask(&db.sql.order_lock).bind(db.lock_class).bind(locks)).await?;
         Ok(())
     }
 
     /// Lets the first of each line go that may, and sets aside those that one before them parks.
-    pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<()> {
-        let parking = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
-        let mut lines = Self::default();
-        for row in &parking {
-            lines.add(get(row, 0)?, get(row, 1)?, get(row, 2)?);
-        }
-        if !lines.is_empty() {
-            unit.run(lines.bind(ask(&db.sql.order_park).bind(db.now()))).await?;
-        }
-        Ok(())
+    pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
+        let rows = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
+        let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
+        Ok(Released(rows.iter().map(released).collect::<Result<_>>()?))
     }
 
     /// Makes those pending again that nothing parks any more.
@@ -117,15 +118,41 @@ impl Lines {
     }
 
     /// The same after an entry has joined that may be older than one that was let go before.
-    pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<()> {
+    pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
         unit.run(self.bind(ask(&db.sql.order_step_back))).await?;
         self.release(db, unit).await
     }
 
-    fn bind(&self, ask: Ask<'static>) -> Ask<'static> {
+    pub(crate) fn bind<'q>(&self, ask: Ask<'q>) -> Ask<'q> {
         ask.bind(self.lines.iter().map(|(lane, ..)| *lane).collect::<Vec<_>>())
             .bind(self.lines.iter().map(|(_, handler, _)| *handler).collect::<Vec<_>>())
             .bind(self.lines.iter().map(|(_, _, order_key)| order_key.clone()).collect::<Vec<_>>())
+    }
+}
+
+/// Where followers became work: they may have lower numbers than what was claimed last.
+#[derive(Debug, Default)]
+#[must_use = "claims may look past what was let go"]
+pub(crate) struct Released(Vec<((i16, i16), i64)>);
+
+impl Released {
+    /// Lanes, handlers and numbers from the columns from `first` on.
+    pub(crate) fn of(row: &PgRow, first: usize) -> Result<Self> {
+        let lanes = get::<Option<Vec<i16>>>(row, first)?.unwrap_or_default();
+        let handlers = get::<Option<Vec<i16>>>(row, first + 1)?.unwrap_or_default();
+        let seqs = get::<Option<Vec<i64>>>(row, first + 2)?.unwrap_or_default();
+        Ok(Self(lanes.into_iter().zip(handlers).zip(seqs).collect()))
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Has the claims of this process look at it. To be said when it is committed.
+    pub(crate) fn tell(self, db: &Db) {
+        for (place, seq) in self.0 {
+            db.cursors.step_back(place, seq);
+        }
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum Phase {
     Commit,
     /// The COMMIT of what a handler wrote: what is checked only now is the handler's to mend.
     HandlersCommit,
+    /// The same, and more statements behind it: what failed may be one of these.
+    ChainedCommit,
 }
 
 /// Maps an error of the driver. Never holds the URL, and so no password.
@@ -46,7 +48,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
 pub(crate) fn lost(phase: Phase) -> Error {
     match phase {
         Phase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
-        Phase::Commit | Phase::HandlersCommit => Error::new(
+        Phase::Commit | Phase::HandlersCommit | Phase::ChainedCommit => Error::new(
             ErrorKind::CommitUnknown,
             "the connection to PostgreSQL was lost before a commit was confirmed",
         ),
@@ -60,11 +62,13 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
         // A constraint or a trigger: nothing of ours is checked at a commit.
-        _ if phase == Phase::HandlersCommit
+        _ if matches!(phase, Phase::HandlersCommit | Phase::ChainedCommit)
             && ["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) =>
         {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
         }
+        // Only a COMMIT fails so. Whatever else it is, it may have come after it.
+        _ if phase == Phase::ChainedCommit && !matches!(code, "40001" | "40P01") => return lost(phase),
         "57P03" => (ErrorKind::Unavailable, "PostgreSQL is starting up, shutting down or recovering"),
         "40001" => (ErrorKind::Unavailable, "PostgreSQL could not serialize the transaction"),
         "40P01" => (ErrorKind::Unavailable, "PostgreSQL ended a deadlock"),
@@ -88,7 +92,9 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         }
         "28P01" | "28000" | "3D000" => (ErrorKind::InvalidConfig, "PostgreSQL refused the login"),
         // Whatever it is, the same statement fails again.
-        _ if code.starts_with("42") => (ErrorKind::InvalidConfig, "PostgreSQL refused a statement"),
+        _ if code.starts_with("42") || code == "0A000" => {
+            (ErrorKind::InvalidConfig, "PostgreSQL refused a statement")
+        }
         _ if code.starts_with("23") => (ErrorKind::Corrupt, "the stored rows contradict one another"),
         _ if code.starts_with("XX") => (ErrorKind::Corrupt, "PostgreSQL found its data damaged"),
         _ if code.starts_with("53") || code.starts_with("57") || code.starts_with("58") => {
@@ -155,4 +161,21 @@ pub(crate) fn unreadable(error: sqlx::Error) -> Error {
 
 pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // FAULTS A4: a cancel that comes between the COMMIT and the BEGIN behind it finds everything committed.
+    #[test]
+    fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
+        for code in ["57014", "53200", "55P03", "42501", "25006", "57P03", "58030", "XX000"] {
+            assert_eq!(by_code(code, Phase::ChainedCommit).kind(), ErrorKind::CommitUnknown, "{code}");
+            assert_ne!(by_code(code, Phase::HandlersCommit).kind(), ErrorKind::CommitUnknown, "{code}");
+        }
+        for (code, kind) in [("40001", ErrorKind::Unavailable), ("23505", ErrorKind::Handler)] {
+            assert_eq!(by_code(code, Phase::ChainedCommit).kind(), kind, "only a COMMIT fails with {code}");
+        }
+    }
 }

@@ -260,7 +260,7 @@ impl Store for Postgres {
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = settle::settle(&self.inner.db, batch).await?;
         // What was given back, or let go because another one of its order has ended, may be for other processes.
-        let told = |one: &Settlement| one.claim.ordered || matches!(one.next, Next::Pending { .. });
+        let told = |one: &Settlement| one.claim.order.is_some() || matches!(one.next, Next::Pending { .. });
         if batch.iter().any(told) {
             self.inner.waker.work();
         }
@@ -334,7 +334,7 @@ impl Transactional for Postgres {
     }
 
     async fn commit(&self, tx: PostgresTx) -> Result<()> {
-        tx.commit().await
+        tx.commit(&self.inner.db).await
     }
 
     async fn rollback(&self, tx: PostgresTx) {

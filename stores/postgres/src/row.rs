@@ -6,7 +6,7 @@ use bytes::Bytes;
 use oncebox::state::{ErrorText, InLine, PoisonReason, Status};
 use oncebox::store::{EntryView, Seq};
 use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Headers, Key, Message, Result};
+use oncebox::{HandlerKey, Headers, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row as _, Type};
 
@@ -39,6 +39,12 @@ pub(crate) fn message(row: &PgRow, first: usize) -> Result<Arc<Message>> {
 pub(crate) fn key(row: &PgRow, column: usize) -> Result<Key> {
     let bytes: &[u8] = get(row, column)?;
     Ok(Key::from_bytes(bytes.try_into().map_err(|_| corrupt("a stored digest has a wrong length"))?))
+}
+
+pub(crate) fn order(row: &PgRow, column: usize) -> Result<Option<OrderKey>> {
+    let Some(bytes) = get::<Option<&[u8]>>(row, column)? else { return Ok(None) };
+    let bytes = bytes.try_into().map_err(|_| corrupt("a stored order key has a wrong length"))?;
+    Ok(Some(OrderKey::from_bytes(bytes)))
 }
 
 pub(crate) fn count(row: &PgRow, column: usize) -> Result<u32> {

@@ -3,11 +3,12 @@
 use oncebox::Result;
 use oncebox::state::{ErrorText, InLine, Next, Settlement};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::claim::uuid;
-use crate::db::{Db, Lines, lane, millis};
+use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::unread;
 use crate::row::get;
 use crate::unit::{Ask, Unit, ask};
@@ -59,12 +60,8 @@ impl Fences {
     }
 
     fn bind(&self, ask: Ask<'static>) -> Ask<'static> {
-        self.bind_rows(ask.bind(self.places.clone()))
-    }
-
-    /// Without the places.
-    fn bind_rows(&self, ask: Ask<'static>) -> Ask<'static> {
-        ask.bind(self.lanes.clone())
+        ask.bind(self.places.clone())
+            .bind(self.lanes.clone())
             .bind(self.handlers.clone())
             .bind(self.seqs.clone())
             .bind(self.tokens.clone())
@@ -86,57 +83,70 @@ impl Fences {
     }
 
     /// The lines that the claims stand in.
-    async fn lines(&self, db: &Db, unit: &mut Unit) -> Result<Lines> {
+    fn lines<'a>(&self, claim: impl Fn(usize) -> &'a Claim) -> Lines {
         let mut lines = Lines::default();
-        for row in unit.rows(self.bind_rows(ask(&db.sql.settle_order_keys))).await? {
-            lines.add(get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
+        for (at, order) in self.column(|at| claim(at).order).into_iter().enumerate() {
+            if let Some(order) = order {
+                lines.add(self.lanes[at], self.handlers[at], order.as_bytes().to_vec());
+            }
         }
-        Ok(lines)
+        lines
     }
 }
 
-/// The places that a statement answered with, as answers to claims.
-fn settled(count: usize, rows: &[PgRow]) -> Result<Vec<Settled>> {
+/// The places of claims that hold, as answers to all of them.
+fn answers(count: usize, places: impl IntoIterator<Item = i32>) -> Vec<Settled> {
     let mut settled = vec![Settled::LeaseLost; count];
-    for row in rows {
-        let place = usize::try_from(get::<i32>(row, 0)?).unwrap_or(usize::MAX);
-        if let Some(settled) = settled.get_mut(place) {
+    for place in places {
+        if let Some(settled) = settled.get_mut(usize::try_from(place).unwrap_or(usize::MAX)) {
             *settled = Settled::Applied;
         }
     }
-    Ok(settled)
+    settled
 }
 
+/// The answers in a row for each claim that holds.
+fn held(count: usize, rows: &[PgRow]) -> Result<Vec<Settled>> {
+    let places: Vec<i32> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
+    Ok(answers(count, places))
+}
+
+/// The answers in the one row of a settlement, and what it let go, if it says so.
+fn settled(count: usize, rows: &[PgRow]) -> Result<(Vec<Settled>, Released)> {
+    let Some(row) = rows.first() else { return Ok((answers(count, []), Released::default())) };
+    let released = if row.len() > 1 { Released::of(row, 1)? } else { Released::default() };
+    Ok((answers(count, get::<Option<Vec<i32>>>(row, 0)?.unwrap_or_default()), released))
+}
+
+/// Writes a batch in one statement that commits by itself.
 pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, batch.iter().map(|settlement| &settlement.claim)).await?;
     if fences.is_empty() {
         return Ok(vec![Settled::LeaseLost; batch.len()]);
     }
-    let ordered = batch.iter().any(|settlement| settlement.claim.ordered);
-    let mut unit = if ordered { db.control.transaction().await? } else { db.control.single().await? };
-    let mut lines = Lines::default();
-    if ordered {
-        lines = fences.lines(db, &mut unit).await?;
-        lines.lock(db, &mut unit).await?;
-    }
-    let mut answers = settled(batch.len(), &unit.rows(statement(db, &fences, batch)).await?)?;
-    if !lines.is_empty() {
-        lines.release(db, &mut unit).await?;
-    }
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(statement(db, &fences, batch)).await?;
     unit.end().await?;
+    let (mut answers, released) = settled(batch.len(), &rows)?;
+    released.tell(db);
     recognise(db, &fences, batch, &mut answers).await.map_err(unread)?;
     Ok(answers)
 }
 
-/// Most batches only complete; theirs is the short way.
+/// Most batches only complete, and ask for no order; theirs is the short way.
 fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
+    let lines = fences.lines(|at| &batch[at].claim);
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
-        return fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(false);
+        return if lines.is_empty() {
+            fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(false)
+        } else {
+            completion(db, fences, lines, false)
+        };
     }
     let of = |at: usize| &batch[at];
     let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
     let reason = |next: Next| if let Next::Poisoned { reason } = next { Some(reason.as_str()) } else { None };
-    fences
+    let settlements = fences
         .bind(ask(&db.sql.settle).bind(db.now()))
         .bind(fences.column(|at| of(at).next.status().as_str()))
         .bind(fences.column(|at| delay(of(at).next)))
@@ -144,7 +154,27 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
         .bind(fences.column(|at| count(of(at).crashes)))
         .bind(fences.column(|at| reason(of(at).next)))
         .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
-        .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)))
+        .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)));
+    in_lines(db, settlements, lines, false)
+}
+
+/// Completes claims of which some have an ordering key.
+fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Ask<'static> {
+    let completion = fences
+        .bind(ask(&db.sql.settle).bind(db.now()))
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<i32>>)
+        .bind(None::<Vec<i32>>)
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<String>>);
+    in_lines(db, completion, lines, own)
+}
+
+/// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.
+fn in_lines(db: &Db, settlements: Ask<'static>, mut lines: Lines, own: bool) -> Ask<'static> {
+    settlements.bind(own).bind(db.lock_class).bind(lines.locks())
 }
 
 fn count(count: u32) -> i32 {
@@ -186,40 +216,36 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
     let mut unit = db.control.single().await?;
     let rows = unit.rows(renew).await?;
     unit.end().await?;
-    let held = settled(params.claims.len(), &rows)?;
+    let held = held(params.claims.len(), &rows)?;
     let renewed = |held| if held == Settled::Applied { Renewed::Extended } else { Renewed::LeaseLost };
     Ok(held.into_iter().map(renewed).collect())
 }
 
 /// Completes claims in a handler's own transaction. Never the repeat of a completion: the transaction holds writes of its
-/// own, which must not come in twice.
-pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<Vec<Settled>> {
+/// own, which must not come in twice. What it lets go is there when the transaction commits.
+pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<(Vec<Settled>, Released)> {
     let fences = Fences::new(db, claims.iter()).await?;
-    let mut lines = Lines::default();
-    if claims.iter().any(|claim| claim.ordered) {
-        lines = fences.lines(db, unit).await?;
-        lines.lock(db, unit).await?;
-    }
-    let settled = if let ([_], [_]) = (claims, &fences.places[..]) {
+    let lines = fences.lines(|at| &claims[at]);
+    let (settled, released) = if let (true, [_], [_]) = (lines.is_empty(), claims, &fences.places[..]) {
         let one = fences.bind_one(ask(&db.sql.settle_complete_one).bind(db.now()));
-        vec![if unit.run(one).await? == 1 { Settled::Applied } else { Settled::LeaseLost }]
+        let settled = if unit.run(one).await? == 1 { Settled::Applied } else { Settled::LeaseLost };
+        (vec![settled], Released::default())
+    } else if lines.is_empty() {
+        let all = fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(true);
+        settled(claims.len(), &unit.rows(all).await?)?
     } else {
-        let rows = unit.rows(fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(true)).await?;
-        settled(claims.len(), &rows)?
+        settled(claims.len(), &unit.rows(completion(db, &fences, lines, true)).await?)?
     };
     if settled.contains(&Settled::LeaseLost) {
         // Lost, or the handler has ended its transaction: then nothing of it may be taken for done.
         unit.check_own().await?;
     }
-    if !lines.is_empty() {
-        lines.release(db, unit).await?;
-    }
-    Ok(settled)
+    Ok((settled, released))
 }
 
 /// Locks claims in a transaction that several runs share.
 pub(crate) async fn hold(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, claims.iter()).await?;
     let rows = unit.rows(fences.bind(ask(&db.sql.settle_hold))).await?;
-    settled(claims.len(), &rows)
+    held(claims.len(), &rows)
 }

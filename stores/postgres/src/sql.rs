@@ -80,6 +80,7 @@ macro_rules! statements {
         pub(crate) struct Statements {
             pub(crate) claim_oldest: Arc<str>,
             pub(crate) claim_all: Arc<str>,
+            pub(crate) claim_suspect: Arc<str>,
             $(pub(crate) $name: Arc<str>,)*
         }
 
@@ -88,6 +89,7 @@ macro_rules! statements {
                 Self {
                     claim_oldest: place.render(&claim(include_str!("../sql/claim/oldest.sql"))),
                     claim_all: place.render(&claim(include_str!("../sql/claim/all.sql"))),
+                    claim_suspect: place.render(&in_line(include_str!("../sql/claim/suspect.sql"))),
                     $($name: place.render(strip(include_str!($file))),)*
                 }
             }
@@ -103,13 +105,11 @@ statements! {
     accept_aside: "../sql/accept/aside.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",
     accept_message_again: "../sql/accept/message_again.sql",
-    claim_suspect: "../sql/claim/suspect.sql",
     claim_held: "../sql/claim/held.sql",
     settle: "../sql/settle/settle.sql",
     settle_complete: "../sql/settle/complete.sql",
     settle_complete_one: "../sql/settle/complete_one.sql",
     settle_settled_by: "../sql/settle/settled_by.sql",
-    settle_order_keys: "../sql/settle/order_keys.sql",
     settle_hold: "../sql/settle/hold.sql",
     renew: "../sql/renew/renew.sql",
     rescue: "../sql/rescue/rescue.sql",
@@ -117,7 +117,6 @@ statements! {
     order_lock: "../sql/order/lock.sql",
     order_step_back: "../sql/order/step_back.sql",
     order_release: "../sql/order/release.sql",
-    order_park: "../sql/order/park.sql",
     order_unpark: "../sql/order/unpark.sql",
     mark: "../sql/mark/mark.sql",
     mark_record: "../sql/mark/record.sql",
@@ -179,7 +178,12 @@ statements! {
 
 /// The claim, with what of those found is taken.
 fn claim(chosen: &str) -> String {
-    strip(include_str!("../sql/claim/claim.sql")).replace(":chosen", chosen.trim_end())
+    in_line(include_str!("../sql/claim/claim.sql")).replace(":chosen", chosen.trim_end())
+}
+
+/// A claim, with the look at other keys of a handler that was renamed.
+fn in_line(claim: &str) -> String {
+    strip(claim).replace(":first_of_line", strip(include_str!("../sql/claim/first_of_line.sql")))
 }
 
 /// Leaves out the comment a file starts with: it is for readers of the file, not for the server's log.

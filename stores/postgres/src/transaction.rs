@@ -8,7 +8,7 @@ use oncebox::store::{Claim, Settled};
 use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
-use crate::db::Db;
+use crate::db::{Db, Released};
 use crate::mark::{Place, Question, mark, recall, record};
 use crate::settle;
 use crate::unit::{Unit, Units};
@@ -20,20 +20,29 @@ pub struct PostgresTx {
     /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
     sound: bool,
     savepoint: bool,
+    /// What completions have let go, for when it is committed.
+    released: Released,
 }
 
 impl PostgresTx {
     /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
     pub(crate) async fn begin(units: &Units) -> Result<Self> {
-        Ok(Self { unit: units.handlers_transaction().await?, sound: true, savepoint: false })
+        Ok(Self {
+            unit: units.handlers_transaction().await?,
+            sound: true,
+            savepoint: false,
+            released: Released::default(),
+        })
     }
 
-    pub(crate) async fn commit(mut self) -> Result<()> {
+    pub(crate) async fn commit(mut self, db: &Db) -> Result<()> {
         if !self.sound {
             // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
             self.unit.check_own().await?;
         }
-        self.unit.end().await
+        self.unit.end().await?;
+        self.released.tell(db);
+        Ok(())
     }
 
     pub(crate) async fn rollback(self) {
@@ -70,7 +79,9 @@ impl PostgresTx {
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
         let settled = settle::complete(db, &mut self.unit, claims).await;
         self.sound = settled.is_ok();
-        settled
+        let (settled, released) = settled?;
+        self.released.extend(released);
+        Ok(settled)
     }
 
     pub(crate) async fn hold(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {

@@ -147,7 +147,11 @@ impl Unit {
         // Who waits for the connection gets a transaction with it: one round trip less.
         let chain = begun == Begun::Counted && self.persistent && self.lent.is_waited_for();
         if begun != Begun::No {
-            let phase = if begun == Begun::Counted { Phase::HandlersCommit } else { Phase::Commit };
+            let phase = match begun {
+                Begun::Counted if chain => Phase::ChainedCommit,
+                Begun::Counted => Phase::HandlersCommit,
+                Begun::Plain | Begun::No => Phase::Commit,
+            };
             self.lent
                 .answer(phase, async |connection: &mut PgConnection| match begun {
                     Begun::Counted if chain => {

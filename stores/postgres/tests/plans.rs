@@ -13,11 +13,10 @@ use oncebox_postgres::sqlx::{
 };
 use oncebox_servers::{Cluster, Version};
 use oncebox_testkit::TestClock;
-use support::Schema;
+use support::{Schema, run};
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 29] = [
-    ("accept/accept", "ingest", &[]),
+const HOT: [(&str, &str, &[&str]); 24] = [
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
     ("accept/known", "ingest", &[]),
@@ -29,13 +28,9 @@ const HOT: [(&str, &str, &[&str]); 29] = [
     ("claim/held", "control", &[]),
     ("settle/complete", "control", &[]),
     ("settle/complete_one", "control", &[]),
-    ("settle/settle", "control", &[]),
     ("settle/settled_by", "control", &[]),
-    ("settle/order_keys", "control", &[]),
     ("renew/renew", "control", &[]),
-    ("order/release", "control", &[]),
     ("order/step_back", "control", &[]),
-    ("order/park", "control", &[]),
     ("order/unpark", "control", &[]),
     // No more than there were claims within a lease.
     ("rescue/rescue", "control", &["claim"]),
@@ -48,6 +43,10 @@ const HOT: [(&str, &str, &[&str]); 29] = [
     ("backfill/add", "control", &[]),
     ("segment/unfinished", "control", &[]),
 ];
+
+/// The functions whose statements are as hot, with the number of them that are looked at.
+const FUNCTIONS: [(&str, usize); 5] =
+    [("accept", 1), ("settle", 2), ("release", 1), ("park", 2), ("mark", 1)];
 
 /// The types of values that the server cannot find out from the text alone.
 const TYPES: [(&str, &str); 2] = [
@@ -110,6 +109,8 @@ async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
         }
         _ => file(name),
     };
+    // Behind a line break: it starts with a comment.
+    let sql = sql.replace("AND :first_of_line", &format!("AND\n{}", file("claim/first_of_line")));
     let sql = named(schema, &sql);
     let values = (1..50).take_while(|n| sql.contains(&format!("${n}"))).count();
     let nulls = vec!["NULL"; values].join(", ");
@@ -121,6 +122,49 @@ async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     let rows = connection.fetch_all(raw_sql(AssertSqlSafe(format!("EXPLAIN EXECUTE hot ({nulls})")))).await;
     rows.expect("a plan").iter().map(|row| row.get(0)).collect()
+}
+
+/// The plans that are kept for the statements of a function, under the settings that it brings along.
+async fn plans_within(schema: &Schema, function: &str) -> Vec<Vec<String>> {
+    let sql = "SELECT prosrc, proconfig, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) WITH ORDINALITY AS u (t, n) \
+               ORDER BY n) FROM pg_proc WHERE oid = '@:function'::regproc";
+    let sql = schema.sql(sql).replace(":function", function);
+    let mut connection = schema.connect().await;
+    let row = connection.fetch_one(raw_sql(AssertSqlSafe(sql))).await.expect("a function");
+    let (source, types): (String, Vec<String>) = (row.get(0), row.get(2));
+    for setting in row.get::<Vec<String>, _>(1) {
+        let (name, value) = setting.split_once('=').expect("a setting");
+        let value = if name == "search_path" { value.to_owned() } else { format!("'{value}'") };
+        run(&mut connection, &format!("SET {name} = {value}")).await.expect("a setting");
+    }
+    let nulls = vec!["NULL"; types.len()].join(", ");
+    let mut plans = Vec::new();
+    for statement in statements_of(&source) {
+        let prepare = format!("PREPARE hot ({}) AS {statement}", types.join(", "));
+        let prepared = run(&mut connection, &prepare).await;
+        prepared.unwrap_or_else(|error| panic!("{function}: {error}:\n{statement}"));
+        let explain = format!("EXPLAIN EXECUTE hot ({nulls})");
+        let rows = connection.fetch_all(raw_sql(AssertSqlSafe(explain))).await.expect("a plan");
+        plans.push(rows.iter().map(|row| row.get(0)).collect());
+        run(&mut connection, "DEALLOCATE hot").await.expect("no statement");
+    }
+    plans
+}
+
+/// The statements of a function that look at tables: those with parts, and conditions that ask whether there is something.
+fn statements_of(source: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for piece in source.split(';') {
+        if let Some((_, condition)) = piece.split_once("IF EXISTS") {
+            let (condition, _) = condition.split_once("THEN\n").expect("a condition");
+            found.push(format!("SELECT EXISTS{condition}"));
+        }
+        if let Some(at) = piece.find("WITH ") {
+            let into = "INTO places, line_lanes, line_handlers, line_keys";
+            found.push(piece[at..].replace(into, ""));
+        }
+    }
+    found
 }
 
 /// The tables that a plan reads whole, row by row or along an index without a condition: `message` for a partition of it.
@@ -158,6 +202,15 @@ async fn no_hot_statement_reads_a_whole_table() {
         let plan = plan(&schema, kind, name).await;
         if let Some(table) = scanned(&plan).into_iter().find(|table| !allowed.contains(table)) {
             wrong.push(format!("{name} reads all of {table}:\n{}", plan.join("\n")));
+        }
+    }
+    for (function, count) in FUNCTIONS {
+        let plans = plans_within(&schema, function).await;
+        assert_eq!(plans.len(), count, "{function}");
+        for plan in plans {
+            if let Some(table) = scanned(&plan).first() {
+                wrong.push(format!("{function} reads all of {table}:\n{}", plan.join("\n")));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));

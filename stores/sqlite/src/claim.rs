@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oncebox::state::{ErrorText, Outcome};
 use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token};
 use oncebox::time::Timestamp;
-use oncebox::{Message, Policy, Result};
+use oncebox::{Message, OrderKey, Policy, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::error::store_error;
@@ -233,7 +233,7 @@ fn read_held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<(Claim, Result<Ar
                 attempts: row.get(4)?,
                 crashes: row.get(5)?,
                 generation: row.get(6)?,
-                ordered: row.get(7)?,
+                order: row.get::<_, Option<[u8; 16]>>(7)?.map(OrderKey::from_bytes),
                 received_at: Timestamp::from_millis(row.get(10)?),
                 claimed_at: Timestamp::from_millis(row.get(3)?),
             })

@@ -101,7 +101,7 @@ impl Fenced<'_> {
         let claim = self.claim;
         // Only what goes on, or has followers, needs what the running row carries.
         let goes_on = matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. });
-        let carried = if goes_on || claim.ordered { self.carried()? } else { Carried::default() };
+        let carried = if goes_on || claim.order.is_some() { self.carried()? } else { Carried::default() };
         let finished = self.execute(
             include_str!("../sql/settle/finish.sql"),
             params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],

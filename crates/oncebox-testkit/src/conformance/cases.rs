@@ -183,7 +183,6 @@ macro_rules! store_conformance {
                     a_completion_keeps_the_counters,
                     a_completion_releases_the_next_in_order,
                     a_rescue_and_a_commit_have_one_winner,
-                    completing_and_committing_can_be_one_call,
                 }
                 result {
                     a_result_comes_back_with_its_mark,
@@ -265,6 +264,7 @@ macro_rules! store_conformance {
                     discarding_the_head_releases_the_next,
                     a_message_after_the_last_finished_does_not_wait,
                     a_new_message_waits_behind_a_poisoned_one,
+                    a_new_message_waits_behind_one_that_is_tried_again_later,
                     a_delay_is_kept_by_one_that_had_to_wait,
                     a_replay_goes_before_what_still_waits,
                     a_replay_waits_for_what_already_runs,

@@ -32,7 +32,7 @@ pub async fn a_claim_says_what_it_is<S: StoreUnderTest>(h: &Harness<S>) {
     );
     assert_eq!((claim.attempts, claim.crashes, claim.generation), (0, 0, 0));
     assert_eq!((claim.received_at, claim.claimed_at), (received_at, h.now()));
-    assert_eq!((claim.ordered, claimed[1].claim.ordered), (false, true));
+    assert_eq!((claim.order.is_some(), claimed[1].claim.order.is_some()), (false, true));
     assert_eq!(*claimed[0].message, message("1"));
     let entry = h.entry("1", "h").await;
     assert_eq!((entry.status, entry.at), (oncebox::Status::Running, h.now().after(LEASE)));

@@ -225,17 +225,6 @@ pub async fn a_rescue_and_a_commit_have_one_winner<S: StoreUnderTest>(h: &Harnes
     }
 }
 
-pub async fn completing_and_committing_can_be_one_call<S: StoreUnderTest>(h: &Harness<S>) {
-    let claim = h.running("1").await;
-    for (expected, mark) in [(Settled::Applied, Mark::Duplicate), (Settled::LeaseLost, Mark::First)] {
-        let id = format!("{expected:?}");
-        let tx = begin_marked(&h.store, &id).await;
-        assert_eq!(h.store.finish(tx, &claim).await.expect("finish"), expected);
-        assert_eq!(h.status("1").await, Status::Completed);
-        assert_eq!(patient(&h.store, &id).await, mark, "what is refused leaves nothing");
-    }
-}
-
 /// Opens a transaction with a first mark in it. A rollback before may take its time, so that the mark is still busy.
 pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::Tx {
     let start = Instant::now();

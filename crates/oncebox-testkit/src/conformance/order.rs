@@ -213,6 +213,16 @@ pub async fn a_new_message_waits_behind_a_poisoned_one<S: StoreUnderTest>(h: &Ha
     assert_eq!(h.entry("2", "h").await.at, Timestamp::MAX);
 }
 
+pub async fn a_new_message_waits_behind_one_that_is_tried_again_later<S: StoreUnderTest>(h: &Harness<S>) {
+    accept_in_order(h, &["1"]).await;
+    let claim = h.claim_one("h").await;
+    h.settle(&claim, Outcome::Snooze { delay: HOUR }).await;
+    accept_in_order(h, &["2"]).await;
+    assert!(h.claim("h", 10).await.is_empty());
+    h.advance(HOUR);
+    assert_eq!(ids(&h.claim("h", 10).await), ["1"]);
+}
+
 pub async fn a_delay_is_kept_by_one_that_had_to_wait<S: StoreUnderTest>(h: &Harness<S>) {
     accept_in_order(h, &["1"]).await;
     let mut later = offer_ordered("2", "k");

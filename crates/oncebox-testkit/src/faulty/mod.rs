@@ -170,11 +170,6 @@ impl<S: Transactional> Transactional for FaultyStore<S> {
     async fn rollback(&self, tx: S::Tx) {
         self.store.rollback(tx).await;
     }
-
-    /// Fails as its two steps do.
-    async fn finish(&self, tx: S::Tx, claim: &Claim) -> Result<Settled> {
-        self.run(Verb::Complete, self.run(Verb::Commit, self.store.finish(tx, claim))).await
-    }
 }
 
 impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {

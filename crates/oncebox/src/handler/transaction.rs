@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::Observed;
-use crate::store::{Claim, Mark, MarkIn, Settled, ShareIn, Store, Transactional};
+use crate::store::{Claim, Mark, MarkIn, SettleIn as _, Settled, ShareIn, Store, Transactional};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -72,7 +72,14 @@ where
     }
 
     fn complete(self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>> {
-        Box::pin(async move { self.store.finish(self.tx, &claim).await })
+        Box::pin(async move {
+            let Self { store, mut tx } = *self;
+            let settled = store.complete(&mut tx, &claim).await?;
+            if settled == Settled::Applied {
+                store.commit(tx).await?;
+            }
+            Ok(settled)
+        })
     }
 
     fn mark<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Mark>> {

@@ -136,7 +136,7 @@ impl Scope {
             attempts: entry.attempts,
             crashes: entry.crashes,
             generation: entry.generation,
-            ordered: stored.order.is_some(),
+            order: stored.order,
             received_at: stored.received_at,
             claimed_at: entry.claimed_at,
         };

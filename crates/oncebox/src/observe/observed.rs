@@ -182,12 +182,6 @@ impl<S: Transactional> Transactional for Observed<S> {
         };
         let _ = observe("rollback", 1, call).await;
     }
-
-    async fn finish(&self, tx: Self::Tx, claim: &Claim) -> Result<Settled> {
-        let settled = observe("finish", 1, self.0.finish(tx, claim)).await?;
-        lost("finish", &[settled], &Settled::LeaseLost);
-        Ok(settled)
-    }
 }
 
 // These take the caller's transaction, which need not be `Send`: nothing of the call may be held across an

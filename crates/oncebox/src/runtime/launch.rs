@@ -216,7 +216,7 @@ impl<S: Store> Drop for Run<S> {
                 let _ = self.settlements.send(settlement);
             }
             Verdict::Written | Verdict::Lost => {
-                if claim.ordered {
+                if claim.order.is_some() {
                     // Before it lands: whoever sees nothing in hand must have been told what follows.
                     inbox.nudge.now();
                 }

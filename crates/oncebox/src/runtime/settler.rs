@@ -89,7 +89,7 @@ pub(super) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) ->
             }
             // An entry that is pending again, or one that waited behind this one for order.
             (Settled::Applied, Next::Pending { .. }) => inbox.nudge.now(),
-            (Settled::Applied, _) if settlement.claim.ordered => inbox.nudge.now(),
+            (Settled::Applied, _) if settlement.claim.order.is_some() => inbox.nudge.now(),
             (Settled::Applied, _) => {}
         }
     }

@@ -191,7 +191,7 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
             }
         }
     };
-    if claim.ordered && settlement.next.status() == Status::Poisoned {
+    if claim.order.is_some() && settlement.next.status() == Status::Poisoned {
         settlement.in_line = Some(policy.on_poisoned.in_line());
     }
     settlement
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn the_policy_says_what_a_poisoned_one_is_to_those_behind_it() {
         let reject = || Outcome::Reject { error: ErrorText::new("no") };
-        let ordered = Claim { ordered: true, ..claim() };
+        let ordered = Claim { order: Some(crate::OrderKey::from_bytes([7; 16])), ..claim() };
         for on_poisoned in [OnPoisoned::Block, OnPoisoned::Skip, OnPoisoned::Park] {
             let policy = Policy { on_poisoned, ..Policy::default() };
             assert_eq!(decide(&policy, &ordered, reject()).in_line, Some(on_poisoned.in_line()));

@@ -192,8 +192,8 @@ pub struct Claim {
     pub crashes: u32,
     /// How often an operator replayed the entry.
     pub generation: u32,
-    /// Whether the message has an ordering key, so that another entry may wait for this one.
-    pub ordered: bool,
+    /// The line it stands in, if the message has an ordering key: another entry may wait for this one.
+    pub order: Option<OrderKey>,
     /// When the message was accepted.
     pub received_at: Timestamp,
     /// When it was claimed, on the store's clock.
@@ -218,7 +218,7 @@ impl Claim {
             attempts: 0,
             crashes: 0,
             generation: 0,
-            ordered: false,
+            order: None,
             received_at: Timestamp::ZERO,
             claimed_at: Timestamp::ZERO,
         }

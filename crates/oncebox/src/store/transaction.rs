@@ -60,18 +60,6 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     fn rollback(&self, tx: Self::Tx) -> impl Future<Output = ()> + Send {
         async move { drop(tx) }
     }
-
-    /// Completes the entry and commits; rolls back if the claim no longer holds. Errors mean what they mean at
-    /// [`commit`](Self::commit). A store that can do both in one round trip does so here.
-    fn finish(&self, mut tx: Self::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
-        async move {
-            let settled = self.complete(&mut tx, claim).await?;
-            if settled == Settled::Applied {
-                self.commit(tx).await?;
-            }
-            Ok(settled)
-        }
-    }
 }
 
 /// A store that can mark a key as handled inside a transaction of type `Tx`: the caller's own, or the store's.

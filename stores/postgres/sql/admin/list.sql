@@ -15,7 +15,8 @@ WITH looked AS MATERIALIZED (
         ) r
         WHERE 'pending' = ANY ($4::text[])
         UNION ALL
-        SELECT e.seq, e.handler, 'running', coalesce(e.attempts, 0), coalesce(e.crashes, 0), coalesce(e.generation, 0),
+        -- The pieces of a claim may overlap.
+        SELECT DISTINCT e.seq, e.handler, 'running', coalesce(e.attempts, 0), coalesce(e.crashes, 0), coalesce(e.generation, 0),
                e.lease_until, NULL, e.error, NULL
         FROM @claim c CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
         JOIN @entry e ON e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id

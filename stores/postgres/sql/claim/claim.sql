@@ -1,14 +1,15 @@
 -- Leases due entries that have not crashed a worker, oldest due first. $1 now or nothing, $2 claim id, $3 lease; by place to
--- look at: $4 lane, $5 handler, $6 the least number of interest, $7 how many untouched ones at most, $11 how many others,
--- $8 which want it is for; by want: $9 its limit; by key of a handler that has several: $12 its want, $13 the handler. If the claim id holds something already, one row says so and nothing
--- is claimed; unless $10 says that this goes on with a claim. `:chosen` says which of those found are taken.
+-- look at: $4 lane, $5 handler, $6 which want it is for; by key of a handler that has several: $7 its want, $8 the handler; again
+-- by place: $9 the least number of interest, $10 how many untouched ones at most, $11 how many others; by want: $12 its limit. If
+-- the claim id holds something already, one row says so and nothing is claimed; unless $13 says that this goes on with a claim.
+-- `:chosen` says which of those found are taken, `:first_of_line` whether one with an order key may go.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
-           NOT $10 AND EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2) AS held
+           NOT $13 AND EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2) AS held
 ), look AS MATERIALIZED (
-    SELECT l.*, m.now
-    FROM moment m, unnest($4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::int4[], $11::int8[])
-         AS l (lane, handler, least, most, want, others)
+    SELECT l.*, m.now, l.want = ANY ($7::int4[]) AS renamed
+    FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[], $9::int8[], $10::int8[], $11::int8[])
+         AS l (lane, handler, want, least, most, others)
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
     WHERE NOT m.held
 ), fresh AS MATERIALIZED (
@@ -16,6 +17,7 @@ WITH moment AS MATERIALIZED (
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid, e.seq, e.due FROM @entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
+          AND :first_of_line
         ORDER BY e.seq LIMIT l.most FOR UPDATE SKIP LOCKED
     ) r
 ), postponed AS MATERIALIZED (
@@ -23,19 +25,8 @@ WITH moment AS MATERIALIZED (
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid, e.seq, e.due FROM @later e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
-          -- Nothing earlier waits, runs or blocks under another key of the handler. Only handlers that were renamed have any.
-          AND (e.order_key IS NULL OR NOT EXISTS (
-              SELECT 1 FROM unnest($12::int4[], $13::int2[]) AS k (want, handler)
-              WHERE k.want = l.want AND k.handler <> e.handler AND (
-                  EXISTS (SELECT 1 FROM @later o
-                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key AND o.seq < e.seq)
-                  OR EXISTS (SELECT 1 FROM @entry o
-                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key)
-                  OR EXISTS (SELECT 1 FROM @poisoned o
-                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key
-                        AND o.in_line IN ('blocks', 'parks') AND o.seq < e.seq)
-              )
-          ))
+          AND e.due <> 9223372036854775807
+          AND :first_of_line
         ORDER BY e.due, e.seq LIMIT l.others FOR UPDATE SKIP LOCKED
     ) r
 ), chosen AS MATERIALIZED (
@@ -46,7 +37,7 @@ WITH moment AS MATERIALIZED (
     UPDATE @entry e SET token = t.token, claimed_at = m.now, lease_until = m.now + $3, claim_id = $2
     FROM moment m, token t
     WHERE e.ctid = ANY (ARRAY(SELECT tid FROM chosen WHERE tid IS NOT NULL))
-    RETURNING e.seq, e.lane, e.handler, e.token, e.claimed_at, e.due
+    RETURNING e.seq, e.lane, e.handler, e.token, e.claimed_at, e.due, e.order_key
 ), waited AS (
     DELETE FROM @later e WHERE e.ctid = ANY (ARRAY(SELECT later_tid FROM chosen WHERE later_tid IS NOT NULL))
     RETURNING e.seq, e.lane, e.handler, e.due, e.attempts, e.crashes, e.generation, e.order_key, e.error
@@ -56,9 +47,10 @@ WITH moment AS MATERIALIZED (
     SELECT w.seq, w.due, w.lane, w.handler, t.token, m.now, m.now + $3, $2, w.attempts, w.crashes, w.generation, w.order_key,
            w.error
     FROM waited w, moment m, token t
-    RETURNING seq, lane, handler, token, claimed_at, due, attempts, crashes, generation, order_key IS NOT NULL AS ordered
+    RETURNING seq, lane, handler, token, claimed_at, due, attempts, crashes, generation, order_key
 ), ranges AS (
-    SELECT lane, handler, min(seq) AS first, max(seq) AS last FROM untouched GROUP BY lane, handler
+    -- Cut into pieces: those with an order key may lie far apart.
+    SELECT lane, handler, min(seq) AS first, max(seq) AS last FROM untouched GROUP BY lane, handler, seq >> 18
     UNION ALL SELECT lane, handler, seq, seq FROM waited
 ), noted AS (
     INSERT INTO @claim AS claim (claim_id, until, lanes, handlers, firsts, lasts)
@@ -71,13 +63,15 @@ WITH moment AS MATERIALIZED (
     SET lanes = claim.lanes || excluded.lanes, handlers = claim.handlers || excluded.handlers,
         firsts = claim.firsts || excluded.firsts, lasts = claim.lasts || excluded.lasts
 )
-SELECT t.seq, t.handler, t.token, t.claimed_at, t.attempts, t.crashes, t.generation, t.ordered, t.due,
-       m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant
+SELECT t.seq, t.handler, t.token, t.claimed_at, t.attempts, t.crashes, t.generation, t.order_key, t.due,
+       m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant,
+       t.in_place
 FROM (
-    SELECT seq, lane, handler, token, claimed_at, 0 AS attempts, 0 AS crashes, 0 AS generation, false AS ordered, due FROM untouched
+    SELECT seq, lane, handler, token, claimed_at, 0 AS attempts, 0 AS crashes, 0 AS generation, order_key, due, true AS in_place
+    FROM untouched
     UNION ALL
-    SELECT seq, lane, handler, token, claimed_at, attempts, crashes, generation, ordered, due FROM moved
+    SELECT seq, lane, handler, token, claimed_at, attempts, crashes, generation, order_key, due, false FROM moved
 ) t LEFT JOIN @message m ON m.lane = t.lane AND m.seq = t.seq
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM moment WHERE held

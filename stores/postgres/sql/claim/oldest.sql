@@ -3,4 +3,4 @@
         SELECT d.*, row_number() OVER (PARTITION BY d.want ORDER BY d.due, d.seq) AS place
         FROM (SELECT * FROM fresh UNION ALL SELECT * FROM postponed) d
     ) ranked
-    WHERE place <= ($9::int8[])[want]
+    WHERE place <= ($12::int8[])[want]

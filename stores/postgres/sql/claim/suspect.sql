@@ -1,27 +1,19 @@
 -- Leases the one due entry that crashed a worker and has waited longest. $1 now or nothing, $2 claim id, $3 lease; by place to
 -- look at: $4 lane, $5 handler, $6 which want it is for; by key of a handler that has several: $7 its want, $8 the handler.
+-- `:first_of_line` says whether one with an order key may go.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), suspect AS MATERIALIZED (
     SELECT r.tid
-    FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[]) AS l (lane, handler, want)
+    FROM moment m CROSS JOIN LATERAL (
+        SELECT p.*, p.want = ANY ($7::int4[]) AS renamed
+        FROM unnest($4::int2[], $5::int2[], $6::int4[]) AS p (lane, handler, want)
+    ) l
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
     CROSS JOIN LATERAL (
         SELECT e.ctid AS tid, e.due, e.seq FROM @later e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes > 0 AND e.due <= m.now
-          -- Nothing earlier waits, runs or blocks under another key of the handler. Only handlers that were renamed have any.
-          AND (e.order_key IS NULL OR NOT EXISTS (
-              SELECT 1 FROM unnest($7::int4[], $8::int2[]) AS k (want, handler)
-              WHERE k.want = l.want AND k.handler <> e.handler AND (
-                  EXISTS (SELECT 1 FROM @later o
-                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key AND o.seq < e.seq)
-                  OR EXISTS (SELECT 1 FROM @entry o
-                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key)
-                  OR EXISTS (SELECT 1 FROM @poisoned o
-                      WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key
-                        AND o.in_line IN ('blocks', 'parks') AND o.seq < e.seq)
-              )
-          ))
+          AND :first_of_line
         ORDER BY e.due, e.seq LIMIT 1 FOR UPDATE SKIP LOCKED
     ) r
     WHERE NOT EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2)

@@ -24,6 +24,7 @@ WITH moment AS MATERIALIZED (
         ) e ON true
         LEFT JOIN LATERAL (
             SELECT e.due FROM @later e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0
+              AND e.due <> 9223372036854775807
             ORDER BY e.due, e.seq LIMIT 1
         ) l ON true
         LEFT JOIN LATERAL (
@@ -35,14 +36,22 @@ WITH moment AS MATERIALIZED (
       AND first.due <= m.now - $4
     ORDER BY first.due, h.key COLLATE "C" LIMIT $5
 )
-SELECT o.key, least(e.count + l.count + s.count, $7), o.due
+SELECT o.key, least(e.count + l.count + w.count + s.count, $7), o.due
 FROM missed o CROSS JOIN LATERAL (
     SELECT count(*) FROM (SELECT 1 FROM @entry e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id LIMIT $7) e
 ) e CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @later e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes = 0 LIMIT $7
+        SELECT 1 FROM @later e
+        WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes = 0 AND e.due <> 9223372036854775807 LIMIT $7
     ) l
 ) l CROSS JOIN LATERAL (
+    -- Those behind another one with the same order key.
+    SELECT count(*) FROM (
+        SELECT 1 FROM @later e
+        WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.order_key IS NOT NULL AND e.crashes = 0
+          AND e.due = 9223372036854775807 LIMIT $7
+    ) w
+) w CROSS JOIN LATERAL (
     SELECT count(*) FROM (
         SELECT 1 FROM @later e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes > 0 LIMIT $7
     ) s

@@ -9,5 +9,7 @@ SET statement_timeout = ':patience';
 SET lock_timeout = ':patience';
 SET idle_in_transaction_session_timeout = ':patience';
 SET client_min_messages = error;
+-- Statements within one call see what was committed since it began, whatever the server's default is.
+SET default_transaction_isolation = 'read committed';
 -- What is acknowledged must be stored, whatever the server does for others.
 SELECT set_config('synchronous_commit', 'on', :local) WHERE current_setting('synchronous_commit') = 'off';

@@ -1,4 +1,4 @@
--- Completes claims under their fence, and answers with the places of those that held. $1 now or nothing; by claim: $2 place,
+-- Completes claims under their fence, and answers with one row: the places of those that held. $1 now or nothing; by claim: $2 place,
 -- $3 lane, $4 handler, $5 number, $6 token, $7 claim id. $8 whether it must be in the
 -- transaction that a handler was given.
 WITH ended AS (
@@ -14,4 +14,4 @@ WITH ended AS (
            coalesce(crashes, 0), coalesce(generation, 0), lane, handler, 'completed', error
     FROM ended
 )
-SELECT place FROM ended
+SELECT array_agg(place) FROM ended

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Outcome, Settlement, Status, operate};
 use oncebox::store::{
-    Admin as _, Claim, ClaimMode, Claimed, NewMessage, RenewParams, Renewed, Settled, Store as _,
-    SweepParams, Token, Transactional as _,
+    Admin as _, Claim, ClaimMode, Claimed, NewMessage, RenewParams, Renewed, SettleIn as _, Settled,
+    Store as _, SweepParams, Token, Transactional as _,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
@@ -305,7 +305,14 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
 
     async fn complete(&mut self, ago: usize, lost: Lost) -> Checked {
         let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
-        let complete = async |store: &FaultyStore<S>| store.finish(store.begin().await?, &claim).await;
+        let complete = async |store: &FaultyStore<S>| {
+            let mut tx = store.begin().await?;
+            let settled = store.complete(&mut tx, &claim).await?;
+            if settled == Settled::Applied {
+                store.commit(tx).await?;
+            }
+            Ok(settled)
+        };
         let (settled, repeated) = self.call(Verb::Commit, lost, complete).await?;
         let settled = settled.map_err(failed("complete"))?;
         let now = self.h.now();
