@@ -29,7 +29,7 @@ CREATE TABLE "public"."oncebox_meta" (
 CREATE TABLE "public"."oncebox_inbox" (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL UNIQUE,
-    -- The greatest receive time ever swept: a message that says it is older may have run before.
+    -- The greatest receive time of a message without entries that was swept: one that says it is older may have been here.
     watermark bigint NOT NULL,
     -- Who sweeps it, from page to page; nobody else does until this time.
     sweeper uuid,
@@ -41,7 +41,30 @@ CREATE TABLE "public"."oncebox_handler" (
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
     key text NOT NULL,
     paused boolean NOT NULL DEFAULT false,
+    -- The greatest receive time ever swept of its messages: one that says it is older may have run before.
+    watermark bigint NOT NULL DEFAULT -9223372036854775808,
     UNIQUE (inbox, key)
+);
+
+-- How long handlers remember, as processes have said it. The longest that is not over counts.
+CREATE TABLE "public"."oncebox_window" (
+    inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    -- Empty for the window of the inbox.
+    handler text NOT NULL,
+    span bigint NOT NULL CHECK (span >= 0),
+    until bigint NOT NULL,
+    PRIMARY KEY (inbox, handler, span)
+);
+
+-- How far sweeps have come with each window, and the messages behind that which have to be looked at again.
+CREATE TABLE "public"."oncebox_walk" (
+    inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    span bigint NOT NULL,
+    -- Tells the windows under which it came so far.
+    digest bigint NOT NULL,
+    upto bigint NOT NULL,
+    behind bigint[] NOT NULL,
+    PRIMARY KEY (inbox, span)
 );
 
 -- The dedupe ledger: one exact unique index over everything that is remembered. Leaves by ordered, bounded deletes.
@@ -448,9 +471,12 @@ END $body$;
 -- $7 fingerprint, $8 handlers, $9 time, $10 source, $11 id, $12 type, $13 ordering key, $14 headers, $15 payload, $16 order key,
 -- $17 delay; by entry: $18 place of its message, $19 handler; $20 tenants, or nothing if no message has one. $21 class and $22
 -- numbers of the locks of the lines, in the order in which everybody takes them; by line: $23 lane, $24 handler, $25 order key.
+-- Whom to ask whether a message may have been forgotten: $26 by message a number; $27 by number $28 each handler, former ones
+-- included, or 0.
 CREATE FUNCTION "public"."oncebox_accept"(
     bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
-    bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[]
+    bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
+    int[], smallint[]
 ) RETURNS TABLE (place int, seq bigint, fresh boolean, stale boolean, fingerprint bytea, handlers bytea, age bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_nestloop = off SET work_mem = '16MB'
@@ -459,15 +485,21 @@ BEGIN
     -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
     PERFORM pg_advisory_xact_lock($21, l.number) FROM unnest($22) AS l (number);
     RETURN QUERY WITH moment AS MATERIALIZED (
-        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, t.segment, t.counted,
-               (SELECT i.watermark FROM "public"."oncebox_inbox" i WHERE i.id = $2) AS watermark
+        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, t.segment, t.counted
         FROM "public"."oncebox_meta" t WHERE t.one
+    ), forgotten AS MATERIALIZED (
+        SELECT a.asked, max(coalesce(h.watermark, i.watermark)) AS watermark
+        FROM unnest($27, $28) AS a (asked, handler) LEFT JOIN "public"."oncebox_handler" h ON h.id = a.handler
+        CROSS JOIN "public"."oncebox_inbox" i WHERE i.id = $2
+        GROUP BY a.asked
     ), offered AS MATERIALIZED (
         SELECT o.*, (m.segment << 36) | ((nextval('"public"."oncebox_counter"') - m.counted) << 6) | o.home AS seq, m.now,
-               coalesce(o.time <= m.watermark, false) AS stale, known.seq IS NOT NULL AS known
-        FROM moment m CROSS JOIN unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $20)
+               -- Few different ones are asked. A join could change the order of the numbers.
+               coalesce(o.time <= (SELECT a.watermark FROM forgotten a WHERE a.asked = o.asked), false) AS stale,
+               known.seq IS NOT NULL AS known
+        FROM moment m CROSS JOIN unnest($3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $20, $26)
              AS o (place, lane, home, digest, fingerprint, handlers, time, source, id, type, ordering_key, headers, payload,
-                   order_key, delay, tenant)
+                   order_key, delay, tenant, asked)
         LEFT JOIN LATERAL (
             SELECT p.seq FROM "public"."oncebox_proof" p WHERE p.lane = o.lane AND p.digest = o.digest LIMIT 1
         ) known ON true
@@ -559,7 +591,8 @@ REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebo
     "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text),
     "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]), "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean),
     "public"."oncebox_accept"(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
-            bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[]),
+            bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
+            int[], smallint[]),
     "public"."oncebox_settle"(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
             text[], boolean, int, int[]) FROM PUBLIC;
 

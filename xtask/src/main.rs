@@ -37,6 +37,7 @@ Examples:
   cargo xtask chaos sabotage            plant bugs, each of which has to be noticed
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
+  cargo xtask bench http --load         many clients over HTTP, bad ones among them
   cargo xtask bench peers --help        other queues and ours, measured on one PostgreSQL server";
 
 /// The commands of the Oncebox repository
@@ -79,7 +80,7 @@ enum Command {
         args: Vec<OsString>,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres` or `peers` too
+    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http` or `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -108,10 +109,13 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
         }
-        Command::Bench { args } if args.first().is_some_and(|first| first == "postgres") => {
+        Command::Bench { args }
+            if args.first().is_some_and(|first| first == "postgres" || first == "http") =>
+        {
             servers::install(&Workspace::load()?)?;
+            let package = if args[0] == "http" { "oncebox-bench-http" } else { "oncebox-bench-postgres" };
             let mut bench = run::cargo(&workspace::root());
-            bench.args(["run", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
+            bench.args(["run", "--release", "--locked", "--package", package, "--"]);
             run::check(bench.args(&args[1..]))
         }
         Command::Bench { args } => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
-use oncebox::store::{Seq, Store as _, SweepParams};
+use oncebox::store::{Seq, Store as _, SweepParams, SweepPosition};
 use oncebox::{Config, Context, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -178,7 +178,7 @@ impl Ours {
         let mut swept = 0;
         let mut params = SweepParams::new(self.inbox.name().clone(), Duration::from_hours(7 * 24), 10_000);
         // The few that gave the names their numbers are younger than those that were filled in after them.
-        params.after = Some(Seq((1 << 36) | (100_000 << 6)));
+        params.after = Some(SweepPosition::new(params.retention, Seq((1 << 36) | (100_000 << 6))));
         while swept < count {
             let page = self.inbox.store().sweep(&params).await?;
             ensure!(page.messages > 0 && page.next.is_some(), "there are enough old messages");

@@ -160,7 +160,7 @@ impl Protocol {
         Self { flaw: Some(flaw), crashes: 1, zombies: 1, unknowns: 1 }
     }
 
-    fn has(&self, flaw: Flaw) -> bool {
+    fn has(self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
 
@@ -333,7 +333,7 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    fn accept(&self, state: &mut State, message: usize, doubt: Option<bool>) {
+    fn accept(self, state: &mut State, message: usize, doubt: Option<bool>) {
         state.unknowns -= u8::from(doubt.is_some());
         let made = doubt.unwrap_or(true) && !(self.has(Flaw::AckBeforeCommit) && doubt == Some(false));
         // The key is known: the same accept again changes nothing.
@@ -353,7 +353,7 @@ impl Protocol {
     }
 
     /// A failure gives the entry back, if the claim holds.
-    fn fail(&self, state: &mut State, worker: usize) {
+    fn fail(self, state: &mut State, worker: usize) {
         let Hand::Runs { entry, token } = std::mem::replace(&mut state.hands[worker], Hand::Idle) else {
             return;
         };
@@ -363,7 +363,7 @@ impl Protocol {
         }
     }
 
-    fn complete(&self, state: &mut State, worker: usize, doubt: Option<bool>) {
+    fn complete(self, state: &mut State, worker: usize, doubt: Option<bool>) {
         let hand = state.hands[worker];
         let (Hand::Done { entry, token } | Hand::Apart { entry, token }) = hand else { return };
         let at = usize::from(entry);

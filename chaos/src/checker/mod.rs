@@ -128,7 +128,9 @@ fn count(lines: &[ledger::Line], verdict: &mut Verdict) {
                 if point == "server" {
                     continue;
                 }
-                verdict.points.insert(point.to_owned());
+                if point.contains('.') {
+                    verdict.points.insert(point.to_owned());
+                }
                 match kind {
                     "abort" => verdict.aborts += 1,
                     "unknown" => verdict.unknown_commits += 1,

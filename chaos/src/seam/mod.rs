@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Settlement};
 use oncebox::store::{
-    Accepted, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams,
-    Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -79,6 +79,19 @@ impl Notes {
     /// From here on nothing fails by itself.
     pub(crate) fn peace(&self) {
         self.points.peace();
+    }
+
+    /// A handler begins or has ended: its process may go down here.
+    pub(crate) fn pass(&self, begins: bool) {
+        let (point, dies) = match (self.points.draw("handler"), begins) {
+            (Some(Fault::AbortBefore), true) => ("handler.before: abort", true),
+            (Some(Fault::AbortAfter), false) => ("handler.after: abort", true),
+            _ => ("", false),
+        };
+        if dies {
+            self.ledger.note(Fact::Fault { life: self.life, what: point.to_owned() });
+            std::process::abort();
+        }
     }
 
     fn claimed(&self, claimed: &[Claimed], runs: bool) {
@@ -202,7 +215,7 @@ impl<S: Rigged> Rigged for Chaos<S> {
         tx: &mut Self::Tx,
         effect: Effect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
-        S::effect(tx, effect)
+        S::effect(&mut tx.tx, effect)
     }
 }
 
@@ -243,6 +256,10 @@ impl<S: Store> Store for Chaos<S> {
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         self.run("sweep", self.store.sweep(params)).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.run("register", self.store.register(params)).await
     }
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {

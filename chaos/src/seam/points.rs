@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// The verbs a process can fail at. Each has a point before and one after.
-const VERBS: [&str; 12] = [
-    "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "finish", "mark", "hold",
-    "handler",
+const VERBS: [&str; 13] = [
+    "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "complete", "mark", "hold",
+    "register", "handler",
 ];
 
 /// Every failpoint.
-pub(crate) const POINTS: [&str; 24] = {
+pub(crate) const POINTS: [&str; 26] = {
     // Written out, so that a report can be read beside it.
     [
         "accept.before",
@@ -32,12 +32,14 @@ pub(crate) const POINTS: [&str; 24] = {
         "begin.after",
         "commit.before",
         "commit.after",
-        "finish.before",
-        "finish.after",
+        "complete.before",
+        "complete.after",
         "mark.before",
         "mark.after",
         "hold.before",
         "hold.after",
+        "register.before",
+        "register.after",
         "handler.before",
         "handler.after",
     ]
@@ -91,9 +93,10 @@ impl Points {
         }
         let Odds { abort, error, unknown, delay } = self.odds;
         // Rare calls fail more often: every point is to be met.
-        let more = if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "commit") { 10 } else { 1 };
+        let more = if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register") { 10 } else { 1 };
         // What commits nothing cannot be in doubt about it.
-        let unknown = if matches!(verb, "begin" | "mark" | "hold" | "handler") { 0 } else { unknown };
+        let unknown =
+            if matches!(verb, "begin" | "mark" | "hold" | "complete" | "handler") { 0 } else { unknown };
         let mut rng = self.rng.lock();
         let mut roll = rng.u32(0..1_000_000);
         for (odds, fault) in [(abort, 0), (error, 1), (unknown, 2), (delay, 3)] {

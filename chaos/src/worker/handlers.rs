@@ -55,6 +55,7 @@ impl<'a> Run<'a> {
         let run = Self { business, message: number, variant: body.variant, handler, token, said: None };
         let (m, h, v) = (run.message, handler.to_owned(), run.variant);
         business.notes.ledger.note(Fact::Start { m, h, tok: token, v });
+        business.notes.pass(true);
         Ok(run)
     }
 
@@ -106,11 +107,12 @@ impl<'a> Run<'a> {
 
     fn abort(&self) -> ! {
         let life = self.business.notes.life;
-        self.business.notes.ledger.note(Fact::Fault { life, what: "handler.before: abort".into() });
+        self.business.notes.ledger.note(Fact::Fault { life, what: "handler: abort".into() });
         std::process::abort();
     }
 
     fn done(mut self) {
+        self.business.notes.pass(false);
         self.said = Some(Said::Ok);
         self.business.mouth.say(Told::Ran(self.message));
     }

@@ -227,6 +227,7 @@ impl<S: StoreUnderTest> Harness<S> {
         let mut params = SweepParams::new(inbox.clone(), retention, limit);
         for _ in 0..1_000 {
             let page = self.store.sweep(&params).await.expect("sweep");
+            // How much was looked at is asked for by those who want to know.
             sum.messages += page.messages;
             sum.marks += page.marks;
             match page.next {

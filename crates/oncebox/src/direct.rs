@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
-    RescueParams, Settled, Store, SweepParams, Swept,
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
 };
 
 /// No store at all: handlers run while the delivery is held, and nothing is remembered.
@@ -59,6 +59,10 @@ impl Store for Direct {
 
     async fn rescue(&self, _: &RescueParams) -> Result<Vec<Claimed>> {
         Ok(Vec::new())
+    }
+
+    async fn register(&self, _: &RegisterParams) -> Result<()> {
+        Ok(())
     }
 
     async fn sweep(&self, _: &SweepParams) -> Result<Swept> {

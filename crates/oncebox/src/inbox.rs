@@ -39,6 +39,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
     pub(crate) forget: Forget,
+    /// Set once the store knows the windows of this process.
+    pub(crate) registered: tokio::sync::OnceCell<()>,
 }
 
 impl<S: Store> Shared<S> {
@@ -167,6 +169,7 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
+        runtime::registered(&self.shared).await?;
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
             let inline = Inline { inbox: &self.shared, handler, key, message: &message, recall };
@@ -448,6 +451,7 @@ impl<S: Store> Builder<S> {
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),
+                registered: tokio::sync::OnceCell::new(),
             }),
         })
     }

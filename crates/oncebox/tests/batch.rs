@@ -188,6 +188,35 @@ async fn each_message_is_settled_by_its_own_answer() {
     }
 }
 
+// FAULTS C12: the first failure may have ended the transaction, as in PostgreSQL, where nothing works any more then.
+#[tokio::test]
+async fn where_nothing_of_a_transaction_succeeded_each_is_tried_alone() {
+    async fn aborted(
+        messages: Vec<Message>,
+        cx: &mut BatchContext<Faulty>,
+    ) -> Result<Vec<Result<(), BoxError>>, BoxError> {
+        cx.data::<Calls>()?.clone().log(cx);
+        cx.tx().await?;
+        let mut works = true;
+        let answers = messages.iter().map(|message| {
+            works &= play(message) != "fail";
+            if works { Ok(()) } else { Err("the transaction is aborted".into()) }
+        });
+        Ok(answers.collect())
+    }
+    for by_hand in [false, true] {
+        let (world, calls) = world(batch_handler("h", aborted), &["fail", "ok", "ok"]).await;
+        run(&world, by_hand).await;
+        assert_eq!(fates(&world, 3).await, [(Status::Pending, 1), DONE, DONE]);
+        assert_eq!(calls.sizes(), [3, 1, 1, 1]);
+    }
+    // What is not a failure is believed.
+    let (world, calls) = world(batch_handler("h", each), &["tx snooze", "tx discard", "tx fail"]).await;
+    run(&world, true).await;
+    assert_eq!(fates(&world, 3).await, [(Status::Pending, 0), (Status::Discarded, 0), (Status::Pending, 1)]);
+    assert_eq!(calls.sizes(), [3]);
+}
+
 // FAULTS C12: who answers for another number of messages is believed for none.
 #[tokio::test]
 async fn a_missing_answer_is_no_answer() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::state::Status;
-use oncebox::{BoxError, Context, Error, ErrorKind, Message, Processed, handler};
+use oncebox::{BoxError, Context, Error, ErrorKind, Message, Processed, Retry, handler};
 use oncebox_testkit::{Deadlock, Fault, Verb};
 use support::{Faulty, SECOND, World, in_time, message};
 
@@ -59,13 +59,13 @@ fn inline(play: &Arc<Play>) -> World {
     World::new(|inbox, _| inbox.data(Arc::clone(play)).on("t", handler("h", book).inline()))
 }
 
-// FAULTS E7, I7, DESIGN rule 6: a deadlock burns neither counter, however often it comes, and does not spin.
+// FAULTS E7, I7, DESIGN rule 6: a deadlock burns neither counter, and does not spin.
 #[tokio::test]
 async fn a_deadlock_of_a_stored_message_burns_no_attempt() {
-    let play = Play::deadlocks(40);
+    let play = Play::deadlocks(20);
     let world = durable(&play);
     world.accept("1", "").await;
-    for run in 1..=40 {
+    for run in 1..=20 {
         assert_eq!(in_time(world.inbox.drain()).await.unwrap(), 1, "once, then it waits");
         assert_eq!(play.runs(), run);
         let entry = world.entry("1", "h").await;
@@ -75,6 +75,29 @@ async fn a_deadlock_of_a_stored_message_burns_no_attempt() {
     world.inbox.drain().await.unwrap();
     let entry = world.entry("1", "h").await;
     assert_eq!((entry.status, entry.attempts), (Status::Completed, 0));
+}
+
+// One that meets a deadlock every time does not run for ever.
+#[tokio::test]
+async fn a_deadlock_that_never_ends_is_a_failure_in_the_end() {
+    let play = Play::deadlocks(usize::MAX);
+    let world = World::new(|inbox, _| {
+        inbox.data(Arc::clone(&play)).on("t", handler("h", book).retry(Retry::new(2, SECOND, SECOND)))
+    });
+    world.accept("1", "").await;
+    for attempts in [0, 1] {
+        for _ in 0..20 {
+            assert_eq!(world.entry("1", "h").await.attempts, attempts);
+            assert_eq!(in_time(world.inbox.drain()).await.unwrap(), 1);
+            world.clock.advance(SECOND);
+        }
+        assert_eq!(in_time(world.inbox.drain()).await.unwrap(), 1);
+        world.clock.advance(SECOND);
+    }
+    let entry = world.entry("1", "h").await;
+    assert_eq!((entry.status, entry.attempts), (Status::Poisoned, 2));
+    assert!(entry.error.unwrap().as_str().contains("cannot book"), "what the database said is kept");
+    assert_eq!(play.runs(), 42);
 }
 
 // FAULTS E7: the same in a transaction that several runs share: the others are not held up.

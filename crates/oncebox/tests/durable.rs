@@ -289,6 +289,25 @@ async fn processing_by_hand_runs_no_more_than_it_is_told() {
     assert_eq!(world.count(Status::Completed).await, 5);
 }
 
+#[tokio::test]
+async fn processing_by_hand_runs_no_more_than_it_is_told_of_several_handlers() {
+    let world = World::new(|inbox, stage| {
+        let inbox = inbox.on("t", stage.handler("a")).on("t", stage.handler("b")).on("t", stage.handler("c"));
+        inbox.on("u", stage.handler("idle")).on("v", stage.handler("never"))
+    });
+    for n in 0..10 {
+        world.accept(&n.to_string(), "ok").await;
+    }
+    let mut ran = 0;
+    for limit in [1, 2, 3, 4, 5, 1, 7] {
+        assert_eq!(world.inbox.process_pending(limit).await.unwrap(), limit);
+        ran += limit;
+        assert_eq!(world.stage.log().len(), ran);
+    }
+    assert_eq!(world.inbox.process_pending(100).await.unwrap(), 30 - ran, "and everything that is asked for");
+    assert_eq!(world.count(Status::Completed).await, 30);
+}
+
 // What stands behind a long run must not be taken for crashed.
 #[tokio::test]
 async fn processing_by_hand_keeps_the_claims_of_what_waits() {

@@ -190,3 +190,26 @@ async fn a_message_can_be_accepted_for_a_later_time() {
     quiet().await;
     assert_eq!((world.status("never", "durable").await, world.clock.sleepers()), (Status::Pending, 0));
 }
+
+// What is due later waits in a room of its own.
+#[tokio::test]
+async fn what_is_due_later_takes_no_place_of_what_is_due_now() {
+    let meter = Meter::default();
+    let _guard = metrics::set_default_local_recorder(&meter);
+    let world =
+        World::new(|inbox, stage| inbox.on("t", stage.handler("note").fire_and_forget().concurrency(2)));
+    for n in 0..1_030 {
+        let later = message(&format!("later {n}"), "ok");
+        world.inbox.accept_after(later, Duration::from_hours(1)).await.unwrap();
+    }
+    for n in 0..50 {
+        world.accept(&format!("now {n}"), "ok").await;
+    }
+    quiet().await;
+    assert_eq!(ran(&world), 50);
+    let dropped = || meter.counter("oncebox_fire_and_forget_total{handler=note,result=dropped}");
+    assert_eq!(dropped(), 1_030 - 1_024, "and that room is bounded, too");
+    world.clock.advance(Duration::from_hours(1));
+    quiet().await;
+    assert_eq!((ran(&world), dropped()), (1_074, 1_030 - 1_024));
+}

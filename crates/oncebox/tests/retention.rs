@@ -5,7 +5,8 @@ mod support;
 use std::time::Duration;
 
 use oncebox::store::{Accepted, Mark, MarkIn as _, Transactional as _};
-use oncebox::{Config, Dedupe, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message};
+use oncebox::time::Clock as _;
+use oncebox::{Config, Dedupe, ErrorKind, HandlerKey, Inbox, KeyStrategy, Memory, Message, Processed};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 use support::{SECOND, Stage, World, counts, in_time, message, quiet};
 
@@ -63,6 +64,84 @@ async fn former_keys_have_the_window_of_their_handler() {
     assert_eq!(after.inbox.sweep().await.unwrap(), 0);
     after.clock.advance(DAY);
     assert_eq!(after.inbox.sweep().await.unwrap(), 1);
+}
+
+// FAULTS H1, H6: two versions of a program on one store, of which one does not know the handler of the other.
+#[tokio::test]
+async fn a_process_that_does_not_know_a_handler_forgets_nothing_of_it() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let knows = World::over(store.clone(), clock.clone(), |inbox, stage| {
+        inbox
+            .on("t", stage.handler("long").retention(30 * DAY))
+            .on("i", stage.handler("i").inline().retention(30 * DAY))
+    });
+    let other = World::over(store, clock.clone(), |inbox, stage| inbox.on("u", stage.handler("h")));
+    // Neither has ever swept or started when the first message comes.
+    finish(&knows, "1", "t").await;
+    let inline = || Message::new("1", "i", "ok");
+    assert_eq!(knows.inbox.process(inline()).await.unwrap(), Processed::Done);
+    finish(&other, "2", "u").await;
+    for day in 0..29 {
+        clock.advance(DAY);
+        assert_eq!(other.inbox.sweep().await.unwrap(), usize::from(day == 6), "day {day}");
+    }
+    let again = knows.inbox.accept(Message::new("1", "t", "ok")).await.unwrap();
+    assert!(matches!(again, Accepted::Duplicate(_)));
+    assert_eq!(knows.inbox.process(inline()).await.unwrap(), Processed::Duplicate);
+    clock.advance(DAY);
+    assert_eq!(other.inbox.sweep().await.unwrap(), 1);
+}
+
+// A running process says it again and again, also if it never sweeps anything.
+#[tokio::test]
+async fn a_running_process_keeps_what_it_registered() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let longer = World::over(store.clone(), clock.clone(), |inbox, stage| {
+        let inbox = inbox.config(Config { retention: None, ..Config::default() });
+        inbox.on("t", stage.handler("h"))
+    });
+    let shorter = World::over(store, clock, |inbox, stage| inbox.on("t", stage.handler("h")));
+    finish(&longer, "1", "t").await;
+    let running = longer.inbox.start();
+    for _ in 0..30 {
+        hours(&longer, 24).await;
+        assert_eq!(shorter.inbox.sweep().await.unwrap(), 0);
+    }
+    in_time(running.shutdown()).await;
+    longer.clock.advance(2 * DAY);
+    assert_eq!(shorter.inbox.sweep().await.unwrap(), 1, "nobody relies on it any more");
+}
+
+// What cannot be told to the store is told to the caller: nothing is stored that others may forget too early.
+#[tokio::test]
+async fn nothing_is_stored_before_its_window_is_known() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").retention(30 * DAY)));
+    world.store().faults().next(Verb::Register, Fault::ErrBefore(ErrorKind::Unavailable));
+    let error = world.inbox.accept(message("1", "ok")).await.unwrap_err();
+    assert_eq!((error.kind(), messages(&world).await), (ErrorKind::Unavailable, 0));
+    finish(&world, "1", "t").await;
+    finish(&world, "2", "t").await;
+    assert_eq!(world.store().faults().calls(Verb::Register), 2, "once is enough");
+}
+
+// A message that is compared with nothing cannot have been forgotten.
+#[tokio::test]
+async fn what_is_not_compared_is_never_stale() {
+    let world = World::new(|inbox, stage| {
+        let off = stage.handler("off").dedupe(Dedupe::Off);
+        inbox.on("t", stage.handler("h")).on("o", off).on("both", stage.handler("too").dedupe(Dedupe::Off))
+    });
+    let start = world.clock.now();
+    finish(&world, "1", "t").await;
+    finish(&world, "1", "o").await;
+    world.clock.advance(7 * DAY);
+    assert_eq!(world.inbox.sweep().await.unwrap(), 2);
+    let dated = |kind: &str| Message::new("1", kind, "ok").with_time(start);
+    assert_eq!(world.inbox.accept(dated("t")).await.unwrap(), Accepted::Stale);
+    assert!(matches!(world.inbox.accept(dated("o")).await.unwrap(), Accepted::First(_)));
+    assert_eq!(world.inbox.drain().await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
-    RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
+    Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams,
+    Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -223,6 +223,10 @@ impl Store for Told {
         let rescued = self.store.rescue(params).await?;
         self.claimed(&rescued);
         Ok(rescued)
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.store.register(params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

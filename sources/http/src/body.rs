@@ -22,8 +22,8 @@ pub struct BodyLimits {
     pub timeout: Duration,
     /// How long a sender may pause within a body. Default 10 seconds.
     pub pause: Duration,
-    /// Bytes of all bodies together that are being read or stored. Beyond that senders are told to come again. Default
-    /// 256 MiB.
+    /// Bytes of all bodies together that are being read or stored. Beyond that senders are told to come again. Bodies of
+    /// more than 64 KiB may take half of it, so that they leave room for others. Default 256 MiB.
     pub in_flight: usize,
 }
 
@@ -43,12 +43,18 @@ impl Default for BodyLimits {
 #[derive(Debug)]
 pub(crate) struct Budget {
     used: AtomicUsize,
+    /// What of it large bodies have.
+    large: AtomicUsize,
     max: usize,
 }
 
+/// The largest body that is not large. Nobody is verified before the body was read, so strangers can fill what large
+/// bodies may have; to fill the rest they need as many connections as there are small bodies in it.
+const SMALL: usize = 64 << 10;
+
 impl Budget {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), max })
+        Arc::new(Self { used: AtomicUsize::new(0), large: AtomicUsize::new(0), max })
     }
 }
 
@@ -65,17 +71,38 @@ impl Share {
     }
 
     fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
-        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.budget.max);
-        let taken = self.budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        taken.map_err(|_| Problem::new(Cause::Unavailable, "too many messages are being taken in"))?;
-        self.bytes += bytes;
+        let Budget { used, large, max } = &*self.budget;
+        let all = self.bytes + bytes;
+        // The moment a body is large, all of it is.
+        let more = if all <= SMALL { 0 } else { all - if self.bytes <= SMALL { 0 } else { self.bytes } };
+        if !add(large, more, max / 2) {
+            return Err(no_room());
+        }
+        if !add(used, bytes, *max) {
+            large.fetch_sub(more, Ordering::Relaxed);
+            return Err(no_room());
+        }
+        self.bytes = all;
         Ok(())
     }
+}
+
+/// Adds to a counter, unless that would be too much.
+fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
+    let add = |used: usize| used.checked_add(bytes).filter(|sum| bytes == 0 || *sum <= max);
+    counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
+fn no_room() -> Problem {
+    Problem::new(Cause::Unavailable, "too many messages are being taken in")
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.bytes > SMALL {
+            self.budget.large.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -143,5 +170,22 @@ mod tests {
         assert!(other.grow(6).is_ok());
         drop(other);
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+    }
+
+    // FAULTS S5: strangers with large bodies do not keep small ones out.
+    #[test]
+    fn large_bodies_have_half_of_it() {
+        let budget = Budget::new(4 * SMALL);
+        let shares = || (Share::none(&budget), Share::none(&budget), Share::none(&budget));
+        let (mut large, mut another, mut small) = shares();
+        assert!(large.grow(SMALL).is_ok() && large.grow(SMALL).is_ok());
+        assert!(large.grow(1).is_err(), "that is half of all");
+        assert!(another.grow(SMALL).is_ok() && another.grow(1).is_err(), "it would be large");
+        assert!(small.grow(SMALL).is_ok());
+        assert!(small.grow(0).is_ok() && Share::none(&budget).grow(1).is_err(), "all of it is used");
+        drop(large);
+        assert!(another.grow(1).is_ok());
+        drop((another, small));
+        assert_eq!((budget.used.load(Ordering::Relaxed), budget.large.load(Ordering::Relaxed)), (0, 0));
     }
 }

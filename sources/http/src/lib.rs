@@ -22,3 +22,12 @@ pub use ingress::Ingress;
 pub use quota::Quota;
 pub use server::{Limits, Server};
 pub use verify::{Encoding, Verify};
+
+/// The programs of the guides, so that they compile and run.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/http.md")]
+    mod http {}
+    #[doc = include_str!("../../../docs/guides/webhooks.md")]
+    mod webhooks {}
+}

@@ -2,14 +2,17 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
-use oncebox::store::Admin as _;
-use oncebox::{Config, Context, ErrorKind, Inbox, Memory, handler};
+use oncebox::store::{Admin as _, Counts};
+use oncebox::{Config, Context, ErrorKind, Inbox, Memory, Message, Retry, handler};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
-use support::{Answer, Running};
+use parking_lot::Mutex;
+use support::{Answer, Client, Running, in_time};
+use tokio::sync::watch;
 
 type Store = FaultyStore<Memory>;
 
@@ -17,38 +20,92 @@ struct World {
     server: Running,
     inbox: Inbox<Store>,
     clock: TestClock,
+    seen: Arc<Mutex<Vec<Message>>>,
+    gate: watch::Sender<bool>,
 }
 
 fn plain(name: &str) -> Endpoint {
-    Endpoint::plain(name).verify(Verify::tokens(["token"]).unwrap())
+    Endpoint::plain(name).verify(Verify::tokens(["token"]).expect("a token"))
+}
+
+fn events(name: &str) -> Endpoint {
+    Endpoint::cloud_events(name).verify(Verify::tokens(["token"]).expect("a token"))
 }
 
 async fn world(endpoints: Vec<Endpoint>) -> World {
-    world_of(Config::default(), BodyLimits::default(), endpoints).await
+    world_of(Config::default(), Limits::default(), endpoints).await
 }
 
-async fn world_of(config: Config, bodies: BodyLimits, endpoints: Vec<Endpoint>) -> World {
+async fn world_of(config: Config, limits: Limits, endpoints: Vec<Endpoint>) -> World {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
-    let nothing = |_: oncebox::Message, _: &mut Context<Store>| async { Ok::<(), oncebox::Error>(()) };
-    let inbox = Inbox::builder("in", store).config(config).on("t", handler("h", nothing)).build().unwrap();
+    let (seen, gate) = (Arc::<Mutex<Vec<Message>>>::default(), watch::Sender::new(false));
+    let note = {
+        let seen = Arc::clone(&seen);
+        move |message: Message, _: &mut Context<Store>| {
+            seen.lock().push(message);
+            async { Ok::<(), oncebox::Error>(()) }
+        }
+    };
+    let wait = {
+        let gate = gate.clone();
+        move |_: Message, _: &mut Context<Store>| {
+            let gate = gate.subscribe();
+            async move {
+                let _ = gate.clone().wait_for(|open| *open).await;
+                Ok::<(), oncebox::Error>(())
+            }
+        }
+    };
+    let fail = |_: Message, _: &mut Context<Store>| async { Err::<(), String>("no".into()) };
+    let inbox = Inbox::builder("in", store)
+        .config(config)
+        .on("t", handler("note", note))
+        .on("slow", handler("wait", wait).inline())
+        .on("bad", handler("fail", fail).retry(Retry::fixed(3, Duration::from_secs(7))).inline())
+        .build()
+        .expect("a valid inbox");
+    let bodies = {
+        let mut bodies = BodyLimits::default();
+        bodies.max = 10_000;
+        bodies
+    };
     let mut ingress = Ingress::new().clock(clock.shared()).bodies(bodies);
     for endpoint in endpoints {
         ingress = ingress.endpoint(endpoint, &inbox);
     }
-    let server = Running::start(ingress.into_router().unwrap(), Limits::default()).await;
-    World { server, inbox, clock }
+    let server = Running::start(ingress.into_router().expect("valid endpoints"), limits).await;
+    World { server, inbox, clock, seen, gate }
 }
+
+const TOKEN: (&str, &str) = ("authorization", "Bearer token");
 
 impl World {
     async fn send(&self, id: &str, body: &str) -> Answer {
-        let headers = [("authorization", "Bearer token"), ("message-id", id), ("message-type", "t")];
-        self.server.post("/in/shop", &headers, body).await
+        self.send_to("/in/shop", id, "t", body).await
     }
 
-    async fn stored(&self) -> u64 {
-        self.inbox.store().inner().count(self.inbox.name()).await.unwrap().messages
+    async fn send_to(&self, path: &str, id: &str, kind: &str, body: &str) -> Answer {
+        self.server.post(path, &[TOKEN, ("message-id", id), ("message-type", kind)], body).await
     }
+
+    async fn counts(&self) -> Counts {
+        self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
+    }
+
+    /// What a handler is given of the only message.
+    async fn handled(&self) -> Message {
+        self.inbox.drain().await.expect("drained");
+        let seen = self.seen.lock();
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        seen[0].clone()
+    }
+}
+
+fn without_date(mut answer: Answer) -> Answer {
+    let lines: Vec<&str> = answer.head.lines().filter(|line| !line.starts_with("date:")).collect();
+    answer.head = lines.join("\n");
+    answer
 }
 
 #[tokio::test]
@@ -58,5 +115,370 @@ async fn a_message_is_accepted_once() {
     assert_eq!((first.status, &*first.body), (202, r#"{"outcome":"accepted"}"#));
     let second = world.send("1", "{}").await;
     assert_eq!((second.status, &*second.body), (200, r#"{"outcome":"duplicate"}"#));
-    assert_eq!(world.stored().await, 1);
+    assert_eq!(world.counts().await.messages, 1);
+    assert_eq!(second.header("cache-control"), Some("no-store"));
+}
+
+// FAULTS A10
+#[tokio::test]
+async fn another_content_under_an_id_is_kept_aside() {
+    let world = world(vec![plain("shop")]).await;
+    world.send("1", "one").await;
+    let answer = world.send("1", "other").await;
+    assert_eq!((answer.status, &*answer.problem()), (422, "conflict"));
+    assert!(answer.json()["kept"].as_str().is_some_and(|kept| kept.starts_with("aside")), "{answer:?}");
+    let counts = world.counts().await;
+    assert_eq!((counts.messages, counts.conflicts), (1, 1));
+    let config = Config { on_conflict: OnConflict::FirstWins, ..Config::default() };
+    let lenient = world_of(config, Limits::default(), vec![plain("shop")]).await;
+    lenient.send("1", "one").await;
+    assert_eq!(lenient.send("1", "other").await.status, 200);
+}
+
+// FAULTS A11
+#[tokio::test]
+async fn without_an_id_or_a_type_nothing_is_taken() {
+    let world = world(vec![plain("shop")]).await;
+    let answer = world.server.post("/in/shop", &[TOKEN, ("message-type", "t")], "{}").await;
+    assert_eq!((answer.status, &*answer.problem()), (400, "missing-key"));
+    let answer = world.server.post("/in/shop", &[TOKEN, ("message-id", "1")], "{}").await;
+    assert_eq!((answer.status, &*answer.problem()), (400, "malformed"));
+    let twice = [TOKEN, ("message-id", "1"), ("message-id", "2"), ("message-type", "t")];
+    assert_eq!(world.server.post("/in/shop", &twice, "{}").await.status, 400);
+    assert_eq!(world.counts().await.messages, 0);
+}
+
+#[tokio::test]
+async fn the_headers_of_a_plain_message_can_be_others() {
+    let endpoint = plain("shop").id_header("x-id").unwrap().order_header("x-order").unwrap().kind("t");
+    let world = world(vec![endpoint]).await;
+    let headers = [TOKEN, ("x-id", "7"), ("x-order", "customer"), ("message-type", "ignored")];
+    assert_eq!(world.server.post("/in/shop", &headers, "{}").await.status, 202);
+    let message = world.handled().await;
+    assert_eq!((message.id(), message.kind(), message.source()), (&b"7"[..], "t", "shop"));
+    assert_eq!(message.ordering_key(), Some(&b"customer"[..]));
+}
+
+// FAULTS A15, A4: unknown is not stored, and not stored is not unknown.
+#[tokio::test]
+async fn a_store_that_is_away_and_a_commit_nobody_knows_of_are_503() {
+    let world = world(vec![plain("shop")]).await;
+    let faults = world.inbox.store().faults();
+    faults.next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    let answer = world.send("1", "{}").await;
+    assert_eq!((answer.status, &*answer.problem()), (503, "unavailable"));
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(world.counts().await.messages, 0);
+    faults.next(Verb::Accept, Fault::ErrAfter);
+    let answer = world.send("1", "{}").await;
+    assert_eq!((answer.status, &*answer.problem()), (503, "outcome-unknown"));
+    assert_eq!(world.send("1", "{}").await.status, 200, "it had been stored");
+    for kind in [ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::SchemaOutdated] {
+        faults.next(Verb::Accept, Fault::ErrBefore(kind));
+        assert_eq!(world.send("2", "{}").await.status, 503, "{kind:?}");
+    }
+    faults.next(Verb::Accept, Fault::Panic);
+    assert_eq!(world.send("2", "{}").await.problem(), "outcome-unknown");
+}
+
+// FAULTS S2, S4: nobody learns from the answer what was wrong, and nothing is stored.
+#[tokio::test]
+async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing() {
+    let github = Endpoint::github("github", ["secret"]).unwrap();
+    let stripe = Endpoint::stripe("stripe", ["secret"]).unwrap();
+    let local = Endpoint::plain("local").verify(Verify::loopback());
+    let world = world(vec![plain("shop"), github, stripe, local]).await;
+    let id =
+        [("message-id", "1"), ("message-type", "t"), ("x-github-delivery", "1"), ("x-github-event", "t")];
+    let with = |more: &[(&'static str, &'static str)]| [&id[..], more].concat();
+    let attempts = [
+        ("/in/nobody", with(&[TOKEN])),
+        ("/in/shop/more", with(&[TOKEN])),
+        ("/in/SHOP", with(&[TOKEN])),
+        ("/in/shop", with(&[])),
+        ("/in/shop", with(&[("authorization", "Bearer other")])),
+        ("/in/shop", with(&[("authorization", "token")])),
+        ("/in/shop", with(&[TOKEN, TOKEN])),
+        ("/in/github", with(&[])),
+        ("/in/github", with(&[("x-hub-signature-256", "sha256=00")])),
+        ("/in/github", with(&[("x-hub-signature-256", "nonsense")])),
+        ("/in/github", with(&[TOKEN])),
+        ("/in/stripe", with(&[("stripe-signature", "t=1,v1=00")])),
+    ];
+    let mut answers = Vec::new();
+    for (path, headers) in &attempts {
+        answers.push(without_date(world.server.post(path, headers, "{\"id\":\"1\",\"type\":\"t\"}").await));
+    }
+    assert_eq!((answers[0].status, &*answers[0].problem()), (401, "unverified"));
+    for (answer, attempt) in answers.iter().zip(&attempts) {
+        assert_eq!(*answer, answers[0], "{attempt:?}");
+    }
+    assert_eq!(world.inbox.store().faults().calls(Verb::Accept), 0, "the store was not even asked");
+    assert_eq!(world.counts().await.messages, 0);
+    // One who is on this machine is let in where that is enough.
+    assert_eq!(world.server.post("/in/local", &id, "{}").await.status, 202);
+}
+
+// FAULTS S4: one who may send to one address cannot use up the ids of another.
+#[tokio::test]
+async fn the_same_id_from_two_sources_is_two_messages() {
+    let world = world(vec![plain("shop"), plain("bank")]).await;
+    assert_eq!(world.send("1", "{}").await.status, 202);
+    assert_eq!(world.send_to("/in/bank", "1", "t", "{}").await.status, 202);
+    assert_eq!(world.counts().await.messages, 2);
+}
+
+// FAULTS S12
+#[tokio::test]
+async fn what_proves_who_somebody_is_is_not_stored() {
+    let world = world(vec![plain("shop")]).await;
+    let headers = [
+        TOKEN,
+        ("message-id", "1"),
+        ("message-type", "t"),
+        ("cookie", "canary"),
+        ("x-api-key", "canary"),
+        ("x-auth-request", "canary"),
+        ("proxy-authorization", "canary"),
+        ("webhook-signature", "canary"),
+        ("x-hub-signature-256", "canary"),
+        ("x-shopify-hmac-sha256", "canary"),
+        ("x-forwarded-for", "canary"),
+        ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("content-type", "text/plain"),
+        ("x-own", "kept"),
+    ];
+    assert_eq!(world.server.post("/in/shop", &headers, "body").await.status, 202);
+    let message = world.handled().await;
+    let kept: Vec<&str> = message.headers().iter().map(|(name, _)| name).collect();
+    assert_eq!(kept, ["message-id", "message-type", "traceparent", "content-type", "x-own"]);
+    assert!(!format!("{message:?}").contains("canary"));
+}
+
+#[tokio::test]
+async fn what_is_being_worked_on_is_busy() {
+    let world = world(vec![plain("shop")]).await;
+    let first = world.send_to("/in/shop", "1", "slow", "{}");
+    let second = async {
+        // The first one has begun when its mark was asked for.
+        while world.inbox.store().faults().calls(Verb::Mark) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let answer = world.send_to("/in/shop", "1", "slow", "{}").await;
+        world.gate.send_replace(true);
+        answer
+    };
+    let (first, second) = in_time("both answers", async { tokio::join!(first, second) }).await;
+    assert_eq!((second.status, &*second.problem()), (409, "busy"));
+    assert!(second.header("retry-after").is_some());
+    assert_eq!(first.status, 202);
+    assert_eq!(world.send_to("/in/shop", "1", "slow", "{}").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_while_the_sender_waits_is_503() {
+    let world = world(vec![plain("shop")]).await;
+    let answer = world.send_to("/in/shop", "1", "bad", "{}").await;
+    assert_eq!((answer.status, &*answer.problem()), (503, "failed"));
+    assert_eq!(answer.header("retry-after"), Some("7"));
+}
+
+#[tokio::test]
+async fn a_type_that_nothing_handles_is_kept_or_refused() {
+    let keeps = world(vec![plain("shop")]).await;
+    assert_eq!(keeps.send_to("/in/shop", "1", "unheard-of", "{}").await.status, 202);
+    assert_eq!(keeps.counts().await.unrouted, 1);
+    let config = Config { unrouted: Unrouted::Refuse, ..Config::default() };
+    let refuses = world_of(config, Limits::default(), vec![plain("shop")]).await;
+    let answer = refuses.send_to("/in/shop", "1", "unheard-of", "{}").await;
+    assert_eq!((answer.status, &*answer.problem()), (422, "unrouted"));
+    assert_eq!(refuses.counts().await.messages, 0);
+}
+
+// FAULTS F12
+#[tokio::test]
+async fn a_message_that_may_have_been_forgotten_is_kept_aside() {
+    let config = Config { retention: Some(Duration::from_hours(1)), ..Config::default() };
+    let world = world_of(config, Limits::default(), vec![events("events")]).await;
+    let send = async |id: &str| {
+        let event = format!(
+            r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"t","time":"1970-01-02T00:00:00Z"}}"#
+        );
+        let headers = [TOKEN, ("content-type", "application/cloudevents+json")];
+        world.server.post("/in/events", &headers, event).await
+    };
+    assert_eq!(send("1").await.status, 202);
+    world.handled().await;
+    world.clock.advance(Duration::from_hours(2));
+    assert_eq!(world.inbox.sweep().await.unwrap(), 1);
+    let answer = send("1").await;
+    assert_eq!((answer.status, &*answer.problem()), (422, "stale"));
+    assert_eq!(world.counts().await.stale, 1);
+}
+
+// FAULTS S6
+#[tokio::test]
+async fn a_quota_is_one_sources_own_and_comes_back() {
+    let quota = Quota { per_second: 0.1, burst: 2 };
+    let world = world(vec![plain("shop").quota(quota), plain("bank")]).await;
+    let statuses = [world.send("1", "").await.status, world.send("1", "").await.status];
+    assert_eq!(statuses, [202, 200]);
+    let answer = world.send("2", "").await;
+    assert_eq!((answer.status, &*answer.problem()), (429, "over-quota"));
+    assert_eq!(answer.header("retry-after"), Some("10"));
+    // Who is not verified does not use it up.
+    world.clock.advance(Duration::from_secs(10));
+    let forged = [("authorization", "Bearer x"), ("message-id", "3"), ("message-type", "t")];
+    assert_eq!(world.server.post("/in/shop", &forged, "").await.status, 401);
+    assert_eq!(world.send("2", "").await.status, 202);
+    assert_eq!(world.send_to("/in/bank", "1", "t", "").await.status, 202);
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_not_understood_is_refused() {
+    let world = world(vec![plain("shop").max_body(100), events("events").max_batch(2)]).await;
+    let answer = world.send("1", &"x".repeat(101)).await;
+    assert_eq!((answer.status, &*answer.problem()), (413, "too-large"));
+    assert_eq!(world.send("1", &"x".repeat(100)).await.status, 202);
+    let batch = format!("[{}]", [r#"{"specversion":"1.0","id":"1","source":"/s","type":"t"}"#; 3].join(","));
+    let batch_type = [TOKEN, ("content-type", "application/cloudevents-batch+json")];
+    assert_eq!(world.server.post("/in/events", &batch_type, &batch).await.status, 413);
+    for media_type in ["application/cloudevents+xml", "application/cloudevents+json; charset=latin1"] {
+        let answer = world.server.post("/in/events", &[TOKEN, ("content-type", media_type)], "{}").await;
+        assert_eq!((answer.status, &*answer.problem()), (415, "unsupported-media-type"), "{media_type}");
+    }
+    // FAULTS G3: nothing is unpacked.
+    let packed = [TOKEN, ("message-id", "2"), ("message-type", "t"), ("content-encoding", "gzip")];
+    assert_eq!(world.server.post("/in/shop", &packed, "x").await.status, 415);
+    let mut client = world.server.connect().await;
+    client.send("GET /in/shop HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let answer = client.answer().await.unwrap();
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
+    assert_eq!(world.counts().await.messages, 1);
+}
+
+// FAULTS A17: one bad event does not keep the others out.
+#[tokio::test]
+async fn a_batch_is_answered_for_each_event() {
+    let world = world(vec![events("events")]).await;
+    let event = |id: &str, data: u32| {
+        format!(r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"t","data":{data}}}"#)
+    };
+    let batch_type = [TOKEN, ("content-type", "application/cloudevents-batch+json")];
+    let batch = format!("[{},{},{}]", event("1", 1), event("2", 2), event("1", 1));
+    let answer = world.server.post("/in/events", &batch_type, &batch).await;
+    let outcomes = |answer: &Answer| -> Vec<String> {
+        let json = answer.json();
+        json["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["outcome"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(answer.status, 202);
+    assert_eq!(outcomes(&answer), ["accepted", "accepted", "duplicate"]);
+    let batch = format!("[{},{{\"id\":\"x\"}},{},{}]", event("1", 1), event("2", 3), event("3", 3));
+    let answer = world.server.post("/in/events", &batch_type, &batch).await;
+    assert_eq!(answer.status, 422);
+    assert_eq!(outcomes(&answer), ["duplicate", "malformed", "conflict", "accepted"]);
+    assert_eq!(answer.json()["results"][2]["problem"]["status"], 422);
+    world.inbox.store().faults().next(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    let batch = format!("[{},{{}},{}]", event("4", 4), event("5", 5));
+    let answer = world.server.post("/in/events", &batch_type, &batch).await;
+    assert_eq!(
+        (answer.status, outcomes(&answer)),
+        (503, ["unavailable", "malformed", "unavailable"].map(str::to_owned).into())
+    );
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(world.inbox.store().faults().calls(Verb::Accept), 3, "one call for each batch");
+    assert_eq!(world.server.post("/in/events", &batch_type, "[]").await.status, 200);
+    assert_eq!(world.server.post("/in/events", &batch_type, "{}").await.status, 400);
+}
+
+#[tokio::test]
+async fn an_event_is_the_same_message_whichever_way_it_comes() {
+    let world = world(vec![events("events")]).await;
+    let binary = [
+        TOKEN,
+        ("ce-specversion", "1.0"),
+        ("ce-id", "caf%C3%A9"),
+        ("ce-source", "/shop"),
+        ("ce-type", "t"),
+        ("ce-partitionkey", "customer 1"),
+        ("ce-time", "2018-04-05T17:31:00Z"),
+        ("content-type", "application/json"),
+    ];
+    assert_eq!(world.server.post("/in/events", &binary, r#"{"a": 1}"#).await.status, 202);
+    let structured = r#"{"specversion":"1.0","id":"café","source":"/shop","type":"t","partitionkey":"customer 1",
+        "time":"2018-04-05T17:31:00Z","datacontenttype":"application/json","data":{"a": 1}}"#;
+    let headers = [TOKEN, ("content-type", "application/cloudevents+json; charset=UTF-8")];
+    assert_eq!(world.server.post("/in/events", &headers, structured).await.status, 200);
+    let message = world.handled().await;
+    assert_eq!(message.id(), "/shop café".as_bytes());
+    assert_eq!((message.source(), &message.payload()[..]), ("events", &br#"{"a": 1}"#[..]));
+    assert_eq!(message.ordering_key(), Some(&b"customer 1"[..]));
+    assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_000));
+    assert_eq!(message.headers().get("ce-id").map(|id| &id[..]), Some("café".as_bytes()));
+}
+
+// FAULTS A16: a sender that goes away does not stop what is being stored.
+#[tokio::test]
+async fn a_message_is_stored_though_its_sender_is_gone() {
+    let limits = {
+        let mut limits = Limits::default();
+        limits.connections = 1;
+        limits
+    };
+    let world = world_of(Config::default(), limits, vec![plain("shop")]).await;
+    let faults = world.inbox.store().faults();
+    faults.next(Verb::Accept, Fault::Hang);
+    let mut gone: Client = world.server.connect().await;
+    gone.send(support::request("/in/shop", &[TOKEN, ("message-id", "1"), ("message-type", "t")], "{}")).await;
+    in_time("the store is asked", faults.wait_for_hanging(1)).await;
+    drop(gone);
+    // There is room for one connection only: this one is served when the other is over.
+    assert_eq!(in_time("the connection ends", world.send("2", "{}")).await.status, 202);
+    faults.release();
+    let stored = async {
+        while world.counts().await.messages < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time("the message is stored", stored).await;
+    assert_eq!(world.send("1", "{}").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_meant_is_refused_at_the_start() {
+    let inbox = Inbox::builder("in", Memory::new()).build().unwrap();
+    let open = |name: &str| Endpoint::plain(name).verify(Verify::open());
+    let start = |endpoints: Vec<Endpoint>| {
+        let add = |ingress: Ingress, endpoint| ingress.endpoint(endpoint, &inbox);
+        endpoints.into_iter().fold(Ingress::new(), add).into_router()
+    };
+    assert!(start(vec![open("a"), open("b")]).is_ok());
+    for (endpoints, why) in [
+        (vec![Endpoint::plain("a")], "does not say who may send"),
+        (vec![Endpoint::cloud_events("a")], "does not say who may send"),
+        (vec![open("")], "has a name that none can have"),
+        (vec![open("a b")], "has a name that none can have"),
+        (vec![open("a"), open("a").path("/b")], "two endpoints are named"),
+        (vec![open("a").path("/x"), open("b").path("/x")], "two endpoints have the path"),
+        (vec![open("a").path("x")], "cannot have the path"),
+        (vec![open("a").path("/{x}")], "cannot have the path"),
+        (vec![open("a").quota(Quota { per_second: 0.0, burst: 1 })], "takes nothing"),
+        (vec![open("a").max_body(0)], "takes nothing"),
+        (vec![Endpoint::cloud_events("a").verify(Verify::open()).kind("t")], "a type of their own"),
+    ] {
+        let error = start(endpoints).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(error.what().contains(why), "{error}");
+    }
+    for prefix in ["in", "/in/", "/{in}"] {
+        assert!(Ingress::new().at(prefix).endpoint(open("a"), &inbox).into_router().is_err(), "{prefix}");
+    }
+    assert!(Verify::tokens(Vec::<String>::new()).is_err() && Verify::tokens([""]).is_err());
+    assert!(Endpoint::github("g", Vec::<String>::new()).is_err() && Endpoint::github("g", [""]).is_err());
+    assert!(Endpoint::github("g", ["s"]).unwrap().id_header("x").is_err());
 }

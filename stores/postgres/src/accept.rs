@@ -29,6 +29,8 @@ pub(crate) struct Offer {
     routes: Vec<Vec<i16>>,
     /// The numbers of the keys, in order.
     handlers: Vec<i16>,
+    /// If it may have been forgotten: the numbers of all of its handlers' keys, former ones included, or 0 if it has none.
+    doubted: Vec<i16>,
 }
 
 impl Offer {
@@ -47,7 +49,13 @@ impl Offer {
         handlers.sort_unstable();
         handlers.dedup();
         let (lane, home) = (db.lane_of(&new.key), db.home_of(&new.key, new.order.as_ref()));
-        Ok(Self { new: new.clone(), inbox, lane, home, routes, handlers })
+        let mut doubted: Vec<i16> = routes.iter().flatten().copied().collect();
+        match new.doubtful_since() {
+            None => doubted.clear(),
+            Some(_) if doubted.is_empty() => doubted.push(0),
+            Some(_) => doubted.sort_unstable(),
+        }
+        Ok(Self { new: new.clone(), inbox, lane, home, routes, handlers, doubted })
     }
 
     /// About how much is sent for it.
@@ -58,6 +66,11 @@ impl Offer {
     /// Whether it goes to these handlers, at once, and asks for no order.
     fn is_plain(&self, handlers: &[i16]) -> bool {
         self.new.delay.is_zero() && self.new.message.ordering_key().is_none() && self.handlers == handlers
+    }
+
+    /// Whether it can be told with others whether it was forgotten: by the same handlers, or because nobody has to ask.
+    fn is_doubted_by(&self, doubted: &[i16]) -> bool {
+        self.doubted == doubted || self.new.message.time().is_none()
     }
 
     fn add_lines(&self, lines: &mut Lines) {
@@ -262,10 +275,13 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(message.kind())
             .bind(message.headers().encode())
             .bind(&message.payload()[..])
-            .bind(message.tenant());
+            .bind(message.tenant())
+            .bind(offer.doubted.clone());
         return Some(one);
     }
-    let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers));
+    let doubted = chosen.iter().map(|(_, offer)| &offer.doubted).find(|doubted| !doubted.is_empty());
+    let doubted = doubted.cloned().unwrap_or_default();
+    let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers) && offer.is_doubted_by(&doubted));
     plain.then(|| {
         ask(&db.sql.accept_plain)
             .bind(db.now())
@@ -283,6 +299,7 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
             .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
             .bind(tenants(&chosen))
+            .bind(doubted)
     })
 }
 
@@ -291,12 +308,23 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, 
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
-    for (place, offer) in &chosen {
+    // Many messages go to the same few handlers.
+    let mut asked: Vec<&[i16]> = Vec::new();
+    let mut by_message = Vec::with_capacity(chosen.len());
+    for (at, offer) in &chosen {
+        let known = asked.iter().position(|handlers| *handlers == offer.doubted);
+        by_message.push(place(known.unwrap_or(asked.len())));
+        if known.is_none() {
+            asked.push(&offer.doubted);
+        }
         for handler in &offer.handlers {
-            entries.0.push(*place);
+            entries.0.push(*at);
             entries.1.push(*handler);
         }
     }
+    let numbered = asked.iter().enumerate();
+    let pairs = numbered.flat_map(|(number, handlers)| handlers.iter().map(move |id| (place(number), *id)));
+    let doubted: (Vec<i32>, Vec<i16>) = pairs.unzip();
     let accept = ask(&db.sql.accept)
         .bind(db.now())
         .bind(inbox)
@@ -320,7 +348,7 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, 
         .bind(tenants(&chosen))
         .bind(db.lock_class)
         .bind(locks);
-    lines.bind(accept)
+    lines.bind(accept).bind(by_message).bind(doubted.0).bind(doubted.1)
 }
 
 /// The tenants of all messages; nothing is sent if none has one.
@@ -379,10 +407,10 @@ fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Ve
     Verdict::Care(Care::AddHandlers)
 }
 
-/// The handlers of a message that have no entry yet, under their key or a former one.
-fn missing(offer: &Offer, present: &[i16]) -> Vec<i16> {
-    let routes = offer.routes.iter().filter(|ids| !ids.iter().any(|id| present.contains(id)));
-    routes.filter_map(|ids| ids.first().copied()).collect()
+/// The handlers of a message that have no entry yet, under their key or a former one; with all of these.
+fn missing<'a>(offer: &'a Offer, present: &[i16]) -> Vec<&'a [i16]> {
+    let routes = offer.routes.iter().map(Vec::as_slice);
+    routes.filter(|ids| !ids.iter().any(|id| present.contains(id))).collect()
 }
 
 /// Writes what is seldom needed: messages kept aside, and entries added to a known message.
@@ -443,10 +471,21 @@ async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<
     let Some(row) = rows.first() else { return Ok(None) };
     let seq: i64 = row.try_get(0).map_err(unreadable)?;
     let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
-    let added = missing(offer, &handlers);
-    if added.is_empty() {
+    let routes = missing(offer, &handlers);
+    if routes.is_empty() {
         return Ok(Some(Accepted::Duplicate(known_for(row, 3, Seq(seq))?)));
     }
+    // The message came back for others while one of these had forgotten it.
+    if let Some(time) = offer.new.doubtful_since() {
+        let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(routes.concat())).await?;
+        let forgotten: Option<i64> =
+            forgotten.first().map_or(Ok(None), |row| row.try_get(0)).map_err(unreadable)?;
+        if forgotten.is_some_and(|forgotten| time.as_millis() <= forgotten) {
+            keep_aside(db, unit, offer, AsideReason::Stale).await?;
+            return Ok(Some(Accepted::Stale));
+        }
+    }
+    let added: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
     handlers.extend(&added);
     handlers.sort_unstable();
     let count = added.len();

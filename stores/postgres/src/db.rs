@@ -20,7 +20,7 @@ const LANE_BITS: i64 = 63;
 /// for the server's table of locks.
 const BUCKETS: u16 = 256;
 /// A span of time so long that it never ends, and can still be added to any time.
-const FOREVER: i64 = i64::MAX / 4;
+pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) struct Db {
     pub(crate) sql: Statements,

@@ -25,6 +25,7 @@ mod migrate;
 mod names;
 mod options;
 mod orphans;
+mod register;
 mod row;
 mod segment;
 mod settle;
@@ -59,8 +60,8 @@ use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
     Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage,
-    Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
+    ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -274,6 +275,10 @@ impl Store for Postgres {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
         self.claimed(async move |db| claim::rescue(&db, &params).await).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        register::register(&self.inner.db, params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

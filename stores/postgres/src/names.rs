@@ -140,8 +140,14 @@ impl Db {
 impl Db {
     /// The numbers of an inbox's handlers.
     pub(crate) async fn handlers_of(&self, inbox: i16) -> Result<Vec<i16>> {
+        Ok(self.keys_of(inbox).await?.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// The handlers of an inbox: their numbers and keys.
+    pub(crate) async fn keys_of(&self, inbox: i16) -> Result<Vec<(i16, HandlerKey)>> {
         self.load_names().await?;
         let known = self.names.known.read();
-        Ok(known.handlers.get(&inbox).into_iter().flat_map(|handlers| handlers.values().copied()).collect())
+        let handlers = known.handlers.get(&inbox).into_iter().flatten();
+        Ok(handlers.map(|(key, id)| (*id, key.clone())).collect())
     }
 }

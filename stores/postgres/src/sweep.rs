@@ -1,11 +1,14 @@
 //! Sweep: forget what is finished and past its retention. Keys leave by bounded deletes, in order; messages and history leave
 //! with their segment.
 
+use std::time::Duration;
+
 use oncebox::Result;
-use oncebox::store::{Seq, SweepParams, Swept};
+use oncebox::store::{Seq, SweepParams, SweepPosition, Swept, Walk, Windows};
 use uuid::Uuid;
 
 use crate::db::{Db, millis};
+use crate::register;
 use crate::row::get;
 use crate::segment::{self, Segments};
 use crate::unit::{Unit, ask};
@@ -13,89 +16,200 @@ use crate::unit::{Unit, ask};
 pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) -> Result<Swept> {
     let inbox = db.inbox(&params.inbox).await?;
     // Before a connection is taken: whoever holds one must not wait for another.
-    let windows = Windows::new(db, inbox, params).await?;
-    let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
-    let mut unit = db.control.transaction().await?;
-    let begin = ask(&db.sql.sweep_begin).bind(db.now()).bind(inbox).bind(sweep_id);
-    if unit.rows(begin).await?.is_empty() {
-        unit.end().await?;
-        return Ok(Swept::NOTHING);
-    }
-    let swept = page(db, &mut unit, inbox, params, &windows).await?;
-    let hand_on = ask(&db.sql.sweep_hand_on)
-        .bind(db.now())
-        .bind(inbox)
-        .bind(swept.next.map(|_| sweep_id))
-        .bind(millis(params.hold));
-    unit.run(hand_on).await?;
+    let handlers = db.keys_of(inbox).await?;
+    let mut unit = db.control.single().await?;
+    let (windows, _) = register::windows(db, &mut unit, inbox, params).await?;
     unit.end().await?;
-    if swept.next.is_none() {
-        segment::look_after(db, segments, params.longest()).await?;
+    let handlers = handlers.into_iter().map(|(id, key)| (id, windows.of(&key))).collect();
+    let mut page = Page { db, inbox, params, windows, handlers, swept: Swept::NOTHING };
+    let start = params.after.unwrap_or(SweepPosition::START);
+    let mut walks: Vec<SweepPosition> = Vec::new();
+    for window in page.windows.lengths().into_iter().filter(|window| *window >= start.window) {
+        walks.push(SweepPosition::new(window, if window == start.window { start.seq } else { Seq(0) }));
     }
-    Ok(swept)
-}
-
-/// The windows of handlers that have their own.
-struct Windows {
-    /// The numbers of those that have any, and the window of each.
-    handlers: (Vec<i16>, Vec<i64>),
-    /// Keys of marks, and the window of each.
-    keys: (Vec<String>, Vec<i64>),
-}
-
-impl Windows {
-    async fn new(db: &Db, inbox: i16, params: &SweepParams) -> Result<Self> {
-        let mut windows = Self { handlers: (Vec::new(), Vec::new()), keys: (Vec::new(), Vec::new()) };
-        for (handler, window) in &params.windows {
-            if let Some(id) = db.known_handler(inbox, handler).await? {
-                windows.handlers.0.push(id);
-                windows.handlers.1.push(millis(*window));
-            }
-            windows.keys.0.push(handler.as_str().to_owned());
-            windows.keys.1.push(millis(*window));
+    // A transaction for each: one that has locked keys for one walk must not wait for those of another.
+    for at in walks {
+        if !page.one(Some(at)).await? {
+            return Ok(page.swept);
         }
-        Ok(windows)
+        if page.swept.next.is_some() {
+            break;
+        }
+    }
+    page.one(None).await?;
+    if page.swept.next.is_none() {
+        segment::look_after(db, segments, page.windows.longest()).await?;
+    }
+    Ok(page.swept)
+}
+
+/// A page of a sweep.
+struct Page<'a> {
+    db: &'a Db,
+    inbox: i16,
+    params: &'a SweepParams,
+    windows: Windows,
+    /// The handlers of the inbox, and the window of each.
+    handlers: Vec<(i16, Duration)>,
+    swept: Swept,
+}
+
+impl Page<'_> {
+    /// Goes on with one walk, or with marks at the end of the page. Says whether nobody else sweeps.
+    async fn one(&mut self, walk: Option<SweepPosition>) -> Result<bool> {
+        let (db, params) = (self.db, self.params);
+        let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
+        let mut unit = db.control.transaction().await?;
+        let begin = ask(&db.sql.sweep_begin).bind(db.now()).bind(self.inbox).bind(sweep_id);
+        if unit.rows(begin).await?.is_empty() {
+            unit.end().await?;
+            self.swept.next = None;
+            return Ok(false);
+        }
+        match walk {
+            Some(at) => {
+                let limit = params.limit.saturating_sub(self.swept.looked);
+                self.swept.next = self.walk(&mut unit, at, limit).await?;
+            }
+            None => self.marks(&mut unit, params).await?,
+        }
+        self.swept.next = self.swept.next.filter(|_| params.limit > 0);
+        let goes_on = walk.is_some() || self.swept.next.is_some();
+        let hand_on = ask(&db.sql.sweep_hand_on)
+            .bind(db.now())
+            .bind(self.inbox)
+            .bind(goes_on.then_some(sweep_id))
+            .bind(millis(params.hold));
+        unit.run(hand_on).await?;
+        unit.end().await?;
+        Ok(true)
+    }
+
+    /// Looks at messages that may have left one window; says where to go on.
+    async fn walk(
+        &mut self,
+        unit: &mut Unit,
+        at: SweepPosition,
+        limit: usize,
+    ) -> Result<Option<SweepPosition>> {
+        let before = self.load(unit, at.window).await?;
+        let mut walk = before.clone();
+        let (again, from) = (walk.again(at.seq, limit), walk.from(at.seq));
+        let looked = self.look(unit, at.window, from, limit - again.len()).await?;
+        // Last, because it waits for nobody.
+        if !again.is_empty() {
+            walk.gone(&self.look_again(unit, &again).await?);
+        }
+        if let Some(passed) = looked.passed {
+            walk.pass(from, passed, &looked.stays);
+        }
+        if walk != before {
+            self.save(unit, at.window, &walk).await?;
+        }
+        let count = again.len() + looked.count;
+        self.swept.looked += count;
+        let last = looked.last.or(again.last().copied()).unwrap_or(at.seq);
+        Ok((count >= limit).then_some(SweepPosition::new(at.window, last)))
+    }
+
+    /// Looks at messages in order, and forgets those that are over.
+    async fn look(&mut self, unit: &mut Unit, window: Duration, after: Seq, limit: usize) -> Result<Looked> {
+        let longer = self.handlers.iter().filter(|(_, own)| *own > window).map(|(id, _)| *id);
+        let (ids, spans) = self.spans();
+        let proofs = ask(&self.db.sql.sweep_proofs)
+            .bind(self.db.now())
+            .bind(self.inbox)
+            .bind(millis(window))
+            .bind(after.0)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(self.db.all_lanes())
+            .bind(millis(self.windows.default_window()))
+            .bind(ids)
+            .bind(spans)
+            .bind(longer.collect::<Vec<_>>())
+            .bind(millis(window.max(Walk::SETTLED)))
+            .bind(i64::try_from(Walk::MOST_LEFT).unwrap_or(i64::MAX).saturating_add(1));
+        let rows = unit.rows(proofs).await?;
+        let Some(row) = rows.first() else { return Ok(Looked::default()) };
+        self.swept.messages += usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
+        Ok(Looked {
+            count: usize::try_from(get::<i64>(row, 1)?).unwrap_or(0),
+            last: get::<Option<i64>>(row, 2)?.map(Seq),
+            passed: get::<Option<i64>>(row, 3)?.map(Seq),
+            stays: get::<Vec<i64>>(row, 4)?.into_iter().map(Seq).collect(),
+        })
+    }
+
+    /// Looks at messages that were left behind; returns those that are there no longer.
+    async fn look_again(&mut self, unit: &mut Unit, seqs: &[Seq]) -> Result<Vec<Seq>> {
+        let (ids, spans) = self.spans();
+        let again = ask(&self.db.sql.sweep_again)
+            .bind(self.db.now())
+            .bind(self.inbox)
+            .bind(seqs.iter().map(|seq| seq.0).collect::<Vec<_>>())
+            .bind(millis(self.windows.default_window()))
+            .bind(ids)
+            .bind(spans);
+        let rows = unit.rows(again).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        self.swept.messages += usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
+        Ok(get::<Vec<i64>>(row, 1)?.into_iter().map(Seq).collect())
+    }
+
+    /// The numbers of the handlers, and their windows.
+    fn spans(&self) -> (Vec<i16>, Vec<i64>) {
+        self.handlers.iter().map(|(id, window)| (*id, millis(*window))).unzip()
+    }
+
+    async fn marks(&mut self, unit: &mut Unit, params: &SweepParams) -> Result<()> {
+        let own = self.windows.own().map(|(key, window)| (key.as_str().to_owned(), millis(window)));
+        let (keys, spans): (Vec<String>, Vec<i64>) = own.unzip();
+        let marks = ask(&self.db.sql.sweep_marks)
+            .bind(self.db.now())
+            .bind(params.inbox.as_str().to_owned())
+            .bind(millis(self.windows.default_window()))
+            .bind(i64::try_from(params.limit).unwrap_or(i64::MAX))
+            .bind(keys)
+            .bind(spans);
+        self.swept.marks = usize::try_from(unit.run(marks).await?).unwrap_or(usize::MAX);
+        if self.swept.marks >= params.limit {
+            // Marks have no sequence: when only they are left, the next page starts behind everything.
+            let behind = SweepPosition::new(self.windows.longest(), Seq(i64::MAX));
+            self.swept.next = self.swept.next.or(Some(behind));
+        }
+        Ok(())
+    }
+
+    /// How far sweeps have come with a window.
+    async fn load(&self, unit: &mut Unit, window: Duration) -> Result<Walk> {
+        let walk =
+            ask(&self.db.sql.sweep_walk).bind(self.inbox).bind(millis(window)).bind(self.windows.digest());
+        let rows = unit.rows(walk).await?;
+        let Some(row) = rows.first() else { return Ok(Walk::default()) };
+        let behind: Vec<i64> = get(row, 1)?;
+        Ok(Walk::new(Seq(get(row, 0)?), behind.into_iter().map(Seq).collect()))
+    }
+
+    async fn save(&self, unit: &mut Unit, window: Duration, walk: &Walk) -> Result<()> {
+        let behind: Vec<i64> = walk.left.iter().map(|seq| seq.0).collect();
+        let save = ask(&self.db.sql.sweep_set_walk)
+            .bind(self.inbox)
+            .bind(millis(window))
+            .bind(self.windows.digest())
+            .bind(walk.upto.0)
+            .bind(behind);
+        unit.run(save).await?;
+        Ok(())
     }
 }
 
-/// Forgets what is over of one page.
-async fn page(
-    db: &Db,
-    unit: &mut Unit,
-    inbox: i16,
-    params: &SweepParams,
-    windows: &Windows,
-) -> Result<Swept> {
-    let (retention, limit) = (millis(params.retention), i64::try_from(params.limit).unwrap_or(i64::MAX));
-    let after = params.after.unwrap_or(Seq(0));
-    let proofs = ask(&db.sql.sweep_proofs)
-        .bind(db.now())
-        .bind(inbox)
-        .bind(retention)
-        .bind(after.0)
-        .bind(limit)
-        .bind(db.all_lanes())
-        .bind(millis(params.shortest()))
-        .bind(windows.handlers.0.clone())
-        .bind(windows.handlers.1.clone());
-    let marks = ask(&db.sql.sweep_marks)
-        .bind(db.now())
-        .bind(params.inbox.as_str().to_owned())
-        .bind(retention)
-        .bind(limit)
-        .bind(windows.keys.0.clone())
-        .bind(windows.keys.1.clone());
-    let rows = unit.rows(proofs).await?;
-    let marks = usize::try_from(unit.run(marks).await?).unwrap_or(usize::MAX);
-    let mut swept = Swept::new(0, marks, None);
-    let mut last = None;
-    let mut more = marks >= params.limit;
-    if let Some(row) = rows.first() {
-        swept.messages = usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
-        last = get::<Option<i64>>(row, 1)?.map(Seq);
-        more |= get::<i64>(row, 2)? >= limit && get::<bool>(row, 3)?;
-    }
-    // Marks have no sequence: when only they are left, the next page starts where this one did.
-    swept.next = (more && params.limit > 0).then_some(last.unwrap_or(after));
-    Ok(swept)
+/// What was looked at in order.
+#[derive(Default)]
+struct Looked {
+    count: usize,
+    last: Option<Seq>,
+    /// The last before which nothing can come in any more.
+    passed: Option<Seq>,
+    /// Those up to there that have to be looked at again.
+    stays: Vec<Seq>,
 }

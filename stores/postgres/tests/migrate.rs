@@ -269,6 +269,8 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
     let mut as_role = PgConnection::connect(&url).await.expect("the role may log in");
     as_role.execute(raw_sql(AssertSqlSafe(create))).await.expect_err("the role may not make tables");
 
+    let registered = oncebox::store::RegisterParams::new(fixture::inbox(), RETENTION);
+    oncebox::store::Store::register(&store, &registered).await.expect("register");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
     let ordered = fixture::message("ordered").with_ordering_key("k");
     oncebox::store::Store::accept(&store, &[fixture::offer(ordered, &["h"])]).await.expect("accept");

@@ -261,3 +261,33 @@ async fn a_message_that_gets_work_while_its_partition_is_dropped_stays() {
     assert_eq!(schema.number(BEREFT).await, 0);
     assert_eq!(fixture::complete_all(&store, "h").await, 1, "it has its payload");
 }
+
+// Sweeping and backfilling lock many keys each: in one order, or they would wait for each other in a ring.
+#[tokio::test]
+async fn a_sweep_locks_keys_in_the_order_of_everybody_else() {
+    let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
+    let store = schema.options().clock(clock.shared()).open().await.expect("the store opens");
+    for n in 0..40 {
+        accept_for(&store, &n.to_string(), &["h"]).await;
+    }
+    fixture::complete_all(&store, "h").await;
+    clock.advance(DAY);
+    let mut other = schema.connect().await;
+    // Of all that are swept, the first in order; others came before it.
+    let first = "BEGIN; SELECT 1 FROM @proof ORDER BY lane, digest LIMIT 1 FOR UPDATE";
+    other.execute(raw_sql(AssertSqlSafe(schema.sql(first)))).await.expect("a lock");
+    let before =
+        "SELECT count(*) FROM @proof WHERE seq < (SELECT seq FROM @proof ORDER BY lane, digest LIMIT 1)";
+    assert!(schema.number(before).await > 0, "or the test would say nothing");
+    let sweeping = tokio::spawn({
+        let store = store.clone();
+        async move { store.sweep(&SweepParams::new(inbox(), RETENTION, 100)).await }
+    });
+    until_somebody_waits(&schema, "proof").await;
+    let others = "SELECT 1 FROM @proof ORDER BY lane, digest OFFSET 1 FOR UPDATE NOWAIT; COMMIT";
+    other
+        .execute(raw_sql(AssertSqlSafe(schema.sql(others))))
+        .await
+        .expect("nobody has locked any of the others");
+    assert_eq!(sweeping.await.expect("no panic").expect("sweep").messages, 40);
+}

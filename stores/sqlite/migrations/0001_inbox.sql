@@ -19,7 +19,7 @@ INSERT INTO oncebox_counter VALUES (1, 0, 0, 0, 0, 0, 0, 0);
 CREATE TABLE oncebox_inbox (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
-    -- The greatest receive time ever swept: a message that says it is older may have run before.
+    -- The greatest receive time of a message without entries that was swept: one that says it is older may have been here.
     watermark INTEGER NOT NULL,
     -- Who sweeps it, from page to page; nobody else does until this time.
     sweeper BLOB CHECK (length(sweeper) = 16),
@@ -31,8 +31,31 @@ CREATE TABLE oncebox_handler (
     inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
     key TEXT NOT NULL,
     paused INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
+    -- The greatest receive time ever swept of its messages: one that says it is older may have run before.
+    watermark INTEGER NOT NULL DEFAULT -9223372036854775808,
     UNIQUE (inbox, key)
 ) STRICT;
+
+-- How long handlers remember, as processes have said it. The longest that is not over counts.
+CREATE TABLE oncebox_window (
+    inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
+    -- Empty for the window of the inbox.
+    handler TEXT NOT NULL,
+    span INTEGER NOT NULL CHECK (span >= 0),
+    until INTEGER NOT NULL,
+    PRIMARY KEY (inbox, handler, span)
+) STRICT, WITHOUT ROWID;
+
+-- How far sweeps have come with each window, and what has to be looked at again behind that: eight bytes a message.
+CREATE TABLE oncebox_walk (
+    inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
+    span INTEGER NOT NULL,
+    -- Tells the windows under which it came so far.
+    digest INTEGER NOT NULL,
+    upto INTEGER NOT NULL,
+    behind BLOB NOT NULL CHECK (length(behind) % 8 = 0),
+    PRIMARY KEY (inbox, span)
+) STRICT, WITHOUT ROWID;
 
 -- Append-only: what was accepted. The digests of recent rows are the part of the proof that is not merged yet.
 CREATE TABLE oncebox_message (

@@ -26,7 +26,13 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
         return repeat(work, inbox.id, new, seq, &known);
     }
     check_room(work)?;
-    if new.message.time().is_some_and(|time| time <= inbox.watermark) {
+    let forgotten = if new.routes.is_empty() {
+        Some(inbox.watermark)
+    } else {
+        let ids: Vec<i64> = new.routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
+        work.names.watermark(&ids)
+    };
+    if is_stale(new, forgotten) {
         set_aside(work, inbox.id, new, AsideReason::Stale)?;
         return Ok(Accepted::Stale);
     }
@@ -44,6 +50,11 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
     }
     work.tail.add(&new.key, seq);
     Ok(Accepted::First(Seq(seq)))
+}
+
+/// Whether a message may be one that was forgotten. One as old as the watermark may be the very one that was swept.
+fn is_stale(new: &NewMessage, forgotten: Option<Timestamp>) -> bool {
+    new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark)
 }
 
 /// Refuses what is new a little before the file is full: without room for claims and outcomes, what is stored could
@@ -92,6 +103,11 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     for route in new.routes.iter() {
         let names = work.names.route(inbox, route);
         if !names.iter().any(|handler| handlers.contains(handler)) {
+            // The message came back for others while this one had forgotten it.
+            if is_stale(new, work.names.watermark(&names)) {
+                set_aside(work, inbox, new, AsideReason::Stale)?;
+                return Ok(Accepted::Stale);
+            }
             handlers.push(work.names.handler(work.connection, inbox, &route.key)?);
         }
     }

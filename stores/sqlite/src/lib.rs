@@ -25,6 +25,7 @@ mod names;
 mod order;
 mod orphans;
 mod proof;
+mod register;
 mod row;
 mod settle;
 mod share;
@@ -46,8 +47,8 @@ use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
     Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView, Migrate, Migration,
-    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -309,6 +310,11 @@ impl Store for Sqlite {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
         self.inner.writer.call(Abandoned::Left, move |work| claim::rescue(work, &params)).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        let params = params.clone();
+        self.call(move |work| register::register(work, &params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

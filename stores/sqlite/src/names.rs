@@ -20,6 +20,8 @@ pub(crate) struct Handler {
     pub(crate) inbox: i64,
     pub(crate) key: HandlerKey,
     pub(crate) paused: bool,
+    /// Its messages that came no later may have been forgotten.
+    pub(crate) watermark: Timestamp,
 }
 
 /// What the two small tables hold.
@@ -46,11 +48,14 @@ impl Names {
         }
         let mut statement = read(include_str!("../sql/writer/handlers.sql"))?;
         let rows = statement
-            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?, row.get(3)?)))
+            .query_map([], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?, row.get(3)?, row.get(4)?))
+            })
             .map_err(store_error)?;
         for row in rows {
-            let (id, inbox, key, paused) = row.map_err(store_error)?;
-            names.add_handler(id, Handler { inbox, key: HandlerKey::new(key)?, paused });
+            let (id, inbox, key, paused, watermark) = row.map_err(store_error)?;
+            let watermark = Timestamp::from_millis(watermark);
+            names.add_handler(id, Handler { inbox, key: HandlerKey::new(key)?, paused, watermark });
         }
         Ok(names)
     }
@@ -105,6 +110,29 @@ impl Names {
         Ok(())
     }
 
+    /// Notes that messages of a handler that came no later may have been forgotten.
+    pub(crate) fn set_handler_watermark(
+        &mut self,
+        connection: &Connection,
+        id: i64,
+        watermark: Timestamp,
+    ) -> Result<()> {
+        let Some(handler) = self.handlers.get_mut(&id) else { return Ok(()) };
+        handler.watermark = handler.watermark.max(watermark);
+        connection
+            .execute(
+                include_str!("../sql/writer/set_handler_watermark.sql"),
+                params![id, handler.watermark.as_millis()],
+            )
+            .map_err(store_error)?;
+        Ok(())
+    }
+
+    /// Until when messages of these handlers may have been forgotten.
+    pub(crate) fn watermark(&self, handlers: &[i64]) -> Option<Timestamp> {
+        handlers.iter().filter_map(|id| Some(self.handlers.get(id)?.watermark)).max()
+    }
+
     /// The handler's number, made if it is new.
     pub(crate) fn handler(&mut self, connection: &Connection, inbox: i64, key: &HandlerKey) -> Result<i64> {
         if let Some(id) = self.known_handler(inbox, key) {
@@ -115,7 +143,8 @@ impl Names {
                 row.get(0)
             })
             .map_err(store_error)?;
-        self.add_handler(id, Handler { inbox, key: key.clone(), paused: false });
+        let watermark = Timestamp::from_millis(i64::MIN);
+        self.add_handler(id, Handler { inbox, key: key.clone(), paused: false, watermark });
         Ok(id)
     }
 

@@ -1,13 +1,16 @@
 //! Sweep: remove what is finished and past its retention.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use oncebox::store::{Seq, SweepId, SweepParams, Swept};
+use oncebox::store::{Seq, SweepId, SweepParams, SweepPosition, Swept, Walk, Windows};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, Result};
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, Row, params};
 
+use crate::accept::decode_handlers;
 use crate::error::store_error;
+use crate::register::{self, millis};
 use crate::writer::Work;
 
 pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> {
@@ -15,60 +18,33 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     if work.connection.is_readonly("main").map_err(store_error)? {
         return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
     }
-    let inbox = work.names.inbox(work.connection, &params.inbox)?;
-    let sweeper = Sweeper::of(work, inbox.id)?;
+    let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
+    let sweeper = Sweeper::of(work, inbox)?;
     if !sweeper.lets(params, work.now) {
         return Ok(Swept::NOTHING);
     }
-    let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
-    let candidates: Vec<Candidate> = {
-        let mut statement = work.statement(include_str!("../sql/sweep/candidates.sql"))?;
-        let after = params.after.map_or(0, |seq| seq.0);
-        let rows = statement
-            .query_map(params![after, limit], |row| {
-                let (seq, inbox) = (row.get(0)?, row.get(1)?);
-                Ok(Candidate { seq, inbox, received_at: row.get(2)?, unrouted: row.get(3)? })
-            })
-            .map_err(store_error)?;
-        rows.collect::<rusqlite::Result<_>>().map_err(store_error)?
-    };
-    // No more than the workers have in hand; kept here, so that the table needs no index for this.
-    let running: HashSet<i64> = {
-        let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
-        let rows = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
-        rows.collect::<rusqlite::Result<_>>().map_err(store_error)?
-    };
-    let windows = Windows::new(work, params);
-    let mut removed = Removed::default();
-    let mut old_enough = true;
-    for candidate in &candidates {
-        let Candidate { seq, received_at, .. } = *candidate;
-        if received_at > work.now.as_millis() {
-            // From a time when the clock was wrong: it may stay, but must not keep the others from leaving.
-            continue;
-        }
-        if received_at > windows.latest {
-            old_enough = false;
+    let windows = Windows::new(params, &register::windows(work, inbox)?, work.now);
+    let mut page = Page::new(work, inbox, &windows)?;
+    let start = params.after.unwrap_or(SweepPosition::START);
+    let mut next = None;
+    for window in windows.lengths().into_iter().filter(|window| *window >= start.window) {
+        let after = if window == start.window { start.seq } else { Seq(0) };
+        let limit = params.limit.saturating_sub(page.looked);
+        next = page.walk(work, SweepPosition::new(window, after), limit)?;
+        if next.is_some() {
             break;
         }
-        let ours = candidate.inbox == inbox.id && !running.contains(&seq);
-        if ours && windows.are_over(work, candidate)? {
-            remove(work, seq)?;
-            removed.add(seq, received_at);
-        }
     }
-    if removed.count > 0 {
-        work.counters.swept = work.counters.swept.max(removed.last_seq);
-        let watermark = Timestamp::from_millis(removed.last_received_at);
-        work.names.set_watermark(work.connection, &params.inbox, watermark)?;
+    let (messages, looked) = (page.removed.count, page.looked);
+    page.removed.note(work, params)?;
+    let marks = sweep_marks(work, params, &windows)?;
+    if marks >= params.limit {
+        // Marks have no sequence: when only they are left, the next page starts behind everything.
+        next = next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
     }
-    let marks = sweep_marks(work, params)?;
-    let more = (candidates.len() >= params.limit && old_enough) || marks >= params.limit;
-    // Marks have no sequence: when only they are left, the next page starts where this one did.
-    let last = candidates.last().map(|last| Seq(last.seq)).or(params.after).unwrap_or(Seq(0));
-    let next = (more && params.limit > 0).then_some(last);
-    sweeper.hand_on(work, inbox.id, params, next.is_some())?;
-    Ok(Swept::new(removed.count, marks, next))
+    let next = next.filter(|_| params.limit > 0);
+    sweeper.hand_on(work, inbox, params, next.is_some())?;
+    Ok(Swept::new(messages, marks, looked, next))
 }
 
 /// Who sweeps an inbox from page to page, and until when nobody else does. Written only if there is another page: an
@@ -102,59 +78,189 @@ impl Sweeper {
 
 /// A message that may leave.
 struct Candidate {
-    seq: i64,
+    seq: Seq,
     inbox: i64,
-    received_at: i64,
-    unrouted: bool,
+    received_at: Timestamp,
+    handlers: Vec<i64>,
 }
 
-/// Up to when entries must have been finished to leave.
-struct Windows {
-    /// Of handlers with a window of their own.
-    own: HashMap<i64, i64>,
-    /// Of the others, and of messages without entries.
-    default: i64,
-    /// The latest of them all: what is younger has not left any window.
-    latest: i64,
+impl Candidate {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let handlers: Vec<u8> = row.get(3)?;
+        Ok(Self {
+            seq: Seq(row.get(0)?),
+            inbox: row.get(1)?,
+            received_at: Timestamp::from_millis(row.get(2)?),
+            handlers: decode_handlers(&handlers),
+        })
+    }
 }
 
-impl Windows {
-    fn new(work: &Work<'_>, params: &SweepParams) -> Self {
-        let cutoff = |window| work.now.before(window).as_millis();
-        let inbox = work.names.known_inbox(&params.inbox);
-        let id = |handler| work.names.known_handler(inbox?.id, handler);
-        let own = params.windows.iter().filter_map(|(handler, window)| Some((id(handler)?, cutoff(*window))));
-        Self { own: own.collect(), default: cutoff(params.retention), latest: cutoff(params.shortest()) }
+/// What became of a message that was looked at.
+enum Fate {
+    Gone,
+    /// Something of it is not over yet.
+    Stays,
+    /// It has a longer window, and is looked at when that is over; or it is not of this inbox.
+    Later,
+}
+
+/// A page of a sweep.
+struct Page {
+    inbox: i64,
+    /// By handler.
+    windows: HashMap<i64, Duration>,
+    /// Of messages without entries, and of handlers that nobody registered.
+    default: Duration,
+    digest: i64,
+    running: HashSet<i64>,
+    removed: Removed,
+    looked: usize,
+}
+
+impl Page {
+    fn new(work: &Work<'_>, inbox: i64, windows: &Windows) -> Result<Self> {
+        // No more than the workers have in hand; kept here, so that the table needs no index for this.
+        let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
+        let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
+        let own = work.names.of_inbox(inbox).map(|(id, handler)| (id, windows.of(&handler.key)));
+        Ok(Self {
+            inbox,
+            windows: own.collect(),
+            default: windows.default_window(),
+            digest: windows.digest(),
+            running: running.collect::<rusqlite::Result<_>>().map_err(store_error)?,
+            removed: Removed::default(),
+            looked: 0,
+        })
+    }
+
+    /// Looks at messages that may have left one window; says where to go on.
+    fn walk(&mut self, work: &Work<'_>, at: SweepPosition, limit: usize) -> Result<Option<SweepPosition>> {
+        let before = self.load(work, at.window)?;
+        let mut walk = before.clone();
+        let (again, from) = (walk.again(at.seq, limit), walk.from(at.seq));
+        let (mut gone, mut stays, mut passed, mut last) = (Vec::new(), Vec::new(), from, at.seq);
+        for seq in &again {
+            last = *seq;
+            let mut statement = work.statement(include_str!("../sql/sweep/candidate.sql"))?;
+            let found = statement.query_row([seq.0], Candidate::read).optional().map_err(store_error)?;
+            let stays = found.map(|candidate| self.look(work, &candidate, at.window)).transpose()?;
+            if matches!(stays, None | Some(Fate::Gone)) {
+                gone.push(*seq);
+            }
+        }
+        let settled = work.now.before(at.window.max(Walk::SETTLED));
+        let mut looked = again.len();
+        for candidate in candidates(work, from, limit - looked)? {
+            let Candidate { seq, received_at, .. } = candidate;
+            // One from a time when the clock was wrong stays, but keeps no other from leaving.
+            let ahead = received_at > work.now;
+            if received_at > work.now.before(at.window) && !ahead {
+                break;
+            }
+            (last, looked) = (seq, looked + 1);
+            let fate = self.look(work, &candidate, at.window)?;
+            // Numbers are given in the order of acceptance, so everything before one that is settled is.
+            if received_at <= settled || ahead {
+                passed = seq;
+                if matches!(fate, Fate::Stays) {
+                    stays.push(seq);
+                }
+            }
+        }
+        walk.gone(&gone);
+        walk.pass(from, passed, &stays);
+        if walk != before {
+            self.save(work, at.window, &walk)?;
+        }
+        self.looked += looked;
+        Ok((looked >= limit).then_some(SweepPosition::new(at.window, last)))
+    }
+
+    /// Looks at a message, and removes it if it is over.
+    fn look(&mut self, work: &Work<'_>, candidate: &Candidate, window: Duration) -> Result<Fate> {
+        let longest = candidate.handlers.iter().map(|id| self.window(*id)).max().unwrap_or(self.default);
+        if candidate.inbox != self.inbox || longest > window {
+            return Ok(Fate::Later);
+        }
+        if !self.is_over(work, candidate)? {
+            return Ok(Fate::Stays);
+        }
+        remove(work, candidate.seq.0)?;
+        self.removed.add(candidate);
+        Ok(Fate::Gone)
+    }
+
+    fn window(&self, handler: i64) -> Duration {
+        self.windows.get(&handler).copied().unwrap_or(self.default)
     }
 
     /// Whether a message is finished, and the window of each of its handlers over.
-    fn are_over(&self, work: &Work<'_>, candidate: &Candidate) -> Result<bool> {
-        if candidate.unrouted {
-            return Ok(candidate.received_at <= self.default);
+    fn is_over(&self, work: &Work<'_>, candidate: &Candidate) -> Result<bool> {
+        let cutoff = |window| work.now.before(window).as_millis();
+        let seq = candidate.seq.0;
+        if candidate.handlers.is_empty() {
+            return Ok(candidate.received_at.as_millis() <= cutoff(self.default));
         }
+        let all = || candidate.handlers.iter().map(|id| self.window(*id));
+        let shortest = all().min().unwrap_or(self.default);
         let unfinished: bool = work
             .statement(include_str!("../sql/sweep/unfinished.sql"))?
-            .query_row(params![candidate.seq, self.latest], |row| row.get(0))
+            .query_row(params![seq, cutoff(shortest)], |row| row.get(0))
             .map_err(store_error)?;
-        // Most inboxes have one window for all.
-        if unfinished || (self.own.is_empty() && self.latest == self.default) {
-            return Ok(!unfinished);
+        // Most messages have one window for all.
+        if unfinished || self.running.contains(&seq) || all().all(|window| window == shortest) {
+            return Ok(!unfinished && !self.running.contains(&seq));
         }
         let mut statement = work.statement(include_str!("../sql/sweep/ends.sql"))?;
-        let mut rows = statement.query([candidate.seq]).map_err(store_error)?;
+        let mut rows = statement.query([seq]).map_err(store_error)?;
         while let Some(row) = rows.next().map_err(store_error)? {
             let (handler, at): (i64, i64) =
                 (row.get(0).map_err(store_error)?, row.get(1).map_err(store_error)?);
-            if at > self.own.get(&handler).copied().unwrap_or(self.default) {
+            if at > cutoff(self.window(handler)) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
+
+    /// How far sweeps have come with a window.
+    fn load(&self, work: &Work<'_>, window: Duration) -> Result<Walk> {
+        let walk = work
+            .statement(include_str!("../sql/sweep/walk.sql"))?
+            .query_row(params![self.inbox, millis(window), self.digest], |row| {
+                let behind: Vec<u8> = row.get(1)?;
+                let behind = behind.as_chunks::<8>().0.iter().map(|seq| Seq(i64::from_le_bytes(*seq)));
+                Ok(Walk::new(Seq(row.get(0)?), behind.collect()))
+            })
+            .optional()
+            .map_err(store_error)?;
+        Ok(walk.unwrap_or_default())
+    }
+
+    fn save(&self, work: &Work<'_>, window: Duration, walk: &Walk) -> Result<()> {
+        let behind: Vec<u8> = walk.left.iter().flat_map(|seq| seq.0.to_le_bytes()).collect();
+        work.statement(include_str!("../sql/sweep/forget_walks.sql"))?
+            .execute(params![self.inbox, self.digest])
+            .map_err(store_error)?;
+        work.statement(include_str!("../sql/sweep/set_walk.sql"))?
+            .execute(params![self.inbox, millis(window), self.digest, walk.upto.0, behind])
+            .map_err(store_error)?;
+        Ok(())
+    }
+}
+
+/// Messages in the order of acceptance, of whatever inbox.
+fn candidates(work: &Work<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut statement = work.statement(include_str!("../sql/sweep/candidates.sql"))?;
+    let rows = statement.query_map(params![after.0, limit], Candidate::read).map_err(store_error)?;
+    rows.collect::<rusqlite::Result<_>>().map_err(store_error)
 }
 
 /// Removes marks past the window of their handler; returns how many.
-fn sweep_marks(work: &Work<'_>, params: &SweepParams) -> Result<usize> {
+fn sweep_marks(work: &Work<'_>, params: &SweepParams, windows: &Windows) -> Result<usize> {
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
         let next: Option<String> = work
@@ -162,7 +268,7 @@ fn sweep_marks(work: &Work<'_>, params: &SweepParams) -> Result<usize> {
             .query_row(params![params.inbox.as_str(), last], |row| row.get(0))
             .map_err(store_error)?;
         let Some(handler) = next else { break };
-        let cutoff = work.now.before(params.window(&HandlerKey::new(&handler)?));
+        let cutoff = work.now.before(windows.of(&HandlerKey::new(&handler)?));
         let most = i64::try_from(params.limit - gone).unwrap_or(i64::MAX);
         gone += work
             .statement(include_str!("../sql/sweep/marks.sql"))?
@@ -173,23 +279,38 @@ fn sweep_marks(work: &Work<'_>, params: &SweepParams) -> Result<usize> {
     Ok(gone)
 }
 
+/// What a page has removed.
+#[derive(Default)]
 struct Removed {
     count: usize,
     last_seq: i64,
-    last_received_at: i64,
-}
-
-impl Default for Removed {
-    fn default() -> Self {
-        Self { count: 0, last_seq: 0, last_received_at: i64::MIN }
-    }
+    /// By handler: when the newest of its messages came. Of those without entries under 0, which is no handler's number.
+    newest: HashMap<i64, Timestamp>,
 }
 
 impl Removed {
-    fn add(&mut self, seq: i64, received_at: i64) {
+    fn add(&mut self, candidate: &Candidate) {
         self.count += 1;
-        self.last_seq = self.last_seq.max(seq);
-        self.last_received_at = self.last_received_at.max(received_at);
+        self.last_seq = self.last_seq.max(candidate.seq.0);
+        let nobody: &[i64] = &[0];
+        let handlers = if candidate.handlers.is_empty() { nobody } else { &candidate.handlers };
+        for handler in handlers {
+            let newest = self.newest.entry(*handler).or_insert(candidate.received_at);
+            *newest = candidate.received_at.max(*newest);
+        }
+    }
+
+    /// Remembers for whom messages up to which time may have been forgotten.
+    fn note(self, work: &mut Work<'_>, params: &SweepParams) -> Result<()> {
+        work.counters.swept = work.counters.swept.max(self.last_seq);
+        for (handler, watermark) in self.newest {
+            if handler == 0 {
+                work.names.set_watermark(work.connection, &params.inbox, watermark)?;
+            } else {
+                work.names.set_handler_watermark(work.connection, handler, watermark)?;
+            }
+        }
+        Ok(())
     }
 }
 

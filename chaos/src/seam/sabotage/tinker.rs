@@ -14,11 +14,13 @@ type Owed = (InboxName, Key, HandlerKey);
 pub(super) struct Tinker {
     place: Place,
     owed: Mutex<Vec<Owed>>,
+    /// Completions that are still to be written.
+    completions: Mutex<Vec<Claim>>,
 }
 
 impl Tinker {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, owed: Mutex::default() }
+        Self { place, owed: Mutex::default(), completions: Mutex::default() }
     }
 
     pub(super) fn mark_later(&self, mark: Owed) {
@@ -27,6 +29,14 @@ impl Tinker {
 
     pub(super) fn take_marks(&self) -> Vec<Owed> {
         std::mem::take(&mut self.owed.lock())
+    }
+
+    pub(super) fn complete_later(&self, claim: Claim) {
+        self.completions.lock().push(claim);
+    }
+
+    pub(super) fn take_completions(&self) -> Vec<Claim> {
+        std::mem::take(&mut self.completions.lock())
     }
 
     /// Lets those go that wait behind another one.

@@ -21,6 +21,12 @@ impl<S: Rigged + Clone> Transactional for Sabotaged<S> {
 
     async fn commit(&self, tx: S::Tx) -> Result<()> {
         self.store.commit(tx).await?;
+        let owed = self.tinker.take_completions();
+        if !owed.is_empty() {
+            pause(Duration::from_millis(15)).await;
+            let owed: Vec<Settlement> = owed.iter().map(Settlement::done).collect();
+            let _ = oncebox::Store::settle(&self.store, &owed).await?;
+        }
         for (inbox, key, handler) in self.tinker.take_marks() {
             // The work is done; now the mark.
             pause(Duration::from_millis(20)).await;
@@ -33,23 +39,6 @@ impl<S: Rigged + Clone> Transactional for Sabotaged<S> {
 
     async fn rollback(&self, tx: S::Tx) {
         self.store.rollback(tx).await;
-    }
-
-    async fn finish(&self, mut tx: S::Tx, claim: &Claim) -> Result<Settled> {
-        match self.bug {
-            Some(Bug::UnfencedComplete) => {
-                let _ = self.store.complete(&mut tx, claim).await?;
-                self.store.commit(tx).await?;
-                Ok(Settled::Applied)
-            }
-            Some(Bug::CompletionApart) => {
-                self.store.commit(tx).await?;
-                pause(Duration::from_millis(15)).await;
-                let settled = oncebox::Store::settle(&self.store, &[Settlement::done(claim)]).await?;
-                Ok(settled.first().copied().unwrap_or(Settled::LeaseLost))
-            }
-            _ => self.store.finish(tx, claim).await,
-        }
     }
 }
 
@@ -91,8 +80,18 @@ impl<S: Rigged + Clone> MarkIn<S::Tx> for Sabotaged<S> {
 }
 
 impl<S: Rigged + Clone> SettleIn<S::Tx> for Sabotaged<S> {
-    fn complete(&self, tx: &mut S::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
-        self.store.complete(tx, claim)
+    async fn complete(&self, tx: &mut S::Tx, claim: &Claim) -> Result<Settled> {
+        match self.bug {
+            Some(Bug::UnfencedComplete) => {
+                let _ = self.store.complete(tx, claim).await?;
+                Ok(Settled::Applied)
+            }
+            Some(Bug::CompletionApart) => {
+                self.tinker.complete_later(claim.clone());
+                Ok(Settled::Applied)
+            }
+            _ => self.store.complete(tx, claim).await,
+        }
     }
 }
 

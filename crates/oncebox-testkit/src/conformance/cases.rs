@@ -139,6 +139,22 @@ macro_rules! store_conformance {
                     a_sweeper_that_was_overtaken_stops,
                     many_sweepers_leave_nothing_behind,
                 }
+                register {
+                    a_handler_that_the_sweeper_does_not_know_keeps_its_window,
+                    the_longest_window_that_somebody_goes_by_counts,
+                    the_longest_window_of_the_inbox_counts,
+                    a_window_can_be_made_longer_at_once,
+                    a_window_can_be_made_shorter_after_a_day,
+                    what_one_handler_forgot_is_stale_for_it_alone,
+                    messages_without_entries_are_forgotten_by_themselves,
+                    what_a_former_key_forgot_is_stale_for_the_new_one,
+                    a_handler_is_not_given_again_what_it_forgot,
+                    what_is_compared_with_nothing_is_never_stale,
+                    a_sweep_does_not_read_history_again,
+                    what_a_sweep_passed_leaves_later,
+                    a_large_backlog_is_forgotten_when_it_is_over,
+                    inboxes_register_apart,
+                }
                 orphans {
                     an_empty_store_has_no_orphans,
                     unknown_handlers_are_told_of_after_the_grace,
@@ -379,6 +395,7 @@ mod tests {
             ("rescue", include_str!("rescue.rs")),
             ("sweep", include_str!("sweep.rs")),
             ("windows", include_str!("windows.rs")),
+            ("register", include_str!("register.rs")),
             ("orphans", include_str!("orphans.rs")),
             ("backfill", include_str!("backfill.rs")),
             ("mark", include_str!("mark.rs")),

@@ -43,6 +43,8 @@ pub mod order;
 #[doc(hidden)]
 pub mod orphans;
 #[doc(hidden)]
+pub mod register;
+#[doc(hidden)]
 pub mod rename;
 #[doc(hidden)]
 pub mod renew;

@@ -13,8 +13,8 @@ use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
     Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
     Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
-    NewMessage, Orphan, OrphanParams, Page, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
-    Store, SweepParams, Swept, Transactional, Wakeups,
+    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -130,6 +130,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         self.run(Verb::Rescue, self.store.rescue(params)).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.run(Verb::Register, self.store.register(params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

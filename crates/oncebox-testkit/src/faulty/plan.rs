@@ -17,6 +17,7 @@ pub enum Verb {
     Settle,
     Renew,
     Rescue,
+    Register,
     Sweep,
     Orphans,
     Begin,

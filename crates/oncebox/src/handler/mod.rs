@@ -10,6 +10,7 @@ mod kinds;
 mod redact;
 mod registration;
 mod registry;
+mod reruns;
 mod transaction;
 mod types;
 

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use super::Registration;
 use super::check::check;
 use super::gate::Gate;
+use super::reruns::Reruns;
 use super::types;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,10 +25,14 @@ pub(crate) struct Registered<S: Store> {
     pub(crate) registration: Registration<S>,
     /// What keeps it from being given more than it should get.
     pub(crate) gate: Gate,
+    /// How often the database ended its runs.
+    pub(crate) reruns: Reruns,
     /// Room for runs that nobody waits for.
     pub(crate) slots: Semaphore,
     /// Room for them and for those that wait for it.
     pub(crate) places: Arc<Semaphore>,
+    /// Room for those that are due later: they take no place of those that are due now.
+    pub(crate) later: Arc<Semaphore>,
 }
 
 /// The most runs of a fire-and-forget handler that wait: a flood must not fill the memory.
@@ -38,7 +43,9 @@ impl<S: Store> Registered<S> {
         let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
         let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
         let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
-        Self { route, types, registration, gate, slots: Semaphore::new(slots), places }
+        let (reruns, slots) = (Reruns::default(), Semaphore::new(slots));
+        let later = Arc::new(Semaphore::new(MAX_WAITING));
+        Self { route, types, registration, gate, reruns, slots, places, later }
     }
 }
 
@@ -207,20 +214,20 @@ impl<S: Store> Registry<S> {
         self.by_key.keys()
     }
 
-    /// Every key of a handler with a window of its own, and the window.
-    pub(crate) fn windows(&self) -> impl Iterator<Item = (&HandlerKey, Duration)> {
-        self.handlers.iter().flat_map(|handler| {
-            let keys = std::iter::once(&handler.route.key).chain(handler.route.legacy.iter());
-            handler.registration.retention.into_iter().flat_map(move |window| {
-                let keys = keys.clone();
-                keys.map(move |key| (key, window))
-            })
-        })
+    /// Every key of every handler, and its window: its own, or that of the inbox.
+    pub(crate) fn windows(&self, config: &Config) -> Vec<(HandlerKey, Duration)> {
+        let default = config.retention.unwrap_or(Duration::MAX);
+        let windows = self.handlers.iter().flat_map(|handler| {
+            let window = handler.registration.retention.unwrap_or(default);
+            handler.route.keys().map(move |key| (key.clone(), window))
+        });
+        windows.collect()
     }
 
     /// Refuses windows that cannot work with the settings.
     pub(crate) fn check_windows(&self, config: &Config) -> Result<()> {
-        for (key, window) in self.windows() {
+        let own = |one: &Arc<Registered<S>>| Some((one.route.key.clone(), one.registration.retention?));
+        for (key, window) in self.handlers.iter().filter_map(own) {
             config.check_window(window).map_err(|why| {
                 let what = format!("the `retention` of the handler {key:?} is shorter than `lease`: {why}");
                 Error::new(ErrorKind::InvalidHandler, what)

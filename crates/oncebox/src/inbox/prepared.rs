@@ -177,6 +177,9 @@ impl<S: Store> Shared<S> {
             offers.add(*key, &self.registry.no_routes());
         }
         offers.forget = forget;
+        for offer in std::iter::once(&mut offers.first).chain(&mut offers.others) {
+            offer.compared = keys.unique != Some(offer.key);
+        }
         Ok(offers)
     }
 
@@ -194,13 +197,19 @@ impl<S: Store> Shared<S> {
         handlers.map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key))).collect()
     }
 
+    /// Stores a batch, once the store knows for how long it has to be remembered.
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        runtime::registered(self).await?;
+        self.store.accept(batch).await
+    }
+
     /// Offers a message to the store under all of its keys, in one call.
     pub(crate) async fn offer(self: &Arc<Self>, offers: &Offers) -> Result<Answer> {
         let accepted = if offers.others.is_empty() {
-            self.store.accept(std::slice::from_ref(&offers.first)).await?
+            self.accept(std::slice::from_ref(&offers.first)).await?
         } else {
             let batch: Vec<NewMessage> = offers.iter().cloned().collect();
-            self.store.accept(&batch).await?
+            self.accept(&batch).await?
         };
         if accepted.len() != offers.len() {
             return Err(short_answer());
@@ -214,7 +223,7 @@ impl<S: Store> Shared<S> {
         offers: impl Iterator<Item = &'a Offers> + Clone + Send,
     ) -> Result<Vec<Answer>> {
         let batch: Vec<NewMessage> = offers.clone().flat_map(Offers::iter).cloned().collect();
-        let accepted = if batch.is_empty() { Vec::new() } else { self.store.accept(&batch).await? };
+        let accepted = if batch.is_empty() { Vec::new() } else { self.accept(&batch).await? };
         if accepted.len() != batch.len() {
             return Err(short_answer());
         }

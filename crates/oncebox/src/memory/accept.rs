@@ -18,15 +18,17 @@ enum Verdict {
     KeptAside(AsideReason),
 }
 
-/// The verdict on a message whose key is known with `known`, if it is.
-fn verdict(new: &NewMessage, known: Option<Fingerprint>, watermark: Option<Timestamp>) -> Verdict {
+/// The verdict on a message whose key is known with `known`, if it is. `forgotten` says until when messages that it may be have
+/// been forgotten.
+fn verdict(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Timestamp>) -> Verdict {
+    // A message as old as the watermark may be the very one that was swept.
+    let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
-        Some(known) if known == new.fingerprint || new.on_conflict == OnConflict::FirstWins => Verdict::Known,
-        Some(_) => Verdict::KeptAside(AsideReason::Conflict),
-        // A message as old as the watermark may be the very one that was swept.
-        None if new.message.time().zip(watermark).is_some_and(|(time, mark)| time <= mark) => {
-            Verdict::KeptAside(AsideReason::Stale)
+        Some(known) if known != new.fingerprint && new.on_conflict != OnConflict::FirstWins => {
+            Verdict::KeptAside(AsideReason::Conflict)
         }
+        _ if stale => Verdict::KeptAside(AsideReason::Stale),
+        Some(_) => Verdict::Known,
         None => Verdict::New,
     }
 }
@@ -40,14 +42,17 @@ impl Tables {
     fn accept_one(&mut self, new: &NewMessage, now: Timestamp) -> Accepted {
         let scope = self.scope(&new.inbox);
         let known = scope.keys.get(&new.key).copied();
-        match (verdict(new, scope.fingerprint(new), scope.watermark), known) {
+        match (verdict(new, scope.fingerprint(new), scope.forgotten(new)), known) {
             (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
                 0 => Accepted::Duplicate(Known::new(seq, scope.age(seq, now))),
                 added => Accepted::HandlersAdded(seq, added),
             },
             (Verdict::KeptAside(reason), seq) => {
                 scope.keep_aside(new, reason, now);
-                seq.map_or(Accepted::Stale, Accepted::Conflict)
+                match (reason, seq) {
+                    (AsideReason::Conflict, Some(seq)) => Accepted::Conflict(seq),
+                    _ => Accepted::Stale,
+                }
             }
             (Verdict::New | Verdict::Known, _) => {
                 let seq = self.next_seq();
@@ -82,7 +87,7 @@ impl Tables {
             let scope = self.scopes.get(&new.inbox).unwrap_or(&empty);
             let id = (&new.inbox, new.key);
             let known = scope.fingerprint(new).or_else(|| keys.get(&id).copied());
-            match verdict(new, known, scope.watermark) {
+            match verdict(new, known, scope.forgotten(new)) {
                 Verdict::New => {
                     keys.insert(id, new.fingerprint);
                 }
@@ -102,6 +107,19 @@ impl Scope {
     /// The fingerprint under which the key of `new` is stored.
     fn fingerprint(&self, new: &NewMessage) -> Option<Fingerprint> {
         self.keys.get(&new.key).and_then(|seq| self.messages.get(seq)).map(|stored| stored.fingerprint)
+    }
+
+    /// Until when messages were forgotten that a message could be: those of the handlers it has no entry for yet.
+    fn forgotten(&self, new: &NewMessage) -> Option<Timestamp> {
+        let stored = self.keys.get(&new.key).and_then(|seq| self.messages.get(seq));
+        if new.routes.is_empty() {
+            return self.watermark.filter(|_| stored.is_none());
+        }
+        let missing = |route: &&Route| {
+            stored.is_none_or(|stored| !route.keys().any(|key| stored.entries.contains_key(key)))
+        };
+        let missing = new.routes.iter().filter(missing);
+        missing.flat_map(Route::keys).filter_map(|key| self.watermarks.get(key).copied()).max()
     }
 
     fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
-    RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;
@@ -128,6 +128,11 @@ impl Store for Memory {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         Ok(self.shared.change(|tables, now| tables.rescue(params, now)))
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.shared.change(|tables, now| tables.scope(&params.inbox).register(params, now));
+        Ok(())
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

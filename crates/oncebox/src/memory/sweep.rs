@@ -1,40 +1,56 @@
 //! Sweep: finished messages leave when their retention is over. And what waits for a handler that is not there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 use super::tables::{Scope, Stored, Tables};
 use crate::name::HandlerKey;
 use crate::state::Status;
-use crate::store::{ClaimMode, Orphan, OrphanParams, Seq, SweepParams, Swept};
+use crate::store::{
+    ClaimMode, Orphan, OrphanParams, RegisterParams, RegisteredWindow, Seq, SweepParams, SweepPosition,
+    Swept, Walk, Windows,
+};
 use crate::time::Timestamp;
+
+/// What became of a message that a sweep looked at.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Gone,
+    /// Something of it is not over yet.
+    Stays,
+    /// It has a longer window, and is looked at when that is over.
+    Later,
+}
 
 impl Tables {
     pub(super) fn sweep(&mut self, params: &SweepParams, now: Timestamp) -> Swept {
-        let horizon = now.before(params.shortest());
         let scope = self.scope(&params.inbox);
         if scope.sweeper.is_some_and(|(id, until)| id != params.sweep_id && now <= until) {
             return Swept::NOTHING;
         }
-        let after = params.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let page: Vec<(Seq, bool)> = scope
-            .messages
-            .range((after, Bound::Unbounded))
-            .take_while(|(_, stored)| stored.received_at <= horizon)
-            .take(params.limit)
-            .map(|(seq, stored)| (*seq, stored.is_over(params, now)))
-            .collect();
-        let gone: Vec<Seq> = page.iter().filter(|(_, over)| *over).map(|(seq, _)| *seq).collect();
-        for seq in &gone {
-            scope.watermark = scope.watermark.max(scope.messages.get(seq).map(|stored| stored.received_at));
-            scope.remove(*seq);
+        let windows = Windows::new(params, &scope.windows, now);
+        if scope.walks.0 != windows.digest() {
+            scope.walks = (windows.digest(), BTreeMap::new());
         }
-        let marks = scope.sweep_marks(params, now);
-        // Marks have no sequence: when only they are left, the page after this one starts where this one did.
-        let last = page.last().map(|(seq, _)| *seq).or(params.after).or(Some(Seq(0)));
-        let more = params.limit > 0 && (page.len() == params.limit || marks == params.limit);
-        scope.sweeper = more.then(|| (params.sweep_id, now.after(params.hold)));
-        Swept::new(gone.len(), marks, last.filter(|_| more))
+        let start = params.after.unwrap_or(SweepPosition::START);
+        let mut swept = Swept::NOTHING;
+        for window in windows.lengths().into_iter().filter(|window| *window >= start.window) {
+            let after = if window == start.window { start.seq } else { Seq(0) };
+            let limit = params.limit.saturating_sub(swept.looked);
+            swept.next = scope.walk(&windows, SweepPosition::new(window, after), limit, now, &mut swept);
+            if swept.next.is_some() {
+                break;
+            }
+        }
+        swept.marks = scope.sweep_marks(&windows, params.limit, now);
+        // Marks have no sequence: when only they are left, the page after this one starts behind everything.
+        if swept.marks == params.limit && params.limit > 0 {
+            swept.next = swept.next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
+        }
+        swept.next = swept.next.filter(|_| params.limit > 0);
+        scope.sweeper = swept.next.map(|_| (params.sweep_id, now.after(params.hold)));
+        swept
     }
 
     pub(super) fn orphans(&mut self, params: &OrphanParams, now: Timestamp) -> Vec<Orphan> {
@@ -53,11 +69,94 @@ impl Tables {
 }
 
 impl Scope {
-    fn sweep_marks(&mut self, params: &SweepParams, now: Timestamp) -> usize {
+    /// Remembers what a process says of its windows, and forgets what nobody says any more.
+    pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) {
+        let until = now.after(params.hold);
+        for (handler, window) in params.all() {
+            let same = |one: &&mut RegisteredWindow| one.handler.as_ref() == handler && one.window == window;
+            match self.windows.iter_mut().find(same) {
+                Some(one) => one.until = one.until.max(until),
+                None => self.windows.push(RegisteredWindow::new(handler.cloned(), window, until)),
+            }
+        }
+        let all = self.windows.clone();
+        let later = |one: &RegisteredWindow| {
+            all.iter().any(|other| other.handler == one.handler && other.until > one.until)
+        };
+        self.windows.retain(|one| one.until >= now || !later(one));
+    }
+
+    /// Looks at messages that may have left one window; says where to go on.
+    fn walk(
+        &mut self,
+        windows: &Windows,
+        at: SweepPosition,
+        limit: usize,
+        now: Timestamp,
+        swept: &mut Swept,
+    ) -> Option<SweepPosition> {
+        let mut walk = self.walks.1.remove(&at.window).unwrap_or_default();
+        let again = walk.again(at.seq, limit);
+        let from = walk.from(at.seq);
+        let horizon = now.before(at.window);
+        let range = (Bound::Excluded(from), Bound::Unbounded);
+        // One from a time when the clock was wrong stays, but keeps no other from leaving.
+        let old = self
+            .messages
+            .range(range)
+            .take_while(|(_, one)| one.received_at <= horizon || one.received_at > now);
+        let fresh: Vec<Seq> = old.take(limit.saturating_sub(again.len())).map(|(seq, _)| *seq).collect();
+        let settled = now.before(at.window.max(Walk::SETTLED));
+        let (mut gone, mut stays, mut passed) = (Vec::new(), Vec::new(), from);
+        for seq in again.iter().chain(&fresh) {
+            let Some(stored) = self.messages.get(seq) else {
+                gone.push(*seq);
+                continue;
+            };
+            let fate = stored.fate(windows, at.window, now);
+            // Numbers are given in the order of acceptance, so everything before one that is settled is.
+            let is_settled = *seq > from && (stored.received_at <= settled || stored.received_at > now);
+            if is_settled {
+                passed = *seq;
+            }
+            match fate {
+                Fate::Gone => {
+                    self.forget(*seq);
+                    swept.messages += 1;
+                    gone.push(*seq);
+                }
+                Fate::Stays if is_settled => stays.push(*seq),
+                Fate::Stays | Fate::Later => {}
+            }
+        }
+        walk.gone(&gone);
+        walk.pass(from, passed, &stays);
+        self.walks.1.insert(at.window, walk);
+        let looked = again.len() + fresh.len();
+        swept.looked += looked;
+        let last = fresh.last().or(again.last()).copied().unwrap_or(at.seq);
+        (looked >= limit).then_some(SweepPosition::new(at.window, last))
+    }
+
+    /// Removes a message, and remembers for which handlers such old ones are forgotten.
+    fn forget(&mut self, seq: Seq) {
+        let Some(stored) = self.messages.get(&seq) else { return };
+        let (at, handlers): (_, Vec<_>) = (stored.received_at, stored.entries.keys().cloned().collect());
+        if handlers.is_empty() {
+            self.watermark = self.watermark.max(Some(at));
+        }
+        for handler in handlers {
+            let mark = self.watermarks.entry(handler).or_insert(at);
+            *mark = at.max(*mark);
+        }
+        self.remove(seq);
+    }
+
+    fn sweep_marks(&mut self, windows: &Windows, limit: usize, now: Timestamp) -> usize {
         let mut gone = 0;
         for (handler, ages) in &mut self.mark_ages {
-            let horizon = now.before(params.window(handler));
-            while gone < params.limit
+            let horizon = now.before(windows.of(handler));
+            while gone < limit
                 && let Some((at, _)) = ages.first()
                 && *at <= horizon
                 && let Some((_, key)) = ages.pop_first()
@@ -93,13 +192,20 @@ impl Scope {
 impl Stored {
     /// Whether every entry is finished and past the window of its handler. A message without entries was finished when
     /// it came.
-    fn is_over(&self, params: &SweepParams, now: Timestamp) -> bool {
-        if self.entries.is_empty() {
-            return self.received_at <= now.before(params.retention);
+    fn fate(&self, windows: &Windows, window: Duration, now: Timestamp) -> Fate {
+        let over = if self.entries.is_empty() {
+            self.received_at <= now.before(windows.default_window())
+        } else {
+            self.entries.iter().all(|(handler, entry)| {
+                matches!(entry.status, Status::Completed | Status::Discarded)
+                    && entry.at <= now.before(windows.of(handler))
+            })
+        };
+        let longest = self.entries.keys().map(|handler| windows.of(handler)).max();
+        match longest.unwrap_or(windows.default_window()) {
+            _ if over => Fate::Gone,
+            longest if longest > window => Fate::Later,
+            _ => Fate::Stays,
         }
-        self.entries.iter().all(|(handler, entry)| {
-            matches!(entry.status, Status::Completed | Status::Discarded)
-                && entry.at <= now.before(params.window(handler))
-        })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -10,7 +11,9 @@ use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, InLine, PoisonReason, Status};
-use crate::store::{AsideId, AsideReason, Claim, ClaimId, EntryView, Seq, SweepId, Token};
+use crate::store::{
+    AsideId, AsideReason, Claim, ClaimId, EntryView, RegisteredWindow, Seq, SweepId, Token, Walk,
+};
 use crate::time::Timestamp;
 
 /// Everything there is.
@@ -43,8 +46,13 @@ pub(super) struct Scope {
     pub(super) last_aside: i64,
     /// Who sweeps, and until when others are kept away.
     pub(super) sweeper: Option<(SweepId, Timestamp)>,
-    /// When the newest message that was swept had come in.
+    /// When the newest message without entries that was swept had come in.
     pub(super) watermark: Option<Timestamp>,
+    /// The same by handler, for those with an entry of it.
+    pub(super) watermarks: HashMap<HandlerKey, Timestamp>,
+    pub(super) windows: Vec<RegisteredWindow>,
+    /// How far sweeps have come with each window, under the windows with this digest.
+    pub(super) walks: (i64, BTreeMap<Duration, Walk>),
     pub(super) indexes: Indexes,
     pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
     /// Committed marks by handler and age.

@@ -14,8 +14,8 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
     Accepted, Capabilities, Claim, ClaimParams, Claimed, Mark, MarkIn, NewMessage, Orphan, OrphanParams,
-    RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional,
-    Wakeups,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -142,6 +142,10 @@ impl<S: Store> Store for Observed<S> {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         observe("rescue", params.limit, self.0.rescue(params)).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        observe("register", 1 + params.windows.len(), self.0.register(params)).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

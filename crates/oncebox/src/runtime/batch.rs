@@ -170,6 +170,12 @@ async fn conclude<S: Store>(
     }
     let holds = match tx {
         Some(tx) if !done.is_empty() => commit(inbox, handler, done, many, tx).await,
+        // The first failure may have ended the transaction, and be all that is wrong with those after it.
+        Some(_) if missed.iter().filter(|(.., said)| said.is_failure()).count() > 1 => {
+            let (handler, count) = (&handler.route.key, missed.len());
+            tracing::warn!(%handler, count, "nothing of a batch succeeded in its transaction; each of its messages is tried alone");
+            false
+        }
         _ => {
             for (claimed, verdict) in done {
                 *verdict = Some(Said::from(Outcome::Done).settle(handler, &claimed.claim));

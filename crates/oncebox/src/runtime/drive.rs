@@ -23,19 +23,43 @@ const REPEATS: usize = 3;
 
 /// Runs at most `limit` entries that are due, one after the other; returns how many ran.
 pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usize) -> Result<usize> {
+    super::registered(inbox).await?;
     while rescue(inbox).await? >= rescuer::BATCH {}
-    let mut ran = 0;
-    while ran < limit {
-        let mut claimed = claim(inbox, limit - ran, false).await?;
+    let handlers: Vec<_> = inbox.registry.durable().collect();
+    // Whose turn it is to be asked first, and how many were asked in vain since something was found.
+    let (mut ran, mut turn, mut idle) = (0, 0, 0);
+    while ran < limit && !handlers.is_empty() {
+        let shares = shares(&handlers, turn, limit - ran, inbox.config.batch);
+        (turn, idle) = ((turn + shares.len()) % handlers.len(), idle + shares.len());
+        let mut claimed = claim(inbox, &shares, false).await?;
+        if claimed.is_empty() && idle < handlers.len() {
+            continue;
+        }
         if claimed.is_empty() {
-            claimed = claim(inbox, 1, true).await?;
+            let one_each: Vec<_> = handlers.iter().map(|handler| (*handler, 1)).collect();
+            claimed = claim(inbox, &one_each, true).await?;
         }
         if claimed.is_empty() {
             break;
         }
+        idle = 0;
         ran += run_all(inbox, claimed).await?;
     }
     Ok(ran)
+}
+
+/// How many entries each handler is asked for: no more than `limit` in all, so with a small one not everybody is.
+fn shares<'a, S: Store>(
+    handlers: &[&'a Arc<Registered<S>>],
+    turn: usize,
+    limit: usize,
+    batch: usize,
+) -> Vec<(&'a Arc<Registered<S>>, usize)> {
+    let (each, more) = (limit / handlers.len(), limit % handlers.len());
+    let in_turn = handlers.iter().cycle().skip(turn).take(handlers.len());
+    let shares =
+        in_turn.enumerate().map(|(at, handler)| (*handler, (each + usize::from(at < more)).min(batch)));
+    shares.filter(|(_, share)| *share > 0).collect()
 }
 
 /// Runs everything that is due, until nothing is.
@@ -50,10 +74,14 @@ async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
     Ok(rescued.len())
 }
 
-async fn claim<S: Store>(inbox: &Shared<S>, limit: usize, suspect: bool) -> Result<Vec<Claimed>> {
-    let (limit, now) = (limit.min(inbox.config.batch), inbox.clock.monotonic());
+async fn claim<S: Store>(
+    inbox: &Shared<S>,
+    shares: &[(&Arc<Registered<S>>, usize)],
+    suspect: bool,
+) -> Result<Vec<Claimed>> {
+    let now = inbox.clock.monotonic();
     let handlers: Vec<_> =
-        inbox.registry.durable().map(|handler| (handler, handler.gate.take(limit, now))).collect();
+        shares.iter().map(|(handler, share)| (*handler, handler.gate.take(*share, now))).collect();
     let some = handlers.iter().filter(|(_, limit)| *limit > 0);
     let wants: Vec<Want> =
         some.map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit }).collect();

@@ -15,7 +15,7 @@ use crate::handler::{Context, Failure, FinishTx, Function, Registered, retry_of}
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::names;
-use crate::state::{Ended, Event, Outcome, Policy, Retry, Settlement, decide};
+use crate::state::{Ended, ErrorText, Event, Outcome, Policy, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
 /// How long an entry waits when its transaction could not be committed through no fault of its own.
@@ -31,20 +31,32 @@ pub(super) struct Said {
     pub(super) outcome: Outcome,
     /// The retry for this kind of error, if it has one of its own.
     retry: Option<Retry>,
-    /// Whether only the database stood in the way, and may not the next time.
-    pub(super) transient: bool,
+    /// Whether only the database stood in the way, and may not the next time; with what it said.
+    pub(super) transient: Option<ErrorText>,
 }
 
 impl From<Outcome> for Said {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, retry: None, transient: false }
+        Self { outcome, retry: None, transient: None }
     }
 }
 
 impl Said {
-    /// What follows from it.
-    pub(super) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
+    /// Whether it tells of something that went wrong.
+    pub(super) const fn is_failure(&self) -> bool {
+        matches!(self.outcome, Outcome::Retry { .. } | Outcome::Reject { .. })
+    }
+
+    /// What follows from it. What the database ended is not the handler's failure, unless it does so every time.
+    pub(super) fn settle<S: Store>(mut self, handler: &Registered<S>, claim: &Claim) -> Verdict {
         let policy = &handler.registration.policy;
+        if let Some(error) = self.transient.take()
+            && !handler.reruns.is_free(claim)
+        {
+            let key = &handler.route.key;
+            tracing::warn!(handler = %key, seq = claim.seq.0, %error, "the database ended the handler's transaction again and again; an attempt is counted");
+            self.outcome = Outcome::Retry { error, after: None };
+        }
         Verdict::Settle(match self.retry {
             None => decide(policy, claim, self.outcome),
             Some(retry) => decide(&Policy { retry, ..policy.clone() }, claim, self.outcome),
@@ -168,7 +180,7 @@ pub(super) fn uncommitted<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, 
     }
     // What the handler wrote cannot be committed, now or ever.
     let retry = retry_of(&handler.registration.kinds, error);
-    Said { outcome: Outcome::Retry { error: text, after: None }, retry, transient: false }
+    Said { outcome: Outcome::Retry { error: text, after: None }, retry, transient: None }
 }
 
 /// A failed attempt with this text.
@@ -239,13 +251,13 @@ pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure
     if is_transient(&*inbox.store, failure.error()) {
         let error = inbox.redactor.error(failure.error());
         tracing::warn!(handler = %handler.route.key, %error, "the database ended the handler's transaction; no attempt is counted");
-        return Said { transient: true, ..UNCOMMITTED.into() };
+        return Said { transient: Some(error), ..UNCOMMITTED.into() };
     }
     match failure.store_error() {
         Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
         _ => {
             let retry = handler.registration.retry_of(failure);
-            Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: false }
+            Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument as _;
 
 use super::executor::{Said, failed, run, uncommitted};
@@ -53,7 +53,8 @@ impl<S: Store> Drop for UnderWay<S> {
 /// Starts a handler for a message that was just stored. Whatever is in the way of that is told and counted; the message
 /// is stored, and that is all its sender has to know.
 pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<S>>, message: &NewMessage) {
-    let Ok(place) = Arc::clone(&handler.places).try_acquire_owned() else {
+    let room = if message.delay.is_zero() { &handler.places } else { &handler.later };
+    let Ok(place) = Arc::clone(room).try_acquire_owned() else {
         return dropped(handler, "too many of its runs wait already");
     };
     let Ok(runtime) = Handle::try_current() else {
@@ -64,22 +65,33 @@ pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<
     // Counted from here on, unless it is due later: a shutdown that begins now waits for it.
     let counted = message.delay.is_zero().then(|| UnderWay::new(&inbox));
     runtime.spawn(async move {
-        let _place = place;
         tokio::select! {
             biased;
-            () = begin(&inbox, &handler, &message, counted.is_none()) => {}
+            () = begin(&inbox, &handler, &message, place, counted.is_none()) => {}
             _ = cuts.changed() => dropped(&handler, "the inbox stopped"),
         }
     });
 }
 
-async fn begin<S: Store>(inbox: &Arc<Shared<S>>, handler: &Registered<S>, message: &NewMessage, later: bool) {
+async fn begin<S: Store>(
+    inbox: &Arc<Shared<S>>,
+    handler: &Registered<S>,
+    message: &NewMessage,
+    mut place: OwnedSemaphorePermit,
+    later: bool,
+) {
     let _counted = if later {
         inbox.clock.sleep(message.delay).await;
-        Some(UnderWay::new(inbox))
+        let counted = UnderWay::new(inbox);
+        let Ok(due) = Arc::clone(&handler.places).try_acquire_owned() else {
+            return dropped(handler, "too many of its runs wait already");
+        };
+        place = due;
+        Some(counted)
     } else {
         None
     };
+    let _place = place;
     // Closed by nobody.
     let _slot = handler.slots.acquire().await;
     let key = &handler.route.key;

@@ -103,7 +103,7 @@ impl<S: Store> Inline<'_, S> {
                 tx.rollback().await;
             }
             let failed = Ok((Processed::Failed(miss.outcome), None));
-            return if miss.transient { Unit::Transient(failed) } else { Unit::Ended(failed) };
+            return if miss.transient.is_some() { Unit::Transient(failed) } else { Unit::Ended(failed) };
         }
         let result = context.take_result();
         let Some(tx) = context.take_tx() else {

@@ -33,7 +33,7 @@ pub(crate) use drive::{drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
-pub(crate) use sweeper::sweep;
+pub(crate) use sweeper::{registered, sweep};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,15 +95,13 @@ impl<S: Store> Running<S> {
         let working = vec![supervise(&core, "dispatcher", true, move |core| {
             dispatcher::run(core, settlements.clone())
         })];
-        let mut serving = vec![
+        let serving = vec![
             supervise(&core, "settler", false, move |core| settler::run(core, Arc::clone(&queue))),
             supervise(&core, "renewer", false, renewer::run),
             supervise(&core, "rescuer", true, rescuer::run),
             supervise(&core, "orphans", true, orphans::run),
+            supervise(&core, "sweeper", true, sweeper::run),
         ];
-        if sweeper::params(&core.inbox).is_some() {
-            serving.push(supervise(&core, "sweeper", true, sweeper::run));
-        }
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
 

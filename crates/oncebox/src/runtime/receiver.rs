@@ -225,6 +225,7 @@ impl<S: Store> Shared<S> {
             let receipt = super::run_directly(self, message).await?;
             return Ok(Received { receipt, accepted: None, duplicate: false });
         }
+        super::registered(self).await?;
         let accepted = answer.as_ref().map(|answer| answer.whole);
         let kept_aside = answer.map(|answer| answer.kept_aside).unwrap_or_default();
         let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));

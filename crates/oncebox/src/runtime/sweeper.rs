@@ -1,4 +1,4 @@
-//! Removes what is finished and past its retention.
+//! Says which windows this process goes by, and removes what is finished and past them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,17 @@ use std::time::Duration;
 use super::Core;
 use crate::error::Result;
 use crate::inbox::Shared;
-use crate::store::{Store, SweepParams};
+use crate::store::{RegisterParams, Store, SweepParams};
 
 /// Messages looked at in one call.
 const BATCH: usize = 10_000;
 
+/// What is registered counts for so many sweeps, and for a day at least: one that fails forgets nothing.
+const HELD: u32 = 3;
+
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+    // Before this process has done anything that others could forget too early.
+    registered(&core.inbox).await?;
     loop {
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.sweep) => {}
@@ -27,21 +32,32 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     }
 }
 
+/// Tells the store the windows of this process.
+async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
+    let retention = inbox.config.retention.unwrap_or(Duration::MAX);
+    let mut params = RegisterParams::new(inbox.name.clone(), retention);
+    params.windows = inbox.registry.windows(&inbox.config);
+    params.hold = params.hold.max(inbox.config.sweep.saturating_mul(HELD));
+    inbox.store.register(&params).await
+}
+
+/// The same, once: before the first thing is stored that another process may forget.
+pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
+    inbox.registered.get_or_try_init(|| register(inbox)).await.copied()
+}
+
 /// What to ask for; nothing if everything is remembered for ever.
-pub(super) fn params<S: Store>(inbox: &Shared<S>) -> Option<SweepParams> {
-    let windows: Vec<_> =
-        inbox.registry.windows().map(|(handler, window)| (handler.clone(), window)).collect();
-    if inbox.config.retention.is_none() && windows.is_empty() {
-        return None;
-    }
+fn params<S: Store>(inbox: &Shared<S>) -> Option<SweepParams> {
     let retention = inbox.config.retention.unwrap_or(Duration::MAX);
     let mut params = SweepParams::new(inbox.name.clone(), retention, BATCH);
-    params.windows = windows;
-    Some(params)
+    params.windows = inbox.registry.windows(&inbox.config);
+    let ends = |window: &Duration| *window < Duration::MAX;
+    (ends(&retention) || params.windows.iter().any(|(_, window)| ends(window))).then_some(params)
 }
 
 /// Looks at everything that is old enough, page by page; returns how many messages were removed.
 pub(crate) async fn sweep<S: Store>(inbox: &Shared<S>) -> Result<usize> {
+    register(inbox).await?;
     let Some(mut params) = params(inbox) else { return Ok(0) };
     // Always the same: a sweep that an error has ended must not keep away the next one of its own process.
     let sweep_id = inbox.sweeps.lock().await;

@@ -63,6 +63,11 @@ impl Route {
         Self { key, legacy: Arc::new([]) }
     }
 
+    /// Its key, then its former ones.
+    pub fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
+        std::iter::once(&self.key).chain(self.legacy.iter())
+    }
+
     /// Whether `key` is this handler's, now or formerly.
     pub fn answers_to(&self, key: &HandlerKey) -> bool {
         self.key == *key || self.legacy.contains(key)
@@ -89,6 +94,8 @@ pub struct NewMessage {
     pub on_conflict: OnConflict,
     /// How long to wait before the first attempt.
     pub delay: Duration,
+    /// Whether it can have been here before. One under a key that was made for it alone cannot, however old it is.
+    pub compared: bool,
 }
 
 impl NewMessage {
@@ -103,7 +110,13 @@ impl NewMessage {
             message,
             on_conflict: OnConflict::default(),
             delay: Duration::ZERO,
+            compared: true,
         }
+    }
+
+    /// When it was made, if that decides whether it may have been forgotten.
+    pub fn doubtful_since(&self) -> Option<Timestamp> {
+        self.message.time().filter(|_| self.compared)
     }
 }
 
@@ -136,7 +149,8 @@ pub enum Accepted {
     HandlersAdded(Seq, usize),
     /// Its key was stored before with another payload. It is kept aside and does not run.
     Conflict(Seq),
-    /// It is older than what the store remembers, so it may have run before. It is kept aside and does not run.
+    /// It is older than what the store remembers for one of its handlers, so it may have run before. It is kept aside and
+    /// does not run.
     Stale,
 }
 

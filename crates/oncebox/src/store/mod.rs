@@ -14,6 +14,7 @@ mod migrate;
 mod sweep;
 mod transaction;
 mod wakeups;
+mod windows;
 
 pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
@@ -28,6 +29,7 @@ pub use migrate::{Migrate, Migration};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
+pub use windows::{RegisterParams, RegisteredWindow, SweepPosition, Walk, Windows};
 
 use async_trait::async_trait;
 
@@ -91,9 +93,17 @@ pub trait Store: Send + Sync + 'static {
     /// previous owner still writes is refused from here on.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>>;
 
+    /// Notes the windows that a process goes by, for sweeps of all processes. Of several windows for one handler key the
+    /// longest counts that was registered within the last `hold`.
+    async fn register(&self, params: &RegisterParams) -> Result<()>;
+
     /// Removes finished messages past their retention, a bounded number at a time, oldest first. A message leaves when
     /// each of its entries is finished and past the window of its handler. Never removes anything pending, running,
     /// poisoned or kept aside.
+    ///
+    /// What was looked at and did not leave because a window of it is longer is not read again before that window is over;
+    /// a [`Walk`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it
+    /// had entries for, or that of the inbox if it had none.
     ///
     /// One sweeps an inbox at a time, over all processes. While somebody else does, the answer is [`Swept::NOTHING`].
     async fn sweep(&self, params: &SweepParams) -> Result<Swept>;
@@ -140,6 +150,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         (**self).rescue(params).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        (**self).register(params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{Route, Seq};
+use super::{Route, Seq, SweepPosition};
 use crate::name::{HandlerKey, InboxName};
 use crate::time::Timestamp;
 
@@ -38,18 +38,19 @@ pub struct SweepParams {
     /// The identity of this sweep. Of all who sweep an inbox, one goes on from page to page; the others are answered
     /// with an empty page until it is done.
     pub sweep_id: SweepId,
-    /// How long finished messages are remembered, from completion, and those without an entry from their arrival;
-    /// [`Duration::MAX`] for ever.
+    /// How long the caller remembers finished messages, from completion, and those without an entry from their arrival;
+    /// [`Duration::MAX`] for ever. A longer window that another process registered counts more, as
+    /// [`Windows`](super::Windows) says.
     pub retention: Duration,
-    /// Handler keys with a window of their own, instead of `retention`: for their entries and their marks. Legacy keys
-    /// are named like others.
+    /// The windows of handler keys that the caller knows: for their entries and their marks. Legacy keys are named like
+    /// others. What it does not know leaves by what was [registered](super::Store::register).
     pub windows: Vec<(HandlerKey, Duration)>,
     /// How long others are kept away after a page. One that does not come back within it has died.
     pub hold: Duration,
     /// Look at no more messages than this.
     pub limit: usize,
     /// Where the previous page ended; `None` for the first.
-    pub after: Option<Seq>,
+    pub after: Option<SweepPosition>,
 }
 
 impl SweepParams {
@@ -61,23 +62,6 @@ impl SweepParams {
         let (sweep_id, hold) = (SweepId::fresh(), Self::HOLD);
         Self { inbox, sweep_id, retention, windows: Vec::new(), hold, limit, after: None }
     }
-
-    /// How long what belongs to a handler key is remembered.
-    pub fn window(&self, handler: &HandlerKey) -> Duration {
-        let own = self.windows.iter().find(|(key, _)| key == handler);
-        own.map_or(self.retention, |(_, window)| *window)
-    }
-
-    /// The shortest window: nothing younger can leave.
-    pub fn shortest(&self) -> Duration {
-        self.windows.iter().map(|(_, window)| *window).fold(self.retention, Duration::min)
-    }
-
-    /// The longest window that ends: what is older has left, but for what never does.
-    pub fn longest(&self) -> Duration {
-        let all = self.windows.iter().map(|(_, window)| *window).chain([self.retention]);
-        all.filter(|window| *window < Duration::MAX).max().unwrap_or(Duration::MAX)
-    }
 }
 
 /// What a sweep removed.
@@ -88,18 +72,20 @@ pub struct Swept {
     pub messages: usize,
     /// Marks of `once` and inline handlers.
     pub marks: usize,
+    /// Messages that were looked at for that.
+    pub looked: usize,
     /// Where to go on; `None` when everything old enough was looked at, or somebody else sweeps. Set also when as many
     /// marks as the limit allows were removed, because there may be more.
-    pub next: Option<Seq>,
+    pub next: Option<SweepPosition>,
 }
 
 impl Swept {
     /// Nothing removed, nothing left.
-    pub const NOTHING: Self = Self { messages: 0, marks: 0, next: None };
+    pub const NOTHING: Self = Self { messages: 0, marks: 0, looked: 0, next: None };
 
     /// A page of a sweep.
-    pub const fn new(messages: usize, marks: usize, next: Option<Seq>) -> Self {
-        Self { messages, marks, next }
+    pub const fn new(messages: usize, marks: usize, looked: usize, next: Option<SweepPosition>) -> Self {
+        Self { messages, marks, looked, next }
     }
 }
 
@@ -189,34 +175,5 @@ impl Backfilled {
     /// A page of a backfill.
     pub const fn new(added: usize, next: Option<Seq>) -> Self {
         Self { added, next }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn params(retention: Duration, windows: &[(&str, Duration)]) -> SweepParams {
-        let mut params = SweepParams::new(InboxName::new("i").unwrap(), retention, 1);
-        let key = |name: &str| HandlerKey::new(name).unwrap();
-        params.windows = windows.iter().map(|(name, window)| (key(name), *window)).collect();
-        params
-    }
-
-    #[test]
-    fn a_handler_without_a_window_has_that_of_the_inbox() {
-        let (day, hour) = (Duration::from_hours(24), Duration::from_hours(1));
-        let params = params(day, &[("short", hour)]);
-        assert_eq!(params.window(&HandlerKey::new("short").unwrap()), hour);
-        assert_eq!(params.window(&HandlerKey::new("other").unwrap()), day);
-        assert_eq!((params.shortest(), params.longest()), (hour, day));
-    }
-
-    #[test]
-    fn for_ever_is_not_a_window_that_ends() {
-        let hour = Duration::from_hours(1);
-        assert_eq!(params(Duration::MAX, &[("h", hour)]).longest(), hour);
-        assert_eq!(params(Duration::MAX, &[]).longest(), Duration::MAX);
-        assert_eq!(params(hour, &[("h", Duration::MAX)]).longest(), hour);
     }
 }

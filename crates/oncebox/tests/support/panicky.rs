@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RenewParams, Renewed,
-    RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{Memory, Result};
 use oncebox_testkit::Verb;
@@ -75,6 +75,11 @@ impl Store for Panicky {
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         self.may_panic(Verb::Rescue);
         self.memory.rescue(params).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.may_panic(Verb::Register);
+        self.memory.register(params).await
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

@@ -251,3 +251,6 @@ fn base64(text: &str) -> Result<Bytes, Malformed> {
     let decoded = base64::engine::general_purpose::STANDARD.decode(text);
     decoded.map(Bytes::from).map_err(|_| Malformed::new("`data_base64` is not base64"))
 }
+
+#[cfg(test)]
+mod tests;

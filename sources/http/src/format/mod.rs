@@ -115,3 +115,6 @@ fn with_transport(event: Event, headers: &HeaderMap) -> Message {
 fn malformed(error: cloudevents::Malformed) -> Problem {
     Problem::new(Cause::Malformed, error.0)
 }
+
+#[cfg(test)]
+mod tests;

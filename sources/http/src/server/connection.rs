@@ -77,10 +77,14 @@ impl Connection {
             })
         };
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(socket), service));
-        let mut timer = std::pin::pin!(sleep_until(Instant::now() + limits.head));
+        // Looked at so often that what began after one look is noticed by the next.
+        let beat = limits.head.min(limits.idle);
+        let mut timer = std::pin::pin!(sleep_until(Instant::now() + beat));
         let (mut leaving, mut stopping) = (false, false);
         loop {
             tokio::select! {
+                // First what has come, then the time: a server that was busy does not blame its clients.
+                biased;
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
                         tracing::debug!(%peer, %error, "a connection ended");
@@ -89,7 +93,6 @@ impl Connection {
                 }
                 () = timer.as_mut() => {
                     let now = Instant::now();
-                    // Looked at again soon enough to notice what began after this.
                     let next = match activity.deadline(&limits) {
                         Some(deadline) if deadline <= now => {
                             if leaving {
@@ -97,9 +100,9 @@ impl Connection {
                             }
                             leaving = true;
                             connection.as_mut().graceful_shutdown();
-                            now + FAREWELL.min(limits.head)
+                            now + FAREWELL.min(beat)
                         }
-                        deadline => deadline.unwrap_or(now + limits.head).min(now + limits.head),
+                        deadline => deadline.unwrap_or(now + beat).min(now + beat),
                     };
                     timer.as_mut().reset(next);
                 }

@@ -136,3 +136,6 @@ impl Verify {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,12 +2,19 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::HeaderName;
 use oncebox::{Error, ErrorKind, Result};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::secret::{Macs, Secret, refused};
 use crate::verify::Proof;
+
+/// For secrets, which are often given without the padding at their end.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Signatures tried in one request. A sender that replaces a secret sends two.
 const MAX_SIGNATURES: usize = 8;
@@ -101,8 +108,9 @@ impl Standard {
             }
             let public = secret.strip_prefix("whpk_");
             let text = public.unwrap_or_else(|| secret.strip_prefix("whsec_").unwrap_or(secret));
-            let bytes =
-                BASE64.decode(text).map_err(|_| refused(what, "is not base64 behind `whsec_` or `whpk_`"))?;
+            let bytes = LENIENT
+                .decode(text)
+                .map_err(|_| refused(what, "is not base64 behind `whsec_` or `whpk_`"))?;
             if public.is_some() {
                 let key =
                     bytes.try_into().map_err(|_| refused(what, "with `whpk_` does not have 32 bytes"))?;

@@ -1,5 +1,6 @@
 //! A server on a free port, and a client that speaks HTTP by hand: what the tests send is what they say.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::net::SocketAddr;
 
@@ -32,6 +33,12 @@ impl Running {
     /// Asks the server to stop.
     pub fn stop(&mut self) {
         drop(self.stop.take());
+    }
+
+    /// Ends it as a crash would.
+    pub async fn abort(self) {
+        self.task.abort();
+        let _ = self.task.await;
     }
 
     /// Waits until it has stopped.
@@ -95,6 +102,17 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
+    /// The same, where the server may be gone.
+    pub async fn try_post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl AsRef<[u8]>,
+    ) -> Option<Answer> {
+        self.stream.write_all(&request(path, headers, body)).await.ok()?;
+        self.answer().await
+    }
+
     pub async fn post(&mut self, path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Answer {
         self.send(request(path, headers, body)).await;
         self.answer().await.expect("an answer")
@@ -146,12 +164,20 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }
 
+/// Turns a hang into a failure.
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(std::time::Duration::from_mins(1), future).await;
+    ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
+}
+
 /// A request as its bytes.
 pub fn request(path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        for part in [name, ": ", value, "\r\n"] {
+            head.push_str(part);
+        }
     }
     head.push_str("\r\n");
     [head.as_bytes(), body].concat()

@@ -1,5 +1,5 @@
--- Forgets marks past the window of their handler, the oldest of each first. $1 now or nothing, $2 inbox, $3 retention, $4 how
--- many at most; of handlers with a window of their own: $5 the key, $6 the window.
+-- Forgets marks past the window of their handler, the oldest of each first. $1 now or nothing, $2 inbox, $3 the window of handlers
+-- without one, $4 how many at most; of handlers: $5 the key, $6 the window.
 WITH RECURSIVE moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), marked AS (

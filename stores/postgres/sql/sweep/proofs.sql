@@ -1,16 +1,30 @@
--- Forgets finished messages past their retention, a page at a time. A key that got new work while this looked is left: whoever
--- gives work to a known message also writes its proof. Answers with how many are gone, the last number looked at, how many
--- were looked at, and whether all of these were old enough. $1 now or nothing, $2 inbox, $3 retention, $4 the number to
--- go on after, $5 how many to look at, $6 all lanes, $7 the shortest window; of handlers with a window of their own: $8 the
--- number, $9 the window. The handlers are those of the same moment: one that was added meanwhile may run already.
+-- Forgets finished messages that have left a window, a page at a time. A key that got new work while this looked is left: whoever
+-- gives work to a known message also writes its proof. Answers with how many are gone, how many were looked at, the last of these,
+-- the last that nothing can come in before any more, and which of those before it have to be looked at again. $1 now or nothing,
+-- $2 inbox, $3 the window, $4 the number to go on after, $5 how many to look at, $6 all lanes, $7 the window of messages without
+-- entries and of handlers without one; of handlers: $8 the number, $9 the window; $10 those with a longer window, $11 the age at
+-- which no message can come in before another. The handlers are those of the same moment: one that was added meanwhile may run
+-- already.
 WITH moment AS MATERIALIZED (
-    SELECT now, now - $3 AS cutoff, now - $7 AS latest
+    SELECT now, now - $3 AS cutoff, now - $11 AS settled
     FROM (SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) m
 ), page AS MATERIALIZED (
-    SELECT p.seq, p.received_at, p.inbox, octet_length(p.handlers) = 0 AS unrouted, p.ctid AS tid, p.xmin AS version
+    SELECT p.seq, p.received_at, p.inbox, p.lane, p.digest, p.handlers, p.ctid AS tid, p.xmin AS version
     FROM @proof p WHERE p.seq > $4 ORDER BY p.seq LIMIT $5
 ), bounds AS MATERIALIZED (
-    SELECT min(seq) AS first, max(seq) AS last FROM page
+    -- The first that is too young ends the walk. One from a time when the clock was wrong stays, but keeps no other from leaving.
+    SELECT min(p.seq) AS first,
+           coalesce(min(p.seq) FILTER (WHERE p.received_at > m.cutoff AND p.received_at <= m.now) - 1, max(p.seq)) AS last
+    FROM page p, moment m
+), later AS MATERIALIZED (
+    -- What goes to a handler with a longer window is looked at when that is over.
+    SELECT ARRAY(
+        SELECT s.handlers FROM (SELECT DISTINCT handlers FROM page) s
+        WHERE CASE octet_length(s.handlers) WHEN 0 THEN $7::bigint > $3::bigint ELSE (
+            SELECT bool_or(get_byte(s.handlers, i) * 256 + get_byte(s.handlers, i + 1) = ANY ($10::int2[]))
+            FROM generate_series(0, octet_length(s.handlers) - 2, 2) i
+        ) END
+    ) AS handlers
 ), unfinished AS MATERIALIZED (
     SELECT e.seq FROM @entry e, bounds b
     WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2)) AND e.seq BETWEEN b.first AND b.last
@@ -18,14 +32,18 @@ WITH moment AS MATERIALIZED (
     UNION ALL SELECT e.seq FROM @poisoned e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @outcome e, moment m
     WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $3)
+      AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7)
+), ours AS MATERIALIZED (
+    SELECT p.*, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished) AS over,
+           p.received_at <= m.settled OR p.received_at > m.now AS settled
+    FROM page p, moment m, bounds b, later l
+    WHERE p.inbox = $2 AND p.seq <= b.last AND p.handlers <> ALL (l.handlers)
 ), finished AS MATERIALIZED (
-    SELECT p.* FROM page p, moment m
-    WHERE p.inbox = $2 AND p.received_at <= CASE WHEN p.unrouted THEN m.cutoff ELSE m.latest END
-      AND p.seq NOT IN (SELECT seq FROM unfinished)
+    -- Keys are locked in one order by everybody.
+    SELECT o.tid, o.version FROM ours o WHERE o.over ORDER BY o.lane, o.digest
 ), gone AS (
     DELETE FROM @proof p USING finished f WHERE p.ctid = f.tid AND p.xmin = f.version
-    RETURNING p.seq, p.received_at
+    RETURNING p.seq, p.received_at, p.handlers
 ), messages AS (
     -- Few are kept, if any: they are looked for by range. IS TRUE keeps the planner from joining them one by one.
     DELETE FROM @message_kept k
@@ -35,10 +53,20 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @outcome_kept k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+), newest AS MATERIALIZED (
+    SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (
-    UPDATE @inbox i SET watermark = greatest(i.watermark, g.last)
-    FROM (SELECT max(received_at) AS last FROM gone HAVING count(*) > 0) g WHERE i.id = $2
+    UPDATE @handler h SET watermark = n.at
+    FROM (
+        SELECT get_byte(n.handlers, i) * 256 + get_byte(n.handlers, i + 1) AS id, max(n.at) AS at
+        FROM newest n, generate_series(0, octet_length(n.handlers) - 2, 2) i GROUP BY 1
+    ) n
+    WHERE h.id = n.id AND h.watermark < n.at
+), unrouted AS (
+    UPDATE @inbox i SET watermark = greatest(i.watermark, n.at) FROM newest n WHERE i.id = $2 AND octet_length(n.handlers) = 0
 )
-SELECT (SELECT count(*) FROM gone), (SELECT last FROM bounds), (SELECT count(*) FROM page),
-       -- One from a time when the clock was wrong may stay, but keeps no other from leaving.
-       NOT EXISTS (SELECT 1 FROM page p, moment m WHERE p.received_at > m.latest AND p.received_at <= m.now)
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM page p, bounds b WHERE p.seq <= b.last),
+       (SELECT max(p.seq) FROM page p, bounds b WHERE p.seq <= b.last),
+       (SELECT max(p.seq) FROM page p, bounds b, moment m
+        WHERE p.seq <= b.last AND (p.received_at <= m.settled OR p.received_at > m.now)),
+       ARRAY(SELECT o.seq FROM ours o WHERE o.settled AND (o.seq NOT IN (SELECT seq FROM gone)) IS TRUE ORDER BY o.seq LIMIT $12)

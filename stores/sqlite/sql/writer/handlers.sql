@@ -1,1 +1,1 @@
-SELECT id, inbox, key, paused FROM oncebox_handler
+SELECT id, inbox, key, paused, watermark FROM oncebox_handler

@@ -96,8 +96,8 @@ pub(super) struct Books {
     pub(super) asides: BTreeSet<(u8, u8)>,
     pub(super) entries: BTreeMap<(u8, &'static str), Entry>,
     pub(super) paused: BTreeSet<&'static str>,
-    /// When the newest message that was swept had come in.
-    watermark: Option<Timestamp>,
+    /// When the newest message that was swept had come in, by handler; and of those without any.
+    watermarks: BTreeMap<Option<&'static str>, Timestamp>,
     last_seq: Option<Seq>,
 }
 
@@ -117,13 +117,22 @@ impl Books {
                 self.asides.insert((offer.id, offer.payload));
                 return Ok(Accepted::Conflict(seq));
             }
+            let missing = |name: &&'static str| !self.entries.contains_key(&(offer.id, *name));
+            let missing: Vec<_> = offer.handlers.iter().copied().filter(missing).map(Some).collect();
+            if self.is_stale(offer, &missing, now) {
+                self.asides.insert((offer.id, offer.payload));
+                return Ok(Accepted::Stale);
+            }
             return Ok(match self.add(seq, offer, now) {
                 added if added > 0 && !repeated => Accepted::HandlersAdded(seq, added),
                 _ => Accepted::Duplicate(Known::new(seq, age)),
             });
         }
-        let time = offer.age.map(|age| now.before(age));
-        if time.zip(self.watermark).is_some_and(|(time, mark)| time <= mark) {
+        let mut handlers: Vec<_> = offer.handlers.iter().copied().map(Some).collect();
+        if handlers.is_empty() {
+            handlers.push(None);
+        }
+        if self.is_stale(offer, &handlers, now) {
             self.asides.insert((offer.id, offer.payload));
             return Ok(Accepted::Stale);
         }
@@ -139,6 +148,12 @@ impl Books {
         self.messages.insert(offer.id, Stored { seq, payload: offer.payload, received_at: now });
         self.add(seq, offer, now);
         Ok(answer)
+    }
+
+    /// Whether one of these handlers may have forgotten the message.
+    fn is_stale(&self, offer: &Offer, handlers: &[Option<&'static str>], now: Timestamp) -> bool {
+        let mark = handlers.iter().filter_map(|name| self.watermarks.get(name)).max();
+        offer.age.zip(mark).is_some_and(|(age, mark)| now.before(age) <= *mark)
     }
 
     /// Adds the entries a message does not have yet; returns how many.
@@ -234,8 +249,17 @@ impl Books {
     }
 
     pub(super) fn forget(&mut self, gone: &BTreeSet<u8>) {
-        let last = gone.iter().filter_map(|id| self.messages.get(id)).map(|stored| stored.received_at).max();
-        self.watermark = self.watermark.max(last);
+        for (id, stored) in self.messages.iter().filter(|(id, _)| gone.contains(id)) {
+            let with_entry = |name: &&str| self.entries.contains_key(&(*id, *name));
+            let mut handlers: Vec<_> = HANDLERS.into_iter().filter(with_entry).map(Some).collect();
+            if handlers.is_empty() {
+                handlers.push(None);
+            }
+            for handler in handlers {
+                let mark = self.watermarks.entry(handler).or_insert(stored.received_at);
+                *mark = stored.received_at.max(*mark);
+            }
+        }
         self.messages.retain(|id, _| !gone.contains(id));
         self.entries.retain(|(id, _), _| !gone.contains(id));
     }

@@ -1,0 +1,67 @@
+//! The process of the server: starting it, and what it takes.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+/// Clock ticks of processor time in a second, as Linux reports them to programs.
+const TICKS: u64 = 100;
+
+/// A server that ends with us.
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    child: Child,
+    id: u32,
+}
+
+impl Served {
+    /// Starts it over a store.
+    pub(crate) async fn start(store: &str) -> Result<Self> {
+        let program = std::env::current_exe()?;
+        let mut command = Command::new(program);
+        command.args(["--serve", store]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().context("cannot start the server")?;
+        let output = child.stdout.take().context("the server has no output")?;
+        let line = BufReader::new(output).lines().next_line().await?.context("the server ended at once")?;
+        let id = child.id().context("the server ended at once")?;
+        Ok(Self { address: line.parse()?, child, id })
+    }
+
+    /// Its memory, in MiB.
+    pub(crate) fn memory(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+        Ok(kib / 1024)
+    }
+
+    /// The processor time it took so far.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        cpu(&self.id.to_string())
+    }
+
+    /// Lets it end.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        self.child.wait().await?;
+        Ok(())
+    }
+}
+
+/// The processor time of this process.
+pub(crate) fn own_cpu() -> Result<Duration> {
+    cpu("self")
+}
+
+fn cpu(process: &str) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name of the program, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(')').context("not a stat line")?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut next = || fields.next().context("a short stat line")?.parse::<u64>().context("not a number");
+    Ok(Duration::from_millis((next()? + next()?) * 1_000 / TICKS))
+}

@@ -1,0 +1,63 @@
+//! The server, as a process of its own.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use oncebox::{Config, Context, Inbox, Message, Store, handler};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Server, Verify};
+use oncebox_postgres::Postgres;
+use oncebox_sqlite::Sqlite;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+
+/// The type of every message.
+pub(crate) const KIND: &str = "bench";
+/// What clients prove themselves with.
+pub(crate) const TOKEN: &str = "bench-token";
+
+/// Serves until its standard input ends, which it does when whoever started it is gone.
+pub(crate) async fn run(store: &str) -> Result<()> {
+    if store.starts_with("postgres") {
+        serve(postgres(store).await?).await
+    } else {
+        serve(inbox(Sqlite::open(store)?)?).await
+    }
+}
+
+/// The inbox that is measured.
+pub(crate) async fn postgres(url: &str) -> Result<Inbox<Postgres>> {
+    let store = Postgres::connect(url).await?;
+    inbox(store)
+}
+
+fn inbox<S: Store>(store: S) -> Result<Inbox<S>> {
+    let noop = |_: Message, _: &mut Context<S>| async { Ok::<(), oncebox::Error>(()) };
+    let config = Config::default();
+    Inbox::builder("http", store).config(config).on(KIND, handler("noop", noop)).build().context("the inbox")
+}
+
+async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
+    let tokens = || Verify::tokens([TOKEN]);
+    let mut bodies = BodyLimits::default();
+    // Short and little, so that bad clients have many turns in a minute and meet every limit.
+    (bodies.pause, bodies.timeout, bodies.in_flight) =
+        (Duration::from_secs(2), Duration::from_secs(5), 64 << 20);
+    let router = Ingress::new()
+        .bodies(bodies)
+        .endpoint(Endpoint::plain("plain").verify(tokens()?), &inbox)
+        .endpoint(Endpoint::cloud_events("events").verify(tokens()?), &inbox)
+        .into_router()?;
+    let mut limits = Limits::default();
+    // All clients have one address here.
+    limits.connections_per_address = limits.connections;
+    limits.head = Duration::from_secs(5);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?);
+    let ended = async {
+        let mut input = tokio::io::stdin();
+        // Whatever comes, and the end of it: over.
+        let _ = input.read(&mut [0; 1]).await;
+    };
+    Server::new(listener, router).limits(limits).serve(ended).await;
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! How long what belongs to a handler is remembered, as all processes of an inbox said it, and how far a sweep has come.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Seq, SweepParams};
+use crate::key::Digest;
+use crate::name::{HandlerKey, InboxName};
+use crate::time::Timestamp;
+
+/// What is asked of register: the windows that one process goes by.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RegisterParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The window of the inbox: of messages without an entry, and of handlers that nobody registered;
+    /// [`Duration::MAX`] for ever.
+    pub retention: Duration,
+    /// The window of each handler key that the process knows, former keys included.
+    pub windows: Vec<(HandlerKey, Duration)>,
+    /// For how long this counts, unless it is said again.
+    pub hold: Duration,
+}
+
+impl RegisterParams {
+    /// For how long a registration counts at least. A process says it again whenever it sweeps.
+    pub const HOLD: Duration = Duration::from_hours(24);
+
+    /// The windows of a process, for a day.
+    pub fn new(inbox: InboxName, retention: Duration) -> Self {
+        Self { inbox, retention, windows: Vec::new(), hold: Self::HOLD }
+    }
+
+    /// Everything that is said: the window of the inbox, then those of handlers.
+    pub fn all(&self) -> impl Iterator<Item = (Option<&HandlerKey>, Duration)> {
+        let handlers = self.windows.iter().map(|(handler, window)| (Some(handler), *window));
+        std::iter::once((None, self.retention)).chain(handlers)
+    }
+}
+
+/// A window that somebody registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegisteredWindow {
+    /// The handler key; `None` for the window of the inbox.
+    pub handler: Option<HandlerKey>,
+    /// The window.
+    pub window: Duration,
+    /// Until when it counts against a shorter one.
+    pub until: Timestamp,
+}
+
+impl RegisteredWindow {
+    /// A window that counts until a time.
+    pub const fn new(handler: Option<HandlerKey>, window: Duration, until: Timestamp) -> Self {
+        Self { handler, window, until }
+    }
+}
+
+/// The windows that a sweep goes by. While processes disagree, the longest of what they say counts: nothing is forgotten that
+/// somebody still relies on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Windows {
+    default: Duration,
+    own: BTreeMap<HandlerKey, Duration>,
+}
+
+impl Windows {
+    /// What counts `now` for whoever sweeps with `params`. A registration counts until its time is over, what the
+    /// sweeper itself says always; for a handler of which nothing counts any more, the last registration does.
+    pub fn new(params: &SweepParams, registered: &[RegisteredWindow], now: Timestamp) -> Self {
+        let mut said: BTreeMap<Option<&HandlerKey>, Vec<(bool, Timestamp, Duration)>> = BTreeMap::new();
+        for one in registered {
+            let counts = (one.until >= now, one.until, one.window);
+            said.entry(one.handler.as_ref()).or_default().push(counts);
+        }
+        let given = params.windows.iter().map(|(handler, window)| (Some(handler), *window));
+        for (handler, window) in given.chain([(None, params.retention)]) {
+            said.entry(handler).or_default().push((true, Timestamp::MAX, window));
+        }
+        let mut windows = Self { default: params.retention, own: BTreeMap::new() };
+        for (handler, said) in said {
+            let live = said.iter().filter(|(live, ..)| *live).map(|(.., window)| *window).max();
+            let last = said.iter().max_by_key(|(_, until, window)| (*until, *window));
+            let Some(window) = live.or(last.map(|(.., window)| *window)) else { continue };
+            let window = whole_millis(window);
+            match handler {
+                None => windows.default = window,
+                Some(handler) => {
+                    windows.own.insert(handler.clone(), window);
+                }
+            }
+        }
+        windows
+    }
+
+    /// The window of the inbox: of messages without an entry, and of handlers that nobody registered.
+    pub fn default_window(&self) -> Duration {
+        self.default
+    }
+
+    /// The window of a handler key.
+    pub fn of(&self, handler: &HandlerKey) -> Duration {
+        self.own.get(handler).copied().unwrap_or(self.default)
+    }
+
+    /// Handler keys with a window that somebody registered.
+    pub fn own(&self) -> impl Iterator<Item = (&HandlerKey, Duration)> {
+        self.own.iter().map(|(handler, window)| (handler, *window))
+    }
+
+    /// Each window that ends, the shortest first. A sweep walks once for each.
+    pub fn lengths(&self) -> Vec<Duration> {
+        let all = self.own.values().copied().chain([self.default]);
+        let mut lengths: Vec<Duration> = all.filter(|window| *window < Duration::MAX).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        lengths
+    }
+
+    /// The longest window that ends: what is older has left, but for what never does.
+    pub fn longest(&self) -> Duration {
+        self.lengths().last().copied().unwrap_or(Duration::MAX)
+    }
+
+    /// Tells these windows from others: how far a sweep has come under others says nothing.
+    pub fn digest(&self) -> i64 {
+        let mut digest = Digest::new(b"oncebox windows");
+        digest.part(&self.default.as_millis().to_le_bytes());
+        for (handler, window) in &self.own {
+            digest.part(handler.as_str().as_bytes());
+            digest.part(&window.as_millis().to_le_bytes());
+        }
+        let bytes = digest.finish();
+        let mut number = [0; 8];
+        number.copy_from_slice(&bytes[..8]);
+        i64::from_le_bytes(number)
+    }
+}
+
+/// Stores count in milliseconds.
+fn whole_millis(window: Duration) -> Duration {
+    u64::try_from(window.as_millis()).map_or(Duration::MAX, Duration::from_millis)
+}
+
+/// Where a sweep is: with which window, and after which message. Later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SweepPosition {
+    /// The window it walks for.
+    pub window: Duration,
+    /// The last message it has looked at.
+    pub seq: Seq,
+}
+
+impl SweepPosition {
+    /// After a message.
+    pub const fn new(window: Duration, seq: Seq) -> Self {
+        Self { window, seq }
+    }
+
+    /// Before everything.
+    pub const START: Self = Self { window: Duration::ZERO, seq: Seq(0) };
+}
+
+/// How far sweeps have come with one window, over all sweeps: what is behind it is not read again, but for the few messages
+/// that were not over when they were passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Walk {
+    /// Everything up to here was looked at.
+    pub upto: Seq,
+    /// Messages up to there that have to be looked at again.
+    pub left: Vec<Seq>,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { upto: Seq(0), left: Vec::new() }
+    }
+}
+
+impl Walk {
+    /// No more messages than this are left behind; a walk that finds more of them stays where it is, and reads on from there
+    /// the next time.
+    pub const MOST_LEFT: usize = 1_000;
+
+    /// What is younger than this is not passed for good: it may have been stored by a transaction that lasted.
+    pub const SETTLED: Duration = Duration::from_mins(10);
+
+    /// A walk that has come so far.
+    pub const fn new(upto: Seq, left: Vec<Seq>) -> Self {
+        Self { upto, left }
+    }
+
+    /// Messages that were left behind and come next, after `after`; `limit` at most.
+    pub fn again(&self, after: Seq, limit: usize) -> Vec<Seq> {
+        self.left.iter().copied().filter(|seq| *seq > after).take(limit).collect()
+    }
+
+    /// After which message the walk goes on.
+    pub fn from(&self, after: Seq) -> Seq {
+        self.upto.max(after)
+    }
+
+    /// Messages that were left behind are gone.
+    pub fn gone(&mut self, gone: &[Seq]) {
+        self.left.retain(|seq| !gone.contains(seq));
+    }
+
+    /// Everything after `from` up to `to` was looked at; `stays` were not over, in order.
+    pub fn pass(&mut self, from: Seq, to: Seq, stays: &[Seq]) {
+        if from == self.upto && to > from && self.left.len() + stays.len() <= Self::MOST_LEFT {
+            self.upto = to;
+            self.left.extend(stays);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn key(name: &str) -> HandlerKey {
+        HandlerKey::new(name).unwrap()
+    }
+
+    fn windows(
+        retention: Duration,
+        given: &[(&str, Duration)],
+        registered: &[(Option<&str>, Duration, i64)],
+    ) -> Windows {
+        let mut params = SweepParams::new(InboxName::new("i").unwrap(), retention, 1);
+        params.windows = given.iter().map(|(name, window)| (key(name), *window)).collect();
+        let registered = registered.iter().map(|(name, window, until)| {
+            RegisteredWindow::new(name.map(key), *window, Timestamp::from_millis(*until))
+        });
+        Windows::new(&params, &registered.collect::<Vec<_>>(), Timestamp::from_millis(100))
+    }
+
+    #[test]
+    fn a_handler_without_a_window_has_that_of_the_inbox() {
+        let windows = windows(DAY, &[("short", HOUR)], &[]);
+        assert_eq!((windows.of(&key("short")), windows.of(&key("other"))), (HOUR, DAY));
+        assert_eq!(windows.lengths(), [HOUR, DAY]);
+    }
+
+    // FAULTS H6
+    #[test]
+    fn the_longest_that_somebody_relies_on_counts() {
+        let registered = [(Some("h"), DAY, 100), (Some("h"), HOUR, 200), (None, 2 * DAY, 100)];
+        let longest = windows(HOUR, &[("h", HOUR)], &registered);
+        assert_eq!((longest.of(&key("h")), longest.default_window()), (DAY, 2 * DAY));
+        let registered = [(Some("h"), DAY, 99), (Some("h"), HOUR, 200), (None, 2 * DAY, 99)];
+        let expired = windows(HOUR, &[], &registered);
+        assert_eq!((expired.of(&key("h")), expired.default_window()), (HOUR, HOUR));
+    }
+
+    #[test]
+    fn what_nobody_says_any_more_counts_as_it_was_said_last() {
+        let registered = [(Some("h"), 2 * DAY, 50), (Some("h"), DAY, 99), (Some("h"), 3 * DAY, 10)];
+        assert_eq!(windows(HOUR, &[], &registered).of(&key("h")), DAY);
+        assert_eq!(windows(HOUR, &[("h", HOUR)], &registered).of(&key("h")), HOUR, "the sweeper knows it");
+    }
+
+    #[test]
+    fn for_ever_is_not_a_window_that_ends() {
+        assert_eq!(windows(Duration::MAX, &[("h", HOUR)], &[]).longest(), HOUR);
+        assert_eq!(windows(Duration::MAX, &[], &[]).longest(), Duration::MAX);
+        assert_eq!(windows(HOUR, &[("h", Duration::MAX)], &[]).lengths(), [HOUR]);
+    }
+
+    #[test]
+    fn other_windows_have_another_digest() {
+        let base = windows(DAY, &[("a", HOUR), ("b", DAY)], &[]).digest();
+        assert_eq!(base, windows(DAY, &[("b", DAY), ("a", HOUR)], &[]).digest());
+        for other in [
+            windows(HOUR, &[("a", HOUR), ("b", DAY)], &[]),
+            windows(DAY, &[("a", DAY), ("b", HOUR)], &[]),
+            windows(DAY, &[("a", HOUR)], &[]),
+            windows(DAY, &[("a", HOUR), ("c", DAY)], &[]),
+        ] {
+            assert_ne!(base, other.digest(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_walk_leaves_few_behind() {
+        let mut walk = Walk::default();
+        walk.pass(Seq(0), Seq(10), &[Seq(3), Seq(7)]);
+        assert_eq!((walk.upto, walk.again(Seq(3), 9)), (Seq(10), vec![Seq(7)]));
+        walk.pass(Seq(12), Seq(20), &[]);
+        assert_eq!(walk.upto, Seq(10), "what lies between was not looked at");
+        walk.gone(&[Seq(3)]);
+        let many: Vec<Seq> = (11..=1_010).map(Seq).collect();
+        walk.pass(Seq(10), Seq(1_010), &many);
+        assert_eq!((walk.upto, walk.left.len()), (Seq(10), 1), "too many stay");
+        walk.gone(&[Seq(7)]);
+        walk.pass(Seq(10), Seq(1_010), &many);
+        assert_eq!((walk.upto, walk.left.len()), (Seq(1_010), Walk::MOST_LEFT));
+    }
+}

@@ -1,0 +1,364 @@
+//! FAULTS S5: what clients can cost, over real sockets. Timeouts are short, and every test waits for what the server does.
+
+mod support;
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use h2::Reason;
+use http::Request;
+use oncebox::{Inbox, Memory};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Verify};
+use support::{Running, in_time, request};
+use tokio::net::TcpStream;
+
+const SHORT: Duration = Duration::from_millis(200);
+const HEADERS: [(&str, &str); 2] = [("message-id", "1"), ("message-type", "t")];
+
+fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
+    let mut limits = Limits::default();
+    set(&mut limits);
+    limits
+}
+
+fn bodies(set: impl FnOnce(&mut BodyLimits)) -> BodyLimits {
+    let mut bodies = BodyLimits::default();
+    set(&mut bodies);
+    bodies
+}
+
+async fn server(limits: Limits, bodies: BodyLimits) -> Running {
+    let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
+    let ingress = Ingress::new().bodies(bodies).endpoint(Endpoint::plain("x").verify(Verify::open()), &inbox);
+    Running::start(ingress.into_router().expect("a valid endpoint"), limits).await
+}
+
+async fn serving(limits: Limits) -> Running {
+    server(limits, BodyLimits::default()).await
+}
+
+/// Whether the server answers somebody who behaves.
+async fn works(server: &Running) {
+    let answer = in_time("a good client is answered", server.post("/in/x", &HEADERS, "{}")).await;
+    assert!([200, 202].contains(&answer.status), "{answer:?}");
+}
+
+#[tokio::test]
+async fn heads_that_never_end_are_cut_and_do_not_keep_others_out() {
+    let server = serving(limits(|limits| limits.head = SHORT)).await;
+    let mut slow = Vec::new();
+    for number in 0..300 {
+        let mut client = server.connect().await;
+        // Some say nothing at all, some begin, some have written all but the end.
+        match number % 3 {
+            0 => {}
+            1 => client.send("PO").await,
+            _ => client.send("POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\n").await,
+        }
+        slow.push(client);
+    }
+    works(&server).await;
+    for client in &mut slow {
+        in_time("a slow client is cut", client.closed()).await;
+    }
+    works(&server).await;
+}
+
+/// A byte now and then does not help.
+#[tokio::test]
+async fn a_head_that_dribbles_is_cut() {
+    let server = serving(limits(|limits| limits.head = SHORT)).await;
+    let mut client = server.connect().await;
+    // The second head of a connection, too.
+    client.post("/in/x", &HEADERS, "{}").await;
+    client.send("POST /in/x HTTP/1.1\r\n").await;
+    let (mut read, mut write) = client.stream.into_split();
+    let dribble = async {
+        let mut beat = tokio::time::interval(SHORT / 10);
+        loop {
+            beat.tick().await;
+            if tokio::io::AsyncWriteExt::write_all(&mut write, b"a: b\r\n").await.is_err() {
+                return;
+            }
+        }
+    };
+    let closed = async { tokio::io::AsyncReadExt::read(&mut read, &mut [0; 1]).await };
+    let ended = in_time("the connection is cut", async {
+        tokio::select! { () = dribble => true, read = closed => read.map_or(true, |len| len == 0) }
+    });
+    assert!(ended.await);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed() {
+    let server = serving(limits(|limits| limits.idle = SHORT)).await;
+    let mut client = server.connect().await;
+    assert_eq!(client.post("/in/x", &HEADERS, "{}").await.status, 202);
+    assert_eq!(
+        client.post("/in/x", &HEADERS, "{}").await.status,
+        200,
+        "it is kept alive for the next request"
+    );
+    assert_eq!(in_time("it is closed", client.closed()).await, "");
+}
+
+#[tokio::test]
+async fn too_many_or_too_long_headers_are_refused() {
+    let server = serving(limits(|limits| (limits.headers, limits.head_bytes) = (20, 8_192))).await;
+    let many: Vec<String> = (0..21).map(|number| format!("x-{number}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|name| (&**name, "v")).collect();
+    assert_eq!(in_time("an answer", server.post("/in/x", &many, "")).await.status, 431);
+    let long = "v".repeat(20_000);
+    let mut client = server.connect().await;
+    client.send(request("/in/x", &[("x-long", &long)], "")).await;
+    let answer = in_time("the connection is closed", client.closed()).await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    works(&server).await;
+}
+
+// FAULTS G3, A18
+#[tokio::test]
+async fn bodies_that_are_too_large_are_refused_before_and_while_they_come() {
+    let server = server(Limits::default(), bodies(|bodies| bodies.max = 50_000)).await;
+    let mut client = server.connect().await;
+    // Announced: refused before a byte of it is sent.
+    client.send("POST /in/x HTTP/1.1\r\nhost: x\r\ncontent-length: 50001\r\n\r\n").await;
+    let answer = in_time("an answer", client.answer()).await.unwrap();
+    assert_eq!((answer.status, &*answer.problem()), (413, "too-large"));
+    // Not announced: it would go on for ever.
+    let client = server.connect().await;
+    let (read, mut write) = client.stream.into_split();
+    let endless = tokio::spawn(async move {
+        let head = "POST /in/x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+        let mut sent = tokio::io::AsyncWriteExt::write_all(&mut write, head.as_bytes()).await;
+        let chunk = [b"1000\r\n", &[b'x'; 0x1000][..], b"\r\n"].concat();
+        let mut chunks = 0_u64;
+        while sent.is_ok() {
+            sent = tokio::io::AsyncWriteExt::write_all(&mut write, &chunk).await;
+            chunks += 1;
+        }
+        chunks
+    });
+    let mut answer = vec![0; 12];
+    let mut read = read;
+    in_time("an answer", tokio::io::AsyncReadExt::read_exact(&mut read, &mut answer)).await.unwrap();
+    assert_eq!(answer, b"HTTP/1.1 413");
+    drop(read);
+    in_time("the server does not listen any more", endless).await.unwrap();
+    works(&server).await;
+}
+
+#[tokio::test]
+async fn bodies_that_come_too_slowly_are_given_up() {
+    let limits_of_bodies = bodies(|bodies| (bodies.pause, bodies.timeout) = (SHORT, 3 * SHORT));
+    let server = server(Limits::default(), limits_of_bodies).await;
+    let head =
+        "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 1000\r\n\r\n";
+    // One that stops.
+    let mut client = server.connect().await;
+    client.send(format!("{head}abc")).await;
+    let answer = in_time("an answer", client.answer()).await.unwrap();
+    assert_eq!((answer.status, &*answer.problem()), (408, "timeout"));
+    // One that never pauses for long, and never ends.
+    let client = server.connect().await;
+    let (mut read, mut write) = client.stream.into_split();
+    tokio::io::AsyncWriteExt::write_all(&mut write, head.as_bytes()).await.unwrap();
+    let drip = async {
+        let mut beat = tokio::time::interval(SHORT / 8);
+        loop {
+            beat.tick().await;
+            // The answer comes on the other half.
+            if tokio::io::AsyncWriteExt::write_all(&mut write, b"x").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let mut answer = vec![0; 12];
+    let read = async { tokio::io::AsyncReadExt::read_exact(&mut read, &mut answer).await.unwrap() };
+    in_time("an answer", async {
+        tokio::select! { () = drip => {}, _ = read => {} }
+    })
+    .await;
+    assert_eq!(answer, b"HTTP/1.1 408");
+    // One that ends too early.
+    let mut client = server.connect().await;
+    client.send(format!("{head}abc")).await;
+    tokio::io::AsyncWriteExt::shutdown(&mut client.stream).await.unwrap();
+    in_time("a half closed connection ends", client.closed()).await;
+    works(&server).await;
+}
+
+// FAULTS A18: bytes count when they come; what is only announced takes nothing from others.
+#[tokio::test]
+async fn all_bodies_together_are_bounded() {
+    let server = server(Limits::default(), bodies(|bodies| bodies.in_flight = 60_000)).await;
+    let head = |announced: usize| {
+        format!(
+            "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: {announced}\r\n\r\n"
+        )
+    };
+    let mut announces = server.connect().await;
+    announces.send(head(60_000)).await;
+    works(&server).await;
+    let mut holds = server.connect().await;
+    holds.send(head(60_000)).await;
+    holds.send(vec![b'x'; 50_000]).await;
+    let other = || async {
+        server.post("/in/x", &[("message-id", "2"), ("message-type", "t")], vec![b'x'; 20_000]).await
+    };
+    // It takes a moment until the server has read what it was sent.
+    let refused = async {
+        loop {
+            let answer = other().await;
+            if answer.status == 503 {
+                return answer;
+            }
+        }
+    };
+    let answer = in_time("there is no room", refused).await;
+    assert_eq!(answer.problem(), "unavailable");
+    assert!(answer.header("retry-after").is_some());
+    drop(holds);
+    let taken = async { while other().await.status == 503 {} };
+    in_time("there is room again", taken).await;
+}
+
+#[tokio::test]
+async fn connections_wait_for_room_and_an_address_has_its_share() {
+    let server = serving(limits(|limits| limits.connections = 2)).await;
+    let mut first = server.connect().await;
+    let mut second = server.connect().await;
+    assert_eq!(first.post("/in/x", &HEADERS, "{}").await.status, 202);
+    assert_eq!(second.post("/in/x", &HEADERS, "{}").await.status, 200);
+    let mut third = server.connect().await;
+    third.send(request("/in/x", &HEADERS, "{}")).await;
+    let early = tokio::time::timeout(SHORT, third.answer()).await;
+    assert!(early.is_err(), "there is no room for it: {early:?}");
+    drop(first);
+    assert_eq!(in_time("there is room", third.answer()).await.unwrap().status, 200);
+
+    let server = serving(limits(|limits| limits.connections_per_address = 2)).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    assert_eq!(first.post("/in/x", &HEADERS, "{}").await.status, 202);
+    assert_eq!(second.post("/in/x", &HEADERS, "{}").await.status, 200);
+    let mut third = server.connect().await;
+    assert_eq!(in_time("it is closed at once", third.closed()).await, "");
+}
+
+/// One who asks and does not listen.
+#[tokio::test]
+async fn an_answer_that_nobody_takes_is_given_up() {
+    let big = Router::new().route("/", get(|| async { vec![b'x'; 64 << 20] }));
+    let server = Running::start(big, limits(|limits| (limits.write, limits.connections) = (SHORT, 1))).await;
+    let mut deaf = server.connect().await;
+    deaf.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    // There is room for one connection only.
+    let mut next = server.connect().await;
+    next.send("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert_eq!(in_time("the deaf one is given up", next.answer()).await.unwrap().status, 404);
+}
+
+#[tokio::test]
+async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
+    let (begun, gate) = (tokio::sync::watch::Sender::new(0), tokio::sync::watch::Sender::new(false));
+    let router = {
+        let (begun, gate) = (begun.clone(), gate.clone());
+        Router::new().route(
+            "/",
+            get(move || {
+                begun.send_modify(|count| *count += 1);
+                let gate = gate.subscribe();
+                async move {
+                    let _ = gate.clone().wait_for(|open| *open).await;
+                    "done"
+                }
+            }),
+        )
+    };
+    let mut server = Running::start(router.clone(), Limits::default()).await;
+    let (mut idle, mut open) = (server.connect().await, server.connect().await);
+    idle.send("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    idle.answer().await.unwrap();
+    open.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let _ = begun.subscribe().wait_for(|count| *count == 1).await;
+    server.stop();
+    in_time("the idle one is closed", idle.closed()).await;
+    gate.send_replace(true);
+    assert_eq!(in_time("the open one is answered", open.answer()).await.unwrap().body, "done");
+    in_time("the server stops", server.stopped()).await;
+    // One that does not end is not waited for.
+    gate.send_replace(false);
+    let server = Running::start(router, limits(|limits| limits.grace = SHORT)).await;
+    let mut open = server.connect().await;
+    open.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let _ = begun.subscribe().wait_for(|count| *count == 2).await;
+    in_time("the server stops", server.stopped()).await;
+    assert_eq!(in_time("the open one is cut", open.closed()).await, "");
+}
+
+async fn http2(
+    server: &Running,
+) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
+    let stream = TcpStream::connect(server.address).await.expect("a connection");
+    let (client, connection) = h2::client::handshake(stream).await.expect("a handshake");
+    (client, tokio::spawn(connection))
+}
+
+fn http2_request() -> Request<()> {
+    let request = Request::post("http://x/in/x").header("message-id", "1").header("message-type", "t");
+    request.body(()).expect("a request")
+}
+
+#[tokio::test]
+async fn http2_is_served_and_closed_when_idle() {
+    let server = serving(limits(|limits| (limits.idle, limits.streams) = (SHORT, 7))).await;
+    let (client, connection) = http2(&server).await;
+    let mut client = client.ready().await.unwrap();
+    let (answer, mut body) = client.send_request(http2_request(), false).unwrap();
+    body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 202);
+    assert_eq!(client.current_max_send_streams(), 7);
+    let ended = in_time("it is closed", connection).await.unwrap();
+    assert!(ended.is_ok(), "with a farewell: {ended:?}");
+}
+
+/// Requests that are taken back as soon as they are made cost the server more than the client.
+#[tokio::test]
+async fn http2_resets_without_end_end_the_connection() {
+    let server = serving(limits(|limits| limits.resets = 50)).await;
+    let (client, connection) = http2(&server).await;
+    let flood = async {
+        let mut client = client;
+        for count in 0..100_000 {
+            let Ok(ready) = client.ready().await else { return count };
+            client = ready;
+            let Ok((_, mut body)) = client.send_request(http2_request(), false) else { return count };
+            body.send_reset(Reason::CANCEL);
+            tokio::task::yield_now().await;
+        }
+        panic!("nothing stops it");
+    };
+    let count = in_time("the flood is stopped", flood).await;
+    assert!(count >= 50, "honest clients take requests back, too: {count}");
+    assert!(in_time("the connection ends", connection).await.is_ok());
+    works(&server).await;
+}
+
+/// Nobody is thrown out for taking back a few.
+#[tokio::test]
+async fn a_few_resets_are_nothing() {
+    let server = serving(limits(|limits| limits.resets = 50)).await;
+    let (client, _connection) = http2(&server).await;
+    let mut client = client;
+    for _ in 0..20 {
+        client = client.ready().await.unwrap();
+        let (_, mut body) = client.send_request(http2_request(), false).unwrap();
+        body.send_reset(Reason::CANCEL);
+    }
+    client = client.ready().await.unwrap();
+    let (answer, mut body) = client.send_request(http2_request(), false).unwrap();
+    body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+    assert_eq!(in_time("an answer", answer).await.unwrap().status(), 202);
+}

@@ -1,0 +1,289 @@
+//! Webhooks: what their senders sign, and what is taken of it.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use oncebox::store::Admin as _;
+use oncebox::time::Clock as _;
+use oncebox::{Context, Inbox, Memory, Message, handler};
+use oncebox_http::{Encoding, Endpoint, Ingress, Limits, Verify};
+use oncebox_testkit::TestClock;
+use parking_lot::Mutex;
+use ring::hmac;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use support::{Answer, Running};
+
+struct World {
+    server: Running,
+    inbox: Inbox<Memory>,
+    clock: TestClock,
+    seen: Arc<Mutex<Vec<Message>>>,
+}
+
+async fn world(endpoint: Endpoint) -> World {
+    let clock = TestClock::new();
+    let seen = Arc::<Mutex<Vec<Message>>>::default();
+    let note = {
+        let seen = Arc::clone(&seen);
+        move |message: Message, _: &mut Context<Memory>| {
+            seen.lock().push(message);
+            async { Ok::<(), oncebox::Error>(()) }
+        }
+    };
+    let types = ["push", "invoice.paid", "message", "orders/create", "contact.created", "fixed"];
+    let inbox =
+        Inbox::builder("in", Memory::with_clock(clock.shared())).on(types, handler("h", note)).build();
+    let inbox = inbox.expect("a valid inbox");
+    let ingress = Ingress::new().clock(clock.shared()).endpoint(endpoint, &inbox);
+    let server = Running::start(ingress.into_router().expect("a valid endpoint"), Limits::default()).await;
+    World { server, inbox, clock, seen }
+}
+
+impl World {
+    async fn send(&self, headers: &[(&str, String)], body: &str) -> Answer {
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+        self.server.post("/in/hook", &headers, body).await
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now().as_millis() / 1_000
+    }
+
+    async fn stored(&self) -> u64 {
+        self.inbox.store().count(self.inbox.name()).await.expect("counts").messages
+    }
+
+    /// What the handler was given last.
+    async fn last(&self) -> Message {
+        self.inbox.drain().await.expect("drained");
+        self.seen.lock().last().cloned().expect("a message was handled")
+    }
+}
+
+fn sign(secret: &[u8], parts: &[&str]) -> Vec<u8> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    hmac::sign(&key, parts.concat().as_bytes()).as_ref().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).expect("four bits");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn github(secret: &str, delivery: &str, body: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("x-hub-signature-256", format!("sha256={}", hex(&sign(secret.as_bytes(), &[body])))),
+        ("x-github-delivery", delivery.to_owned()),
+        ("x-github-event", "push".to_owned()),
+    ]
+}
+
+// FAULTS S1: the vector of GitHub's documentation.
+#[tokio::test]
+async fn github_as_its_documentation_says() {
+    let world = world(Endpoint::github("hook", ["It's a Secret to Everybody"]).unwrap()).await;
+    let headers = [
+        (
+            "x-hub-signature-256",
+            "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17".to_owned(),
+        ),
+        ("x-github-delivery", "72d3162e-cc78-11e3-81ab-4c9367dc0958".to_owned()),
+        ("x-github-event", "push".to_owned()),
+    ];
+    assert_eq!(world.send(&headers, "Hello, World!").await.status, 202);
+    assert_eq!(world.send(&headers, "Hello, World?").await.status, 401);
+    let message = world.last().await;
+    assert_eq!((message.id(), message.kind()), (&b"72d3162e-cc78-11e3-81ab-4c9367dc0958"[..], "push"));
+    assert_eq!(message.payload(), "Hello, World!");
+    assert!(message.headers().get("x-hub-signature-256").is_none());
+}
+
+#[tokio::test]
+async fn a_secret_can_be_replaced_without_a_gap() {
+    let world = world(Endpoint::github("hook", ["new", "old"]).unwrap()).await;
+    assert_eq!(world.send(&github("old", "1", "{}"), "{}").await.status, 202);
+    assert_eq!(world.send(&github("new", "2", "{}"), "{}").await.status, 202);
+    assert_eq!(world.send(&github("older", "3", "{}"), "{}").await.status, 401);
+    assert_eq!(world.send(&github("new", "2", "{}"), "{}").await.status, 200);
+    assert_eq!(world.stored().await, 2);
+}
+
+fn stripe(world: &World, age: i64, body: &str) -> Vec<(&'static str, String)> {
+    let time = (world.now() - age).to_string();
+    let good = hex(&sign(b"whsec_stripe", &[&time, ".", body]));
+    vec![("stripe-signature", format!("t={time}, v1={}, v0=ff, v1={good}", "0".repeat(64)))]
+}
+
+// FAULTS S3, A10: an event is written anew for each attempt, and is the same event.
+#[tokio::test]
+async fn stripe_events_are_known_though_they_are_written_anew() {
+    let world = world(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
+    let event = |open: u32, amount: u32| {
+        format!(
+            r#"{{"id":"evt_1","type":"invoice.paid","created":1522949460,"pending_webhooks":{open},"data":{{"object":{{"amount":{amount}}}}}}}"#
+        )
+    };
+    assert_eq!(world.send(&stripe(&world, 0, &event(2, 7)), &event(2, 7)).await.status, 202);
+    assert_eq!(world.send(&stripe(&world, 0, &event(1, 7)), &event(1, 7)).await.status, 200);
+    assert_eq!(world.send(&stripe(&world, 0, &event(1, 8)), &event(1, 8)).await.problem(), "conflict");
+    let message = world.last().await;
+    assert_eq!((message.id(), message.kind()), (&b"evt_1"[..], "invoice.paid"));
+    assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_000));
+    for (age, status) in [(299, 200), (-299, 200), (301, 401), (-301, 401)] {
+        assert_eq!(
+            world.send(&stripe(&world, age, &event(1, 7)), &event(1, 7)).await.status,
+            status,
+            "{age}"
+        );
+    }
+    let nameless = r#"{"type":"invoice.paid","data":{}}"#;
+    assert_eq!(world.send(&stripe(&world, 0, nameless), nameless).await.problem(), "missing-key");
+    assert_eq!(world.send(&stripe(&world, 0, "no json"), "no json").await.problem(), "malformed");
+    // Two times, of which the signed one is not the last.
+    let time = world.now();
+    let good = hex(&sign(b"whsec_stripe", &[&time.to_string(), ".", &event(1, 7)]));
+    let twice = [("stripe-signature", format!("t={time},t={time},v1={good}"))];
+    assert_eq!(world.send(&twice, &event(1, 7)).await.status, 401);
+}
+
+fn slack(world: &World, age: i64, body: &str) -> Vec<(&'static str, String)> {
+    let time = (world.now() - age).to_string();
+    let signature = format!("v0={}", hex(&sign(b"slack", &["v0:", &time, ":", body])));
+    vec![("x-slack-signature", signature), ("x-slack-request-timestamp", time)]
+}
+
+#[tokio::test]
+async fn slack_asks_first_and_sends_then() {
+    let world = world(Endpoint::slack("hook", ["slack"]).unwrap()).await;
+    let question = r#"{"type":"url_verification","token":"x","challenge":"3eZbrw1aB"}"#;
+    let answer = world.send(&slack(&world, 0, question), question).await;
+    assert_eq!((answer.status, &*answer.body), (200, "3eZbrw1aB"));
+    assert_eq!(world.send(&[], question).await.status, 401, "only to Slack itself");
+    assert_eq!(world.stored().await, 0);
+    let event =
+        r#"{"type":"event_callback","event_id":"Ev1","event_time":1522949460,"event":{"type":"message"}}"#;
+    assert_eq!(world.send(&slack(&world, 0, event), event).await.status, 202);
+    assert_eq!(world.send(&slack(&world, 100, event), event).await.status, 200);
+    assert_eq!(world.send(&slack(&world, 301, event), event).await.status, 401);
+    let message = world.last().await;
+    assert_eq!((message.id(), message.kind()), (&b"Ev1"[..], "message"));
+    let command = "command=%2Fdeploy";
+    assert_eq!(world.send(&slack(&world, 0, command), command).await.status, 400);
+}
+
+#[tokio::test]
+async fn shopify_signs_in_base64() {
+    let world = world(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
+    let headers = |body: &str| {
+        [
+            ("x-shopify-hmac-sha256", BASE64.encode(sign(b"shop", &[body]))),
+            ("x-shopify-webhook-id", "b54557e4".to_owned()),
+            ("x-shopify-topic", "orders/create".to_owned()),
+            ("x-shopify-triggered-at", "2018-04-05T17:31:00.5Z".to_owned()),
+        ]
+    };
+    assert_eq!(world.send(&headers("{}"), "{}").await.status, 202);
+    assert_eq!(world.send(&headers("{}"), "{ }").await.status, 401);
+    let message = world.last().await;
+    assert_eq!((message.id(), message.kind()), (&b"b54557e4"[..], "orders/create"));
+    assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_500));
+}
+
+const BODY: &str = r#"{"type":"contact.created","timestamp":"2022-11-03T20:26:10Z","data":{"id":"1"}}"#;
+
+fn standard(id: &str, time: i64, signature: String) -> Vec<(&'static str, String)> {
+    vec![
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", time.to_string()),
+        ("webhook-signature", signature),
+    ]
+}
+
+fn v1(secret: &[u8], id: &str, time: i64) -> String {
+    format!("v1,{}", BASE64.encode(sign(secret, &[id, ".", &time.to_string(), ".", BODY])))
+}
+
+// FAULTS S1, S3
+#[tokio::test]
+async fn standard_webhooks_with_a_shared_secret() {
+    let secret = |bytes: &[u8]| format!("whsec_{}", BASE64.encode(bytes));
+    let (one, other) = (b"a secret of 24 bytes....", b"another one of 25 bytes..");
+    let world = world(Endpoint::standard_webhooks("hook", [secret(one), secret(other)]).unwrap()).await;
+    let now = world.now();
+    let send = async |headers: Vec<(&str, String)>| world.send(&headers, BODY).await.status;
+    assert_eq!(send(standard("msg_1", now, v1(one, "msg_1", now))).await, 202);
+    assert_eq!(send(standard("msg_1", now, v1(other, "msg_1", now))).await, 200);
+    let several = format!("v1a,AAAA v2,x nonsense {}", v1(one, "msg_1", now));
+    assert_eq!(send(standard("msg_1", now, several)).await, 200);
+    for (what, headers) in [
+        ("another id", standard("msg_2", now, v1(one, "msg_1", now))),
+        ("another time", standard("msg_1", now + 1, v1(one, "msg_1", now))),
+        ("another version", standard("msg_1", now, v1(one, "msg_1", now).replace("v1,", "v1a,"))),
+        ("no signature", standard("msg_1", now, String::new())),
+        ("too old", standard("msg_1", now - 301, v1(one, "msg_1", now - 301))),
+        ("too new", standard("msg_1", now + 301, v1(one, "msg_1", now + 301))),
+        ("a dot in the id", standard("msg.1", now, v1(one, "msg.1", now))),
+        ("no id", standard("", now, v1(one, "", now))),
+        ("too many", standard("msg_1", now, format!("{}{}", "v1,AAAA ".repeat(8), v1(one, "msg_1", now)))),
+    ] {
+        assert_eq!(send(headers).await, 401, "{what}");
+    }
+    for time in ["99999999999999999999", "-1", "+5", "9223372036854775807"] {
+        let signature = format!("v1,{}", BASE64.encode(sign(one, &["msg_1.", time, ".", BODY])));
+        let headers = [
+            ("webhook-id", "msg_1".to_owned()),
+            ("webhook-timestamp", time.to_owned()),
+            ("webhook-signature", signature),
+        ];
+        assert_eq!(world.send(&headers, BODY).await.status, 401, "{time}");
+    }
+    // A signature grows old.
+    let old = standard("msg_3", now, v1(one, "msg_3", now));
+    world.clock.advance(Duration::from_secs(299));
+    assert_eq!(send(old.clone()).await, 202);
+    world.clock.advance(Duration::from_secs(2));
+    assert_eq!(send(old).await, 401);
+    let message = world.last().await;
+    assert_eq!((message.id(), message.kind()), (&b"msg_3"[..], "contact.created"));
+}
+
+#[tokio::test]
+async fn standard_webhooks_with_a_key_pair() {
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let other = Ed25519KeyPair::from_seed_unchecked(&[8; 32]).unwrap();
+    let public = format!("whpk_{}", BASE64.encode(pair.public_key().as_ref()));
+    let world = world(Endpoint::standard_webhooks("hook", [public]).unwrap().kind("fixed")).await;
+    let now = world.now();
+    let v1a = |pair: &Ed25519KeyPair, id: &str| {
+        format!("v1a,{}", BASE64.encode(pair.sign(format!("{id}.{now}.{BODY}").as_bytes()).as_ref()))
+    };
+    assert_eq!(world.send(&standard("msg_1", now, v1a(&pair, "msg_1")), BODY).await.status, 202);
+    assert_eq!(world.send(&standard("msg_1", now, v1a(&pair, "msg_1")), BODY).await.status, 200);
+    assert_eq!(world.send(&standard("msg_2", now, v1a(&pair, "msg_1")), BODY).await.status, 401);
+    assert_eq!(world.send(&standard("msg_2", now, v1a(&other, "msg_2")), BODY).await.status, 401);
+    // The public key is no secret: a digest made with it proves nothing.
+    let forged = v1(pair.public_key().as_ref(), "msg_2", now);
+    assert_eq!(world.send(&standard("msg_2", now, forged), BODY).await.status, 401);
+    assert_eq!(world.last().await.kind(), "fixed");
+}
+
+#[test]
+fn secrets_that_cannot_be_meant_are_refused_and_never_shown() {
+    for secret in ["whsec_", "whsec_?", "whpk_AAAA", "whsk_AAAA", ""] {
+        let error = Endpoint::standard_webhooks("hook", [secret]).unwrap_err();
+        assert!(secret.len() < 7 || !format!("{error:?}").contains(&secret[6..]), "{error:?}");
+    }
+    let unpadded = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let shown = format!(
+        "{:?} {:?} {:?}",
+        Endpoint::standard_webhooks("hook", [unpadded]).unwrap(),
+        Endpoint::github("hook", ["MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap(),
+        Verify::tokens(["MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]).unwrap(),
+    );
+    assert!(!shown.contains("MfKQ"), "{shown}");
+    assert!(Verify::hmac_sha256("no header", "", Encoding::Hex, ["s"]).is_err());
+}

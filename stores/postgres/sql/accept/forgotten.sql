@@ -1,0 +1,2 @@
+-- Until when messages of some handlers may have been forgotten. $1 the handlers.
+SELECT max(watermark) FROM @handler WHERE id = ANY ($1)

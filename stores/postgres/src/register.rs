@@ -1,0 +1,49 @@
+//! Register: how long each process says that handlers remember.
+
+use std::time::Duration;
+
+use oncebox::store::{RegisterParams, RegisteredWindow, SweepParams, Windows};
+use oncebox::time::Timestamp;
+use oncebox::{HandlerKey, Result};
+
+use crate::db::{Db, FOREVER, millis};
+use crate::row::get;
+use crate::unit::{Unit, ask};
+
+pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
+    let inbox = db.inbox(&params.inbox).await?;
+    let (mut handlers, mut spans) = (Vec::new(), Vec::new());
+    for (handler, window) in params.all() {
+        handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());
+        spans.push(millis(window));
+    }
+    let register = ask(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
+    let mut unit = db.control.transaction().await?;
+    unit.run(register.bind(handlers).bind(spans)).await?;
+    unit.run(ask(&db.sql.register_forget).bind(db.now()).bind(inbox)).await?;
+    unit.end().await
+}
+
+/// The windows that a sweep goes by, and the time.
+pub(crate) async fn windows(
+    db: &Db,
+    unit: &mut Unit,
+    inbox: i16,
+    params: &SweepParams,
+) -> Result<(Windows, Timestamp)> {
+    let rows = unit.rows(ask(&db.sql.register_windows).bind(db.now()).bind(inbox)).await?;
+    let (mut windows, mut now) = (Vec::new(), Timestamp::ZERO);
+    for row in &rows {
+        now = Timestamp::from_millis(get(row, 3)?);
+        // Without any there is one row for the time alone.
+        let Some(handler) = get::<Option<String>>(row, 0)? else { continue };
+        let handler = if handler.is_empty() { None } else { Some(HandlerKey::new(handler)?) };
+        let until = Timestamp::from_millis(get(row, 2)?);
+        windows.push(RegisteredWindow::new(handler, span(get(row, 1)?), until));
+    }
+    Ok((Windows::new(params, &windows, now), now))
+}
+
+fn span(millis: i64) -> Duration {
+    if millis >= FOREVER { Duration::MAX } else { Duration::from_millis(millis.unsigned_abs()) }
+}

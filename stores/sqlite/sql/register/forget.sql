@@ -1,0 +1,6 @@
+-- What nobody says any more, unless nothing was said since. ?1 inbox, ?2 now.
+DELETE FROM oncebox_window
+WHERE inbox = ?1 AND until < ?2 AND EXISTS (
+    SELECT 1 FROM oncebox_window later
+    WHERE later.inbox = ?1 AND later.handler = oncebox_window.handler AND later.until > oncebox_window.until
+)

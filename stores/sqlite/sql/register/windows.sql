@@ -1,0 +1,1 @@
+SELECT handler, span, until FROM oncebox_window WHERE inbox = ?1

@@ -1,0 +1,1 @@
+SELECT seq, inbox, received_at, handlers FROM oncebox_message WHERE seq = ?1

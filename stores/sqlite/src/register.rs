@@ -1,0 +1,61 @@
+//! Register: how long each process says that handlers remember.
+
+use std::time::Duration;
+
+use oncebox::store::{RegisterParams, RegisteredWindow};
+use oncebox::time::Timestamp;
+use oncebox::{HandlerKey, Result};
+use rusqlite::params;
+
+use crate::error::store_error;
+use crate::writer::Work;
+
+/// Windows that are longer are for ever; far from the end of what can be counted.
+const FOREVER: i64 = i64::MAX / 4;
+
+pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<()> {
+    let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
+    let known = windows(work, inbox)?;
+    let (fresh, until) = (work.now.after(params.hold / 2), work.now.after(params.hold));
+    for (handler, window) in params.all() {
+        // What was said not long ago need not be written again.
+        let said = |one: &RegisteredWindow| {
+            (one.handler.as_ref(), millis(one.window)) == (handler, millis(window)) && one.until >= fresh
+        };
+        if !known.iter().any(said) {
+            let handler = handler.map_or("", HandlerKey::as_str);
+            work.statement(include_str!("../sql/register/register.sql"))?
+                .execute(params![inbox, handler, millis(window), until.as_millis()])
+                .map_err(store_error)?;
+        }
+    }
+    if known.iter().any(|one| one.until < work.now) {
+        work.statement(include_str!("../sql/register/forget.sql"))?
+            .execute(params![inbox, work.now.as_millis()])
+            .map_err(store_error)?;
+    }
+    Ok(())
+}
+
+/// Everything that was said of an inbox.
+pub(crate) fn windows(work: &Work<'_>, inbox: i64) -> Result<Vec<RegisteredWindow>> {
+    let mut statement = work.statement(include_str!("../sql/register/windows.sql"))?;
+    let mut rows = statement.query([inbox]).map_err(store_error)?;
+    let mut windows = Vec::new();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler: String = row.get(0).map_err(store_error)?;
+        let handler = if handler.is_empty() { None } else { Some(HandlerKey::new(handler)?) };
+        let until = Timestamp::from_millis(row.get(2).map_err(store_error)?);
+        windows.push(RegisteredWindow::new(handler, span(row.get(1).map_err(store_error)?), until));
+    }
+    Ok(windows)
+}
+
+/// A window, in the unit of the tables.
+pub(crate) fn millis(window: Duration) -> i64 {
+    i64::try_from(window.as_millis()).map_or(FOREVER, |millis| millis.min(FOREVER))
+}
+
+fn span(millis: i64) -> Duration {
+    if millis >= FOREVER { Duration::MAX } else { Duration::from_millis(millis.unsigned_abs()) }
+}
