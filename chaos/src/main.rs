@@ -5,6 +5,7 @@ mod checker;
 mod driver;
 mod ledger;
 mod plan;
+mod reliability;
 mod sabotage;
 mod seam;
 mod worker;
@@ -27,6 +28,8 @@ enum Command {
     Run(driver::Options),
     /// Turn each planted bug on; exits with 1 if the checker misses one. Needs a build with them
     Sabotage(sabotage::Args),
+    /// Write RELIABILITY.md from the records
+    Reliability(reliability::Args),
     /// One worker; started by the driver
     #[command(hide = true)]
     Worker {
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(options) => driver::run(&options),
         Command::Sabotage(args) => sabotage::run(&args),
+        Command::Reliability(args) => reliability::run(&args),
         Command::Worker { job } => worker::work(&job).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
