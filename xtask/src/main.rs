@@ -4,6 +4,7 @@ mod chaos;
 mod deny;
 mod hygiene;
 mod literals;
+mod metrics;
 mod msrv;
 mod peers;
 mod python;
@@ -35,9 +36,11 @@ Examples:
   cargo xtask chaos --store sqlite --minutes 1
                                         kill workers and check what is left; see chaos/README.md
   cargo xtask chaos sabotage            plant bugs, each of which has to be noticed
+  cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
   cargo xtask bench http --load         many clients over HTTP, bad ones among them
+  cargo xtask bench rabbitmq --quick    from RabbitMQ to PostgreSQL, beside each half of the way
   cargo xtask bench peers --help        other queues and ours, measured on one PostgreSQL server";
 
 /// The commands of the Oncebox repository
@@ -80,7 +83,16 @@ enum Command {
         args: Vec<OsString>,
     },
 
-    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http` or `peers` too
+    /// Write docs/metrics.md from the code's table of metrics
+    #[command(after_help = "Example: cargo xtask metrics --check")]
+    Metrics {
+        /// Write nothing; fail if the file is out of date
+        #[arg(long)]
+        check: bool,
+    },
+
+    /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
+    /// `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
     Bench {
         /// Handed to the benchmark as they are
@@ -106,17 +118,19 @@ fn dispatch(command: Command) -> Result<()> {
         Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
         Command::Chaos { args } => chaos::chaos(&Workspace::load()?, args),
+        Command::Metrics { check: true } => metrics::check(&workspace::root()),
+        Command::Metrics { check: false } => metrics::write(&workspace::root()),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
         }
-        Command::Bench { args }
-            if args.first().is_some_and(|first| first == "postgres" || first == "http") =>
-        {
-            servers::install(&Workspace::load()?)?;
-            let package = if args[0] == "http" { "oncebox-bench-http" } else { "oncebox-bench-postgres" };
-            let mut bench = run::cargo(&workspace::root());
-            bench.args(["run", "--release", "--locked", "--package", package, "--"]);
-            run::check(bench.args(&args[1..]))
+        Command::Bench { args } if args.first().is_some_and(|first| first == "postgres") => {
+            bench_with_servers("oncebox-bench-postgres", &args[1..])
+        }
+        Command::Bench { args } if args.first().is_some_and(|first| first == "http") => {
+            bench_with_servers("oncebox-bench-http", &args[1..])
+        }
+        Command::Bench { args } if args.first().is_some_and(|first| first == "rabbitmq") => {
+            bench_with_servers("oncebox-bench-rabbitmq", &args[1..])
         }
         Command::Bench { args } => {
             let mut bench = run::cargo(&workspace::root());
@@ -124,6 +138,13 @@ fn dispatch(command: Command) -> Result<()> {
             run::check(&mut bench)
         }
     }
+}
+
+/// Runs a benchmark that starts servers of its own.
+fn bench_with_servers(package: &str, args: &[OsString]) -> Result<()> {
+    servers::install(&Workspace::load()?)?;
+    let mut bench = run::cargo(&workspace::root());
+    run::check(bench.args(["run", "--release", "--locked", "--package", package, "--"]).args(args))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use oncebox_servers::shared::Servers;
-use oncebox_servers::{NEWEST, PgBouncer, Postgres, Python, Version, servers_dir};
+use oncebox_servers::{NEWEST, PgBouncer, Postgres, Python, RabbitMq, Version, servers_dir};
 
 use crate::workspace::Workspace;
 use crate::{python, run, toolchain};
@@ -64,6 +64,9 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if PgBouncer::binary().is_err() {
         packages.push("pgbouncer");
     }
+    if RabbitMq::binary().is_err() {
+        packages.push("rabbitmq-server");
+    }
     if !answers("openssl", &["version"]) {
         packages.push("openssl");
     }
@@ -91,6 +94,7 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     }
     println!("{}", PgBouncer::binary()?.display());
     println!("{}", Python::binary()?.display());
+    println!("{}", RabbitMq::binary()?.display());
     Ok(())
 }
 

@@ -30,6 +30,7 @@ mod port;
 mod postgres;
 mod process;
 mod python;
+mod rabbitmq;
 mod replica;
 mod scratch;
 pub mod shared;
@@ -42,6 +43,7 @@ pub use faults::Ballast;
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use postgres::{NEWEST, Postgres, Version, servers_dir};
 pub use python::Python;
+pub use rabbitmq::{RabbitMq, RabbitMqBuilder};
 
 /// The superuser of every cluster, which needs no password.
 pub const SUPERUSER: &str = "oncebox";

@@ -67,15 +67,24 @@ pub(crate) fn working_in(dir: &Path) -> Result<Vec<u32>> {
 }
 
 /// Asks until there is an answer.
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    until_within(PATIENCE, what, ask)
+}
+
+/// The same for what takes long on a busy machine.
+pub(crate) fn until_within<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
     loop {
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
-        if start.elapsed() > PATIENCE {
-            bail!("waited {} s in vain: {what}", PATIENCE.as_secs());
+        if start.elapsed() > patience {
+            bail!("waited {} s in vain: {what}", patience.as_secs());
         }
         #[expect(
             clippy::disallowed_methods,

@@ -78,6 +78,9 @@ pub struct Config {
     pub limits: Limits,
     /// Where the dedupe key comes from, unless a type or handler says otherwise. Default: source and id.
     pub key: KeyStrategy,
+    /// Headers that are not stored, beside [those that never are](crate::privacy::PRIVATE_HEADERS). They are taken off first
+    /// of all, so no key can come from one. Default: none.
+    pub private_headers: Vec<Box<str>>,
     /// Where the ordering key of messages is whose source names none. Default: they have none.
     pub order: Option<OrderBy>,
     /// What happens to a message without a key. Default: refused.
@@ -112,6 +115,9 @@ pub struct Config {
     /// How long entries of a handler key that this process does not know may wait before they are reported. Looked at
     /// as often as is swept. Default 1 hour.
     pub orphan_grace: Duration,
+    /// How often what waits is counted, for gauges and health; `None` for never. Each process does it, and it is cheap.
+    /// Default 30 seconds.
+    pub backlog: Option<Duration>,
     /// How long running handlers may go on once shutdown was asked for. Default 30 seconds.
     pub grace: Duration,
     /// How long a part of the runtime that failed waits before it starts again. Default 5 seconds.
@@ -128,6 +134,7 @@ impl Default for Config {
         Self {
             limits: Limits::default(),
             key: KeyStrategy::default(),
+            private_headers: Vec::new(),
             order: None,
             missing_key: MissingKey::default(),
             on_duplicate: OnDuplicate::default(),
@@ -144,6 +151,7 @@ impl Default for Config {
             short_window: ShortWindow::default(),
             sweep: Duration::from_hours(1),
             orphan_grace: Duration::from_hours(1),
+            backlog: Some(Duration::from_secs(30)),
             grace: Duration::from_secs(30),
             restart: Duration::from_secs(5),
             prefetch: 256,
@@ -207,7 +215,7 @@ impl Config {
         }
         let times =
             [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)];
-        for (name, value) in times {
+        for (name, value) in times.into_iter().chain(self.backlog.map(|every| ("backlog", every))) {
             if value.is_zero() {
                 return refuse(name, &value, "it would spin", "use some milliseconds at least");
             }

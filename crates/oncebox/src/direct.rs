@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
 };
 
 /// No store at all: handlers run while the delivery is held, and nothing is remembered.
@@ -70,6 +70,10 @@ impl Store for Direct {
     }
 
     async fn orphans(&self, _: &OrphanParams) -> Result<Vec<Orphan>> {
+        Ok(Vec::new())
+    }
+
+    async fn backlog(&self, _: &BacklogParams) -> Result<Vec<Backlog>> {
         Ok(Vec::new())
     }
 }

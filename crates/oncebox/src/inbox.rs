@@ -5,7 +5,7 @@ mod prepared;
 pub(crate) use prepared::{Answer, Prepared};
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,9 +17,9 @@ use crate::handler::{Data, Function, Keys, Redactor, Registration, Registry};
 use crate::key::{Dedupe, Key, Rules};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::observe::Observed;
+use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch};
 use crate::retention::Lateness;
-use crate::runtime::{self, Forget, Inline, Nudge, Running};
+use crate::runtime::{self, Core, Forget, Inline, Nudge, Running};
 use crate::state::{BreakerState, Outcome, Policy};
 use crate::store::{Accepted, Store, SweepId};
 use crate::time::{SharedClock, SystemClock, Timestamp};
@@ -39,6 +39,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
     pub(crate) forget: Forget,
+    /// What was started last, for health.
+    pub(crate) running: parking_lot::Mutex<Weak<Core<S>>>,
     /// Set once the store knows the windows of this process.
     pub(crate) registered: tokio::sync::OnceCell<()>,
 }
@@ -80,6 +82,8 @@ impl<S: Store> Inbox<S> {
             clock: None,
             data: Data::default(),
             redactor: Redactor::default(),
+            observers: Observers::default(),
+            propagator: Propagator::default(),
             registrations: Vec::new(),
             keys: Vec::new(),
         }
@@ -105,7 +109,7 @@ impl<S: Store> Inbox<S> {
 
     /// Stores a message whose handlers start no sooner than `delay` from now.
     pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
-        let message = Arc::new(message);
+        let message = self.shared.own(message);
         let offers = self.shared.prepare(&message, delay)?;
         let answer = self.shared.offer(&offers).await?;
         self.shared.told(&message, answer.whole)
@@ -124,7 +128,7 @@ impl<S: Store> Inbox<S> {
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<Result<Accepted>>> {
-        let messages = messages.into_iter().map(Arc::new);
+        let messages = messages.into_iter().map(|message| self.shared.own(message));
         let prepared: Vec<(Arc<Message>, Result<Offers>)> = messages
             .map(|message| {
                 let offers = self.shared.prepare(&message, Duration::ZERO);
@@ -160,7 +164,7 @@ impl<S: Store> Inbox<S> {
     }
 
     async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
-        let message = Arc::new(message);
+        let message = self.shared.own(message);
         let keys = self.shared.prepare_inline(&message)?;
         if keys.is_empty() {
             let kind = message.kind();
@@ -187,7 +191,7 @@ impl<S: Store> Inbox<S> {
     /// Takes a delivered message the whole way: stores it for its durable handlers, then runs its inline ones. The
     /// receipt says what to tell the broker.
     pub async fn receive(&self, message: Message) -> Result<Receipt> {
-        let prepared = self.shared.prepare_delivery(Arc::new(message))?;
+        let prepared = self.shared.prepare_delivery(self.shared.own(message))?;
         Ok(self.shared.receive(&prepared).await?.receipt)
     }
 
@@ -198,7 +202,7 @@ impl<S: Store> Inbox<S> {
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<Result<Received>>> {
-        self.shared.receive_batch(messages.into_iter().map(Arc::new)).await
+        self.shared.receive_batch(messages.into_iter().map(|message| self.shared.own(message))).await
     }
 
     /// The key by which a handler recognises a message: under it the message is shown to operators. `None` if every
@@ -312,6 +316,11 @@ pub enum Receipt {
     Done,
     /// Somebody else is working on it: hold it back.
     Busy,
+    /// An inline handler wants it later: bring it again. Nothing failed.
+    Snoozed {
+        /// Not before this long.
+        after: Duration,
+    },
     /// An inline handler failed: bring it again.
     Failed {
         /// Not before this long.
@@ -332,7 +341,7 @@ impl Receipt {
             Processed::Failed(Outcome::Reject { error } | Outcome::Undecodable { error }) => {
                 Self::Rejected { reason: error.to_string() }
             }
-            Processed::Failed(Outcome::Snooze { delay }) => Self::Failed { after: delay },
+            Processed::Failed(Outcome::Snooze { delay }) => Self::Snoozed { after: delay },
             Processed::Failed(Outcome::Retry { after: Some(after), .. }) => Self::Failed { after },
             Processed::Failed(_) => Self::Failed { after: policy.retry.first },
         }
@@ -344,8 +353,9 @@ impl Receipt {
         let rank = |receipt: &Self| match receipt {
             Self::Done => 0,
             Self::Rejected { .. } => 1,
-            Self::Failed { .. } => 2,
-            Self::Busy => 3,
+            Self::Snoozed { .. } => 2,
+            Self::Failed { .. } => 3,
+            Self::Busy => 4,
         };
         if rank(&other) > rank(&self) { other } else { self }
     }
@@ -371,6 +381,8 @@ pub struct Builder<S: Store> {
     clock: Option<SharedClock>,
     data: Data,
     redactor: Redactor,
+    observers: Observers,
+    propagator: Propagator,
     registrations: Vec<(Vec<Box<str>>, Registration<S>)>,
     keys: Vec<(Box<str>, Dedupe)>,
 }
@@ -418,6 +430,18 @@ impl<S: Store> Builder<S> {
         self
     }
 
+    /// Tells somebody what this inbox does. There can be several; what they do wrong harms nothing.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
+    /// Ties the spans of this inbox to those of producers, for a program that exports traces.
+    pub fn propagate(mut self, propagate: impl Propagate) -> Self {
+        self.propagator = Propagator::new(propagate);
+        self
+    }
+
     /// Takes time from another clock than the system's.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
@@ -438,19 +462,22 @@ impl<S: Store> Builder<S> {
         let keys = Keys::new(self.config.key.clone(), rules);
         let registry = Registry::new(self.registrations, keys)?;
         registry.check_windows(&self.config)?;
+        let clock = self.clock.unwrap_or_else(SystemClock::shared);
+        let watch = Watch::new(Arc::clone(&clock), self.observers, self.propagator);
         Ok(Inbox {
             shared: Arc::new(Shared {
                 name,
                 config: self.config,
-                store: Arc::new(Observed::new(self.store)),
+                store: Arc::new(Observed::by(self.store, watch)),
                 data: Arc::new(self.data),
                 registry,
-                clock: self.clock.unwrap_or_else(SystemClock::shared),
+                clock,
                 nudge: Nudge::default(),
                 lateness: Lateness::default(),
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),
+                running: parking_lot::Mutex::new(Weak::new()),
                 registered: tokio::sync::OnceCell::new(),
             }),
         })

@@ -6,6 +6,7 @@ mod consumers;
 mod direct;
 pub mod error;
 mod handler;
+pub mod health;
 mod inbox;
 mod key;
 mod memory;
@@ -13,6 +14,7 @@ mod message;
 mod name;
 pub mod observe;
 mod once;
+pub mod privacy;
 mod recent;
 mod retention;
 mod runtime;
@@ -29,6 +31,7 @@ pub use handler::{
     Answer, BatchContext, BatchFn, Context, Discard, Failure, HandlerFn, IntoAnswer, Item, Registration,
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
+pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Inbox;
 use crate::name::InboxName;
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::store::{Accepted, Admin, BackfillParams, Store};
 
 const MINUTE: u64 = 60;
@@ -52,8 +52,7 @@ impl Lateness {
         match accepted {
             Accepted::Duplicate(known) => {
                 self.add(known.age);
-                metrics::histogram!(names::DUPLICATE_SECONDS, "inbox" => inbox.to_string())
-                    .record(known.age.as_secs_f64());
+                emit::time(names::DUPLICATE_SECONDS, known.age, [emit::inbox(inbox)]);
             }
             Accepted::Stale => {
                 self.stale.fetch_add(1, Relaxed);
@@ -284,7 +283,8 @@ impl<S: Store> Inbox<S> {
             if page.added > 0 {
                 inbox.nudge.now();
                 let added = page.added as u64;
-                metrics::counter!(names::BACKFILLED, "handler" => handler.to_owned()).increment(added);
+                let handler = ("handler", handler.to_owned().into());
+                emit::count(names::BACKFILLED, added, [emit::inbox(&inbox.name), handler]);
                 all += added;
             }
             match page.next {

@@ -140,8 +140,12 @@ async fn a_shared_transaction_that_fails_is_no_reason_to_give_back() {
         assert_eq!(world.status(&n.to_string(), "h").await, Status::Completed, "{n}");
     }
     assert_eq!((state(&running), world.stage.log().len()), (BreakerState::Closed { failures: 0 }, 8));
-    assert_eq!(meter.counter("oncebox_settled_total{event=release}"), 0);
-    assert_eq!(meter.counter("oncebox_settled_total{event=fail}"), 4, "who is given back is counted here");
+    assert_eq!(meter.counter("oncebox_settled_total{inbox=test,handler=h,event=release}"), 0);
+    assert_eq!(
+        meter.counter("oncebox_settled_total{inbox=test,handler=h,event=fail}"),
+        4,
+        "who is given back is counted here"
+    );
 }
 
 // Runs that began before it opened end as they end; only the probe decides.

@@ -56,7 +56,11 @@ async fn a_duplicate_is_an_answer_a_line_or_an_error() {
         assert!(matches!(batch[1], Ok(Accepted::First(_))), "the others are not concerned");
         assert_eq!(ear.heard("a duplicate").len(), lines, "{how:?}");
         assert!(ear.heard("a duplicate").iter().all(|line| line.starts_with("INFO")));
-        assert_eq!(ear.counted("oncebox_accepted_total{outcome=duplicate}"), 3, "counted in any case");
+        assert_eq!(
+            ear.counted("oncebox_accepted_total{inbox=test,outcome=duplicate}"),
+            3,
+            "counted in any case"
+        );
         assert_eq!(world.inbox.drain().await.unwrap(), 2, "and nothing runs twice");
     }
 }

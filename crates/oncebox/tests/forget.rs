@@ -65,10 +65,11 @@ async fn whatever_it_does_the_accept_knows_nothing_of_it() {
     world.pass(Duration::from_mins(10)).await;
     assert_eq!((ran(&world), world.stage.running()), (7, 0), "once each, and none is tried again");
     assert_eq!(world.stage.cut(), 1, "a timeout ends it");
-    let counted =
-        |result| meter.counter(&format!("oncebox_fire_and_forget_total{{handler=note,result={result}}}"));
+    let counted = |result| {
+        meter.counter(&format!("oncebox_fire_and_forget_total{{inbox=test,handler=note,result={result}}}"))
+    };
     assert_eq!(["done", "failed", "dropped"].map(counted), [1, 6, 0]);
-    assert_eq!(meter.counter("oncebox_unrouted_total{}"), 0, "it has a handler");
+    assert_eq!(meter.counter("oncebox_unrouted_total{inbox=test}"), 0, "it has a handler");
 }
 
 #[tokio::test]
@@ -86,7 +87,7 @@ async fn a_bounded_number_runs_and_a_bounded_number_waits() {
     let running = world.inbox.start();
     in_time(running.idle()).await;
     assert_eq!((ran(&world), world.stage.most()), (2 + 1_024, 2), "what is beyond that is dropped");
-    let dropped = meter.counter("oncebox_fire_and_forget_total{handler=note,result=dropped}");
+    let dropped = meter.counter("oncebox_fire_and_forget_total{inbox=test,handler=note,result=dropped}");
     assert_eq!(dropped, 1_500 - 2 - 1_024, "and counted");
     world.accept("later", "ok").await;
     in_time(running.idle()).await;

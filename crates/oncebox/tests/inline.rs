@@ -238,7 +238,7 @@ async fn a_receipt_says_what_to_tell_the_broker() {
         ("discard old", Receipt::Done),
         ("fail no", Receipt::Failed { after: 7 * SECOND }),
         ("panic no", Receipt::Failed { after: 7 * SECOND }),
-        ("snooze 3", Receipt::Failed { after: 3 * SECOND }),
+        ("snooze 3", Receipt::Snoozed { after: 3 * SECOND }),
         ("after 4", Receipt::Failed { after: 4 * SECOND }),
         ("reject bad", Receipt::Rejected { reason: "bad".into() }),
     ];

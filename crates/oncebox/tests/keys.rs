@@ -39,7 +39,7 @@ async fn a_message_without_a_key_is_taken_where_that_is_allowed_and_every_delive
     assert!(batch.iter().all(|one| matches!(one, Ok(Accepted::First(_)))), "{batch:?}");
     assert_eq!(world.inbox.drain().await.unwrap(), 5);
     assert_eq!(world.stage.runs("h", ""), 5, "and the id that handlers see is empty");
-    assert_eq!(ear.counted("oncebox_undeduplicated_total{reason=missing_key}"), 5);
+    assert_eq!(ear.counted("oncebox_undeduplicated_total{inbox=test,reason=missing_key}"), 5);
     assert_eq!(ear.heard("every delivery runs").len(), 5);
     assert!(ear.heard("every delivery runs").iter().all(|line| line.starts_with("DEBUG")));
 
@@ -164,8 +164,12 @@ async fn equal_keys_of_two_handlers_are_one_message() {
     });
     world.accept("1", "ok").await;
     assert_eq!(counts(&world.inbox).await.messages, 1);
-    assert_eq!(ear.counted("oncebox_accepted_total{outcome=first}"), 1);
-    assert_eq!(ear.counted("oncebox_accepted_total{outcome=handlers_added}"), 0, "it is offered once");
+    assert_eq!(ear.counted("oncebox_accepted_total{inbox=test,outcome=first}"), 1);
+    assert_eq!(
+        ear.counted("oncebox_accepted_total{inbox=test,outcome=handlers_added}"),
+        0,
+        "it is offered once"
+    );
     assert_eq!(world.inbox.drain().await.unwrap(), 2);
     assert_eq!(world.status("1", "by-id").await, Status::Completed);
     assert_eq!(world.status("1", "by-order").await, Status::Completed);
@@ -204,7 +208,11 @@ async fn a_handler_without_dedupe_runs_at_every_delivery_and_the_others_do_not()
     let runs = |handler| world.stage.runs(handler, "1");
     assert_eq!((runs("once"), runs("explicit")), (1, 1));
     assert_eq!((runs("always"), runs("now"), runs("typed")), (3, 3, 3));
-    assert_eq!(ear.counted("oncebox_undeduplicated_total{reason=off}"), 6, "once for each message");
+    assert_eq!(
+        ear.counted("oncebox_undeduplicated_total{inbox=test,reason=off}"),
+        6,
+        "once for each message"
+    );
 }
 
 #[tokio::test]
@@ -350,6 +358,10 @@ async fn conflicts_are_counted_where_they_are_noticed() {
         for payload in ["ok", "a", "b"] {
             world.inbox.accept(message("1", payload)).await.unwrap();
         }
-        assert_eq!(ear.counted("oncebox_accepted_total{outcome=conflict}"), conflicts, "{on_conflict:?}");
+        assert_eq!(
+            ear.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"),
+            conflicts,
+            "{on_conflict:?}"
+        );
     }
 }

@@ -138,7 +138,7 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
         ("discard old", Ack::Done),
         ("fail no", Ack::Redeliver { after: 7 * SECOND }),
         ("panic no", Ack::Redeliver { after: 7 * SECOND }),
-        ("snooze 3", Ack::Redeliver { after: 3 * SECOND }),
+        ("snooze 3", Ack::Busy { after: 3 * SECOND }),
         ("reject bad", Ack::Reject { reason: "bad".into() }),
     ];
     for (play, expected) in answers {

@@ -178,6 +178,8 @@ pub(crate) struct Handler {
     pub(crate) headers: Named<At<Guarded>>,
     /// Headers of the message that are passed on beside those of CloudEvents and of the trace.
     pub(crate) forward: Option<At<Many<String>>>,
+    /// The certificates to trust for `https://`, in a PEM file, beside the system's.
+    pub(crate) ca_file: Option<At<String>>,
     /// As above, for this handler alone.
     pub(crate) allow_private: Option<Private>,
 }
@@ -291,12 +293,14 @@ pub(crate) struct Rabbitmq {
     pub(crate) tenant: Option<At<String>>,
     /// How many messages may be on their way at once. Default 512.
     pub(crate) prefetch: Option<At<u16>>,
-    /// Where messages go that can never be taken: the exchange. Default: the dead-letter exchange of the queue.
+    /// The dead-letter exchange of the queue, for messages that can never be taken. One of this, `rejected_exchange` and
+    /// `discard_rejected` is needed.
+    pub(crate) dead_letter_exchange: Option<At<String>>,
+    /// The exchange to which we publish messages that can never be taken, instead of leaving that to the queue.
     pub(crate) rejected_exchange: Option<At<String>>,
     /// The routing key for them. Default: none.
     pub(crate) rejected_routing_key: Option<At<String>>,
-    /// Whether messages that can never be taken may be lost, if the queue has no dead-letter exchange. Default `false`: not
-    /// started then.
+    /// Whether messages that can never be taken may be lost. Default `false`.
     pub(crate) discard_rejected: Option<bool>,
     /// The certificates to trust for `amqps://`, in a PEM file, instead of the system's.
     pub(crate) ca_file: Option<At<String>>,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
 use oncebox::{Breaker, Config, Dedupe, InboxName, OnPoisoned, Rate, Retry};
-use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::{Certificate, Url};
 
 use super::model::{self, File};
 use super::problem::{Problem, nearest};
@@ -289,6 +289,7 @@ impl Planner {
             self.wrong(many(handler.secret.as_ref(), key.at()).1, why);
         });
         let headers = handler.headers.iter().filter_map(|(name, value)| self.header(name, value)).collect();
+        let roots = handler.ca_file.as_ref().map_or_else(Vec::new, |path| self.roots(path));
         let (forward, at) = many(handler.forward.as_ref(), key.at());
         let forward = forward.iter().filter_map(|name| self.header_name(name, at)).collect();
         let types = many(handler.types.as_ref(), 0).0.to_vec();
@@ -307,6 +308,7 @@ impl Planner {
                 signer: signer.ok()?,
                 headers,
                 forward,
+                roots,
             },
             concurrency: handler.concurrency.as_deref().copied().unwrap_or(CONCURRENCY),
             retry: handler.retry.as_ref().map_or_else(Retry::default, |retry| retry.0.clone()),
@@ -342,6 +344,29 @@ impl Planner {
             return None;
         }
         Some(url)
+    }
+
+    fn roots(&mut self, path: &At<String>) -> Vec<Certificate> {
+        let Some(pem) = self.file(path) else { return Vec::new() };
+        let roots = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
+        if roots.is_empty() {
+            self.wrong(
+                path.at(),
+                format!("there is no certificate in {:?}; it has to be PEM", path.as_str()),
+            );
+        }
+        roots
+    }
+
+    /// What a file holds; nothing if files are only assumed to be there.
+    pub(super) fn file(&mut self, path: &At<String>) -> Option<String> {
+        if self.secrets == Secrets::Assume {
+            return None;
+        }
+        let read = std::fs::read_to_string(path.as_str());
+        let wrong =
+            |error| format!("{:?} cannot be read ({error}); check its path and rights", path.as_str());
+        read.map_err(|error| self.wrong(path.at(), wrong(error))).ok()
     }
 
     fn header_name(&mut self, name: &str, at: usize) -> Option<HeaderName> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::model::{self, Encoding, Format, Verify};
-use super::plan::{InboxPlan, Planner, Secrets};
+use super::plan::{InboxPlan, Planner};
 use super::value::At;
 
 /// What all endpoints are below.
@@ -92,7 +92,7 @@ impl HttpPlan {
 #[derive(Clone)]
 pub(crate) struct RabbitmqPlan {
     pub(crate) name: String,
-    at: usize,
+    pub(crate) at: usize,
     pub(crate) url: String,
     pub(crate) queue: String,
     pub(crate) settings: model::Rabbitmq,
@@ -170,13 +170,13 @@ impl Planner {
                 "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"",
             );
         }
-        let ca = queue.ca_file.as_ref().filter(|_| self.secrets == Secrets::Read).and_then(|path| {
-            let read = std::fs::read_to_string(path.as_str());
-            read.map_err(|error| {
-                self.wrong(path.at(), format!("{:?} cannot be read ({error})", path.as_str()));
-            })
-            .ok()
-        });
+        let lost = queue.dead_letter_exchange.is_none() && queue.rejected_exchange.is_none();
+        if lost && queue.discard_rejected != Some(true) {
+            let what = "a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue, say where \
+                        they go with `rejected_exchange`, or set `discard_rejected = true`";
+            self.wrong(queue.queue.at(), what);
+        }
+        let ca = queue.ca_file.as_ref().and_then(|path| self.file(path));
         RabbitmqPlan {
             name: name.to_string(),
             at: name.at(),

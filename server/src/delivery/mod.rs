@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result};
 use oncebox::{BoxError, Context, Message, Registration, Store, handler};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::{Certificate, Client, Url};
 
 use headers::Run;
 
@@ -39,6 +39,8 @@ pub(crate) struct Endpoint {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Headers of the message that are passed on.
     pub(crate) forward: Vec<HeaderName>,
+    /// Certificates that are trusted beside the system's.
+    pub(crate) roots: Vec<Certificate>,
 }
 
 /// Delivers to one endpoint.
@@ -70,7 +72,11 @@ where
 }
 
 fn client(endpoint: &Endpoint) -> reqwest::Result<Client> {
-    Client::builder()
+    let mut builder = Client::builder();
+    if !endpoint.roots.is_empty() {
+        builder = builder.tls_certs_merge(endpoint.roots.iter().cloned());
+    }
+    builder
         .dns_resolver(Arc::new(resolve::Resolver(Arc::new(endpoint.allowed.clone()))))
         .redirect(reqwest::redirect::Policy::none())
         // A proxy would resolve the name where nobody checks the answer.

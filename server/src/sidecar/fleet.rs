@@ -64,6 +64,15 @@ pub(crate) fn rehearse(loaded: Loaded) -> Result<Loaded, Invalid> {
             }
         }
     }
+    // A URL that is only assumed to be there is not looked at.
+    for queue in
+        loaded.plan.inboxes.iter().flat_map(|inbox| &inbox.rabbitmq).filter(|queue| !queue.url.is_empty())
+    {
+        if let Err(error) = queues::queue(queue) {
+            let (at, what) = (queue.at, format!("{error:#}"));
+            return Err(loaded.wrong(at, what));
+        }
+    }
     match ingress::router(loaded.plan.inboxes.iter().zip(&inboxes)) {
         Ok(_) => Ok(loaded),
         Err(error) => {

@@ -1,6 +1,6 @@
 //! Where messages come in from brokers.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use oncebox::{Running, Store};
 use oncebox_rabbitmq::{Field, Queue, RabbitMq};
 
@@ -8,18 +8,20 @@ use crate::config::{Declare, RabbitmqPlan};
 
 /// Takes messages from a queue.
 pub(super) fn consume<S: Store>(running: &Running<S>, plan: &RabbitmqPlan) -> Result<()> {
-    let source = queue(plan).with_context(|| format!("the queue {:?}", plan.queue))?;
-    running.receive(source).map_err(|error| anyhow::anyhow!("{}", error.what()))
+    running.receive(queue(plan)?).map_err(|error| anyhow::anyhow!("{}", error.what()))
 }
 
 /// The source of a queue; nothing is connected yet.
-pub(super) fn queue(plan: &RabbitmqPlan) -> oncebox::Result<RabbitMq> {
+pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     let set = &plan.settings;
-    let queue = match set.declare {
+    let mut queue = match set.declare {
         None => Queue::existing(plan.queue.as_str()),
         Some(Declare::Quorum) => Queue::quorum(plan.queue.as_str()),
         Some(Declare::Classic) => Queue::classic(plan.queue.as_str()),
     };
+    if let Some(exchange) = &set.dead_letter_exchange {
+        queue = queue.dead_letter_exchange(exchange.as_str());
+    }
     let mut builder = RabbitMq::builder(&plan.url).name(plan.name.as_str()).queue(queue);
     if set.cloudevents == Some(true) {
         builder = builder.cloud_events();
@@ -46,5 +48,8 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> oncebox::Result<RabbitMq> {
     if let Some(ca) = &plan.ca {
         builder = builder.ca_certificates(ca);
     }
-    builder.discard_rejected(set.discard_rejected == Some(true)).build()
+    builder
+        .discard_rejected(set.discard_rejected == Some(true))
+        .build()
+        .map_err(|error| anyhow::anyhow!("{}", error.what()))
 }

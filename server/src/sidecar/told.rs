@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams,
-    Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
+    Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -235,6 +235,10 @@ impl Store for Told {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         self.store.orphans(params).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.store.backlog(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -151,6 +151,10 @@ const WRONG: &[(&str, &str)] = &[
         "oncebox.toml:2: `inbox.orders.http.shop.verify`: nobody could be verified without a secret; add `secret = \"env:NAME\"`",
     ),
     (
+        "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"",
+        "oncebox.toml:3: `inbox.orders.rabbitmq.q.queue`: a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue, say where they go with `rejected_exchange`, or set `discard_rejected = true`",
+    ),
+    (
         "[inbox.orders.handler.ship]\nurl = \"http://127.0.0.1:9000/\"",
         "oncebox.toml:2: `inbox.orders.handler.ship.url`: 127.0.0.1 is 127.0.0.1, a loopback address: not connected to; `allow_private` allows such addresses",
     ),

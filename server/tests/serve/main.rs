@@ -11,3 +11,4 @@ mod reload;
 mod sources;
 mod stop;
 mod support;
+mod tls;

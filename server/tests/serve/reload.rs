@@ -30,15 +30,15 @@ fn what_runs_is_finished_by_the_old_configuration() {
     });
     let new = Receiver::good();
     let sidecar = Sidecar::with(&one_handler(&slow.url(), AT_ONCE));
-    post(&sidecar.url("orders"), "1", "t", "{}");
+    post(&sidecar.url("orders"), "slow", "t", "{}");
     slow.wait_for(1);
     sidecar.write_config(&one_handler(&new.url(), AT_ONCE));
     sidecar.signal("HUP");
     sidecar.wait_words(&["read again and is in use"]);
-    post(&sidecar.url("orders"), "2", "t", "{}");
-    assert_eq!(new.wait_for(1)[0].id(), "2");
+    post(&sidecar.url("orders"), "fast", "t", "{}");
+    assert_eq!(new.wait_for(1)[0].id(), "fast");
     gate.send(()).unwrap();
-    sidecar.wait_words(&["delivered", "t 1", "attempt 1"]);
+    sidecar.wait_words(&["delivered", "t slow to ship (attempt 1)"]);
     sidecar.stop();
     assert_eq!((slow.requests().len(), new.requests().len()), (1, 1), "each once");
 }

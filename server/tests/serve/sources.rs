@@ -129,3 +129,19 @@ fn several_inboxes_and_stores_in_one_process_do_not_meet() {
     inboxes.sort();
     assert_eq!(inboxes, ["bills", "mails", "orders"]);
 }
+
+/// F9: a broker that is away keeps nobody else waiting.
+#[test]
+fn a_broker_that_is_away_does_not_keep_the_process_down() {
+    let handler = Receiver::good();
+    let config = format!(
+        "{}[inbox.orders.http.shop]\n[inbox.orders.rabbitmq.warehouse]\nurl = \"env:AMQP\"\nqueue = \"q\"\ndiscard_rejected = true\n",
+        one_handler(&handler.url(), AT_ONCE)
+    );
+    let sidecar = Sidecar::with_env(&config, &[("AMQP", "amqp://user:canary-password@127.0.0.1:9/%2f")]);
+    sidecar.wait_words(&["RabbitMQ"]);
+    assert_eq!(post(&sidecar.url("shop"), "1", "t", "{}").status, 202);
+    handler.wait_for(1);
+    let lines = sidecar.stop();
+    assert!(lines.iter().all(|line| !line.contains("canary")), "J4: {lines:#?}");
+}

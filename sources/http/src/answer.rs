@@ -30,7 +30,7 @@ impl Answer {
             Receipt::Busy => {
                 Self::Problem(Problem::new(Cause::Busy, "somebody else is working on this message"))
             }
-            Receipt::Failed { after } => {
+            Receipt::Failed { after } | Receipt::Snoozed { after } => {
                 Self::Problem(Problem::new(Cause::Failed, "a handler did not do its work").after(after))
             }
             Receipt::Rejected { .. } => {

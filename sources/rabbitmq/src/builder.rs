@@ -8,12 +8,16 @@ use lapin::tcp::{OwnedIdentity, OwnedTLSConfig};
 use oncebox::Result;
 use oncebox::source::Redelivery;
 use oncebox::time::{SharedClock, SystemClock};
+use tokio::sync::Semaphore;
 
 use crate::address::Address;
 use crate::error::refuse;
 use crate::field::Field;
 use crate::queue::{Kind, Queue, check_short};
 use crate::source::RabbitMq;
+
+/// How many attempts to connect may be under way at once.
+const ATTEMPTS_OPEN: usize = 8;
 
 /// What becomes of messages that can never be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) backoff: (Duration, Duration),
     pub(crate) answer_within: Duration,
     pub(crate) clock: SharedClock,
+    /// Attempts to connect that are under way, those included that nobody waits for any more.
+    pub(crate) attempts_open: Arc<Semaphore>,
 }
 
 /// A source that is not there yet; see [`RabbitMq::builder`].
@@ -326,6 +332,7 @@ impl Builder {
             backoff: self.backoff,
             answer_within: self.answer_within,
             clock: self.clock,
+            attempts_open: Arc::new(Semaphore::new(ATTEMPTS_OPEN)),
         }))
     }
 }

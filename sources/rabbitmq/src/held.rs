@@ -7,7 +7,7 @@ use oncebox::time::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::source::Parcel;
+use crate::parcel::Parcel;
 
 /// Deliveries of one session that wait for their time.
 #[derive(Debug, Default)]

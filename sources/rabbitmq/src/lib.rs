@@ -41,6 +41,7 @@ mod field;
 mod held;
 mod message;
 pub mod names;
+mod parcel;
 mod publisher;
 mod queue;
 mod session;
@@ -53,3 +54,10 @@ pub use field::Field;
 pub use queue::{Argument, Queue};
 pub use source::RabbitMq;
 pub use state::{Connection, Monitor};
+
+/// The programs of the guide, so that they compile.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/rabbitmq.md")]
+    mod rabbitmq {}
+}

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::builder::Settings;
 use crate::message::{EXCHANGE, FAILURES, REASON, ROUTING_KEY, Raw, USER_ID};
 use crate::queue::short;
-use crate::source::{answered, connect, declare_queue, open_channel};
+use crate::session::{answered, connect, declare_queue, open_channel};
 
 /// Persistent.
 const DURABLE: u8 = 2;

@@ -23,7 +23,11 @@ use crate::settle::Settler;
 pub(crate) enum Next {
     Delivery(Box<lapin::message::Delivery>),
     /// The session is over.
-    Over(Error),
+    Over {
+        error: Error,
+        /// Whether that is because of a message that the client cannot even take apart.
+        unreadable: bool,
+    },
 }
 
 pub(crate) struct Session {
@@ -35,22 +39,27 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, declares what is to be declared, and begins to consume.
-    pub(crate) async fn open(settings: &Settings) -> Result<Self> {
+    /// Connects, and declares what is to be declared. Nothing is consumed.
+    pub(crate) async fn prepare(settings: &Settings) -> Result<(Connection, Channel)> {
         let connection = connect(settings, "").await?;
         let channel = open_channel(settings, &connection).await?;
         declare(settings, &channel).await?;
-        let qos = channel.basic_qos(settings.prefetch, BasicQosOptions::default()).await;
-        qos.map_err(|cause| broken("cannot set the prefetch", cause))?;
-        let consumer = channel
-            .basic_consume(
-                settings.queue.short_name(),
-                short(&settings.consumer_tag),
-                BasicConsumeOptions::default(),
-                FieldTable::default(),
-            )
-            .await
-            .map_err(|cause| broken(format!("cannot consume the queue {:?}", settings.queue.name), cause))?;
+        Ok((connection, channel))
+    }
+
+    /// Connects, and begins to consume.
+    pub(crate) async fn open(settings: &Settings, prefetch: u16) -> Result<Self> {
+        let (connection, channel) = Self::prepare(settings).await?;
+        let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
+        answered(settings, "cannot set the prefetch", qos).await?;
+        let consuming = channel.basic_consume(
+            settings.queue.short_name(),
+            short(&settings.consumer_tag),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        let what = format!("cannot consume the queue {:?}", settings.queue.name);
+        let consumer = answered(settings, &what, consuming).await?;
         Ok(Self {
             consumer,
             settler: Arc::new(Settler::start(connection, channel)),
@@ -63,11 +72,14 @@ impl Session {
     pub(crate) async fn next(&mut self) -> Next {
         match self.consumer.next().await {
             Some(Ok(delivery)) => Next::Delivery(Box::new(delivery)),
-            Some(Err(cause)) => Next::Over(lost(cause)),
+            Some(Err(cause)) => {
+                let unreadable = matches!(cause.kind(), lapin::ErrorKind::ParsingError(_));
+                Next::Over { error: lost(cause), unreadable }
+            }
             None => {
                 let what =
                     "the broker cancelled the consumer: the queue was deleted, or moved to another node";
-                Next::Over(Error::new(ErrorKind::Unavailable, what))
+                Next::Over { error: Error::new(ErrorKind::Unavailable, what), unreadable: false }
             }
         }
     }
@@ -87,7 +99,17 @@ pub(crate) async fn connect(settings: &Settings, suffix: &str) -> Result<Connect
     let runtime = default_runtime().map_err(|cause| broken("there is no runtime", cause))?;
     let (address, tls) = (&settings.address, settings.tls.clone());
     let connecting = Connection::connect_uri_with_config(address.uri.clone(), properties, tls, runtime);
-    answered(settings, &format!("cannot connect to {address}"), connecting).await
+    // The client has a thread for each attempt, which ends when the broker answers or the system gives up, however long we
+    // wait for it. A broker that hangs must not cost a thread for each time that it was tried.
+    let attempt = Arc::clone(&settings.attempts_open).acquire_owned().await;
+    let connecting = tokio::spawn(async move {
+        let connected = connecting.await;
+        drop(attempt);
+        connected
+    });
+    let connected =
+        async { connecting.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into())) };
+    answered(settings, &format!("cannot connect to {address}"), connected).await
 }
 
 pub(crate) async fn open_channel(settings: &Settings, connection: &Connection) -> Result<Channel> {
@@ -186,7 +208,7 @@ fn lost(cause: lapin::Error) -> Error {
         },
         lapin::ErrorKind::MissingHeartbeatError => "the broker sent no heartbeat",
         lapin::ErrorKind::ParsingError(_) => {
-            "the broker sent what the client cannot read, such as a property that is not UTF-8"
+            "a message cannot be taken apart: a property or the name of a header is not UTF-8; a quorum queue dead-letters it after its delivery limit, from a classic queue it has to be removed by hand"
         }
         _ => "the connection was lost",
     };

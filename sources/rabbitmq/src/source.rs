@@ -2,27 +2,26 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::source::{Ack, Delivery, Redelivery, Settle, Source};
+use oncebox::source::{Delivery, Redelivery, Source};
 use oncebox::{Error, Result};
-use tokio::sync::Notify;
 
-use crate::builder::{Builder, Rejected, Settings};
+use crate::builder::{Builder, Settings};
 use crate::held::Held;
 use crate::message::{self, Raw};
 use crate::names;
+use crate::parcel::{InHand, Parcel, Settling};
 use crate::publisher::Publisher;
-use crate::session::{self, Next, Session};
-use crate::settle::{Tag, Verdict};
+use crate::session::{Next, Session};
+use crate::settle::Tag;
 use crate::state::{Connection, Monitor};
 
-/// The longest wait between two tries of an inline handler that fails.
-const LONGEST_RETRY: Duration = Duration::from_mins(5);
-/// How long a delivery waits that could not be published elsewhere.
-const UNPUBLISHED: Duration = Duration::from_secs(5);
+/// How many deliveries are taken one by one after a message that the client could not take apart.
+const ONE_BY_ONE: u32 = 256;
+/// How often such a message is met again after a short pause, before pauses grow: as often as a quorum queue brings it.
+const UNREADABLE_TIMES: u32 = 32;
 
 /// Messages of one queue of RabbitMQ.
 ///
@@ -33,14 +32,21 @@ pub struct RabbitMq {
     session: Option<Session>,
     /// The pause before the next attempt to connect; zero if none failed.
     pause: Duration,
+    /// How many more deliveries are taken one by one, so that a message which ends the connection takes no others with it:
+    /// the broker counts for all that are in hand.
+    one_by_one: u32,
+    /// How often in a row a message ended the connection.
+    unreadable: u32,
+    /// Whether the session is to begin anew, when nothing is in hand.
+    renew: bool,
 }
 
 /// What a source and its deliveries share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    publisher: Publisher,
+    pub(crate) publisher: Publisher,
     monitor: Monitor,
-    in_hand: InHand,
+    pub(crate) in_hand: InHand,
 }
 
 impl fmt::Debug for RabbitMq {
@@ -68,7 +74,14 @@ impl RabbitMq {
         let monitor = Monitor::new();
         let shared =
             Shared { settings, publisher: Publisher::default(), monitor, in_hand: InHand::default() };
-        Self { shared: Arc::new(shared), session: None, pause: Duration::ZERO }
+        Self {
+            shared: Arc::new(shared),
+            session: None,
+            pause: Duration::ZERO,
+            one_by_one: 0,
+            unreadable: 0,
+            renew: false,
+        }
     }
 
     /// Tells how it is doing, also while an inbox has it.
@@ -76,9 +89,13 @@ impl RabbitMq {
         self.shared.monitor.clone()
     }
 
-    /// Connects once, declares or finds everything, and closes the connection again: to know at once that it will work.
+    /// Connects once, declares or finds everything, and closes the connection again: to know at once that it will work. Nothing
+    /// is consumed.
     pub async fn check(&self) -> Result<()> {
-        Session::open(&self.shared.settings).await.map(drop)
+        let (connection, _) = Session::prepare(&self.shared.settings).await?;
+        // Whether it could say goodbye does not matter.
+        let _ = connection.close(200, "checked".into()).await;
+        Ok(())
     }
 
     /// Connects, as often as it takes.
@@ -89,7 +106,8 @@ impl RabbitMq {
             if !self.pause.is_zero() {
                 settings.clock.sleep(jittered(self.pause)).await;
             }
-            match Session::open(settings).await {
+            let prefetch = if self.one_by_one > 0 { 1 } else { settings.prefetch };
+            match Session::open(settings, prefetch).await {
                 Ok(session) => {
                     tracing::info!(source = %settings.name, queue = settings.queue.name, "consuming");
                     shared.connected(&Connection::Connected);
@@ -104,7 +122,7 @@ impl RabbitMq {
         }
     }
 
-    fn over(&mut self, error: &Error) {
+    fn over(&mut self, error: &Error, unreadable: bool) {
         let settings = &self.shared.settings;
         if let Some(session) = self.session.take() {
             // One that lasted starts over with short pauses; one that broke at once does not.
@@ -113,7 +131,27 @@ impl RabbitMq {
             }
         }
         self.pause = longer(self.pause, settings.backoff);
+        if unreadable {
+            metrics::counter!(names::UNREADABLE, "source" => self.shared.label()).increment(1);
+            self.one_by_one = ONE_BY_ONE;
+            self.unreadable += 1;
+            if self.unreadable <= UNREADABLE_TIMES {
+                self.pause = settings.backoff.0;
+            }
+        }
         self.shared.away(error);
+    }
+
+    /// Notes that a delivery came. After the last of those that are taken one by one, the session is to begin anew.
+    fn came(&mut self) {
+        self.pause = Duration::ZERO;
+        self.unreadable = 0;
+        if self.one_by_one > 0 {
+            self.one_by_one -= 1;
+            if self.one_by_one == 0 {
+                self.renew = true;
+            }
+        }
     }
 
     /// Hands a delivery out, or rejects it if it cannot be read.
@@ -145,6 +183,9 @@ impl Source for RabbitMq {
     async fn recv(&mut self) -> Option<Delivery> {
         loop {
             let shared = Arc::clone(&self.shared);
+            if self.renew && shared.in_hand.is_empty() {
+                (self.renew, self.session) = (false, None);
+            }
             let Some(session) = &mut self.session else {
                 self.connect().await;
                 continue;
@@ -162,17 +203,15 @@ impl Source for RabbitMq {
             };
             match next {
                 Next::Delivery(delivery) => {
-                    self.pause = Duration::ZERO;
                     let tag = Tag::new(Arc::clone(&session.settler), delivery.delivery_tag);
+                    self.came();
                     let raw = Raw::new(*delivery);
-                    let weight = shared.weigh(raw.data.len());
-                    let failures = raw.failures();
-                    let parcel = Parcel { raw, tag, failures, weight };
+                    let parcel = Parcel::new(&shared, raw, tag);
                     if let Some(delivery) = Self::hand_out(&shared, &held, parcel) {
                         return Some(delivery);
                     }
                 }
-                Next::Over(error) => self.over(&error),
+                Next::Over { error, unreadable } => self.over(&error, unreadable),
             }
         }
     }
@@ -184,12 +223,12 @@ fn longer(pause: Duration, (first, longest): (Duration, Duration)) -> Duration {
 }
 
 /// A pause cut at random by up to a half, so that many consumers do not come back at the same moment.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + pause.mul_f64(fastrand::f64() / 2.0)
 }
 
 impl Shared {
-    fn label(&self) -> Arc<str> {
+    pub(crate) fn label(&self) -> Arc<str> {
         Arc::clone(&self.settings.name)
     }
 
@@ -204,164 +243,4 @@ impl Shared {
         metrics::counter!(names::DISCONNECTED, "source" => self.label()).increment(1);
         self.connected(&Connection::Away { error: error.what().to_owned() });
     }
-
-    fn weigh(self: &Arc<Self>, bytes: usize) -> Weight {
-        self.in_hand.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Weight { shared: Arc::clone(self), bytes }
-    }
 }
-
-/// How many bytes are in hand.
-#[derive(Default)]
-struct InHand {
-    bytes: AtomicUsize,
-    less: Notify,
-}
-
-impl InHand {
-    /// Waits for `next` as soon as there is room.
-    async fn room<T>(&self, limit: usize, next: impl Future<Output = T>) -> T {
-        loop {
-            let less = self.less.notified();
-            let bytes = self.bytes.load(Ordering::Relaxed);
-            if bytes == 0 || bytes < limit {
-                return next.await;
-            }
-            less.await;
-        }
-    }
-}
-
-/// The bytes of one delivery, in hand until this is dropped.
-pub(crate) struct Weight {
-    shared: Arc<Shared>,
-    bytes: usize,
-}
-
-impl Drop for Weight {
-    fn drop(&mut self) {
-        self.shared.in_hand.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.shared.in_hand.less.notify_one();
-    }
-}
-
-/// One delivery, as long as it is ours.
-pub(crate) struct Parcel {
-    raw: Raw,
-    tag: Tag,
-    /// How often a handler failed with it.
-    failures: u32,
-    #[expect(dead_code, reason = "held to be dropped")]
-    weight: Weight,
-}
-
-impl fmt::Debug for Parcel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parcel")
-            .field("tag", &self.tag)
-            .field("failures", &self.failures)
-            .finish_non_exhaustive()
-    }
-}
-
-struct Settling {
-    shared: Arc<Shared>,
-    held: Arc<Held>,
-    parcel: Parcel,
-}
-
-#[async_trait]
-impl Settle for Settling {
-    async fn settle(self: Box<Self>, ack: Ack) -> Result<()> {
-        match ack {
-            Ack::Done => self.tell(Verdict::Ack).await,
-            Ack::Busy { after } => {
-                self.hold(after);
-                Ok(())
-            }
-            Ack::Redeliver { after } => self.failed(after).await,
-            Ack::Reject { reason } => self.reject(&reason).await,
-            // What is not known here yet is not done: it stays in hand, and comes again.
-            _ => {
-                self.hold(UNPUBLISHED);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Settling {
-    async fn tell(self, verdict: Verdict) -> Result<()> {
-        let told = self.parcel.tag.settle(verdict).await;
-        if told.is_err() {
-            metrics::counter!(names::UNSETTLED, "source" => self.shared.label()).increment(1);
-        }
-        told
-    }
-
-    /// Keeps it in hand, and hands it out again after a while. The broker hears nothing of it, so it counts nothing.
-    fn hold(self, wait: Duration) {
-        let clock = &self.shared.settings.clock;
-        metrics::counter!(names::REDELIVERED, "source" => self.shared.label(), "by" => "held").increment(1);
-        self.held.push(clock.monotonic().saturating_add(wait), self.parcel);
-    }
-
-    async fn failed(mut self, after: Duration) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let Settings { attempts, hold_at_most, retry_queue, .. } = &shared.settings;
-        self.parcel.failures = self.parcel.failures.saturating_add(1);
-        let failures = self.parcel.failures;
-        if failures >= *attempts {
-            return self.reject(&format!("its handler failed {failures} times")).await;
-        }
-        let grown = Duration::from_secs(1 << failures.min(16)).min(LONGEST_RETRY);
-        let wait = after.max(jittered(grown));
-        if wait <= *hold_at_most {
-            self.hold(wait);
-            return Ok(());
-        }
-        // A user-id is checked by the broker, and we are not that user.
-        let Some(name) = retry_queue.as_ref().filter(|_| self.parcel.raw.properties.user_id().is_none())
-        else {
-            self.hold(*hold_at_most);
-            return Ok(());
-        };
-        match shared.publisher.retry(&shared.settings, name, wait, &self.parcel.raw, failures).await {
-            Ok(()) => {
-                metrics::counter!(names::REDELIVERED, "source" => shared.label(), "by" => "retry_queue")
-                    .increment(1);
-                self.tell(Verdict::Ack).await
-            }
-            Err(error) => {
-                tracing::warn!(source = %shared.settings.name, error = error.what(), "cannot use the retry queue; holding the delivery");
-                self.hold(*hold_at_most);
-                Ok(())
-            }
-        }
-    }
-
-    async fn reject(self, reason: &str) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let settings = &shared.settings;
-        let (verdict, to) = match &settings.rejected {
-            Rejected::DeadLetter => (Verdict::Reject, "dead_letter"),
-            Rejected::Discard => (Verdict::Reject, "discarded"),
-            Rejected::Publish { exchange, routing_key } => {
-                let way = (exchange.as_str(), routing_key.as_str());
-                if let Err(error) = shared.publisher.rejected(settings, way, &self.parcel.raw, reason).await {
-                    tracing::error!(source = %settings.name, error = error.what(), reason, "cannot put a rejected message aside; holding it");
-                    self.hold(UNPUBLISHED);
-                    return Ok(());
-                }
-                (Verdict::Ack, "exchange")
-            }
-        };
-        let id = self.parcel.raw.properties.message_id().as_ref().map_or("", |id| id.as_str());
-        tracing::error!(source = %settings.name, queue = settings.queue.name, id, reason, to, "rejected a message for good");
-        metrics::counter!(names::REJECTED, "source" => shared.label(), "to" => to).increment(1);
-        self.tell(verdict).await
-    }
-}
-
-/// Kept here so that the publisher connects as the source does.
-pub(crate) use session::{answered, connect, declare_queue, open_channel};

@@ -16,6 +16,7 @@
 mod accept;
 mod admin;
 mod backfill;
+mod backlog;
 mod claim;
 mod connect;
 mod db;
@@ -58,10 +59,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Next, Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView, NewMessage,
-    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
-    ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Backlog, BacklogParams, BlockedKey,
+    BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView,
+    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -287,6 +288,10 @@ impl Store for Postgres {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         orphans::orphans(&self.inner.db, params).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        backlog::backlog(&self.inner.db, params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

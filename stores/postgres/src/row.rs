@@ -64,7 +64,7 @@ pub(crate) fn entry(row: &PgRow, handler: HandlerKey, key: Key) -> Result<EntryV
     view.generation = count(row, 5)?;
     let reason: Option<&str> = get(row, 7)?;
     view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason);
-    view.error = get::<Option<&str>>(row, 8)?.map(ErrorText::new);
+    view.error = get::<Option<&str>>(row, 8)?.map(ErrorText::stored);
     view.in_line = get::<Option<&str>>(row, 9)?.and_then(InLine::from_word);
     Ok(view)
 }

@@ -137,6 +137,7 @@ statements! {
     recovering: "../sql/schema/recovering.sql",
     notify: "../sql/wake/notify.sql",
     orphans: "../sql/orphans/orphans.sql",
+    backlog: "../sql/backlog/backlog.sql",
     backfill_page: "../sql/backfill/page.sql",
     backfill_hold: "../sql/backfill/hold.sql",
     backfill_add: "../sql/backfill/add.sql",

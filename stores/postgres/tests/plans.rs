@@ -16,7 +16,7 @@ use oncebox_testkit::TestClock;
 use support::{Schema, run};
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 24] = [
+const HOT: [(&str, &str, &[&str]); 25] = [
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
     ("accept/known", "ingest", &[]),
@@ -38,6 +38,8 @@ const HOT: [(&str, &str, &[&str]); 24] = [
     ("sweep/proofs", "control", &[]),
     ("sweep/marks", "control", &[]),
     ("orphans/orphans", "control", &["claim"]),
+    // A limited number of rows.
+    ("backlog/backlog", "control", &["poisoned"]),
     ("backfill/page", "control", &[]),
     ("backfill/hold", "control", &[]),
     ("backfill/add", "control", &[]),

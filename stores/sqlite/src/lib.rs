@@ -15,6 +15,7 @@
 mod accept;
 mod admin;
 mod backfill;
+mod backlog;
 mod claim;
 mod connect;
 mod entry;
@@ -45,10 +46,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView, Migrate, Migration,
-    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Backlog, BacklogParams, BlockedKey,
+    BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView,
+    Migrate, Migration, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed,
+    RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -325,6 +326,11 @@ impl Store for Sqlite {
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         let (params, now) = (params.clone(), self.inner.clock.now());
         self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        let (params, now) = (params.clone(), self.inner.clock.now());
+        self.read(move |connection, names| backlog::backlog(connection, names, &params, now)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -55,7 +55,7 @@ pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey, key: Key) -> Result<Entr
         view.generation = row.get(5)?;
         let reason: Option<String> = row.get(7)?;
         view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason.as_deref());
-        view.error = row.get::<_, Option<String>>(8)?.map(ErrorText::new);
+        view.error = row.get::<_, Option<String>>(8)?.map(ErrorText::stored);
         view.in_line = row.get::<_, Option<String>>(9)?.and_then(|word| InLine::from_word(&word));
         Ok(view)
     };

@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 26] = [
+const SCANS: [(&str, &str); 28] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/blocked", "an operator asks, on a connection of its own"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
@@ -23,6 +23,8 @@ const SCANS: [(&str, &str); 26] = [
     ("admin/list", "no more than the workers have in hand, and what another part of it has found"),
     ("admin/purge_aside", "an operator asks, for rows that only conflicts make"),
     ("admin/show_entries", "no more than the workers have in hand"),
+    ("backlog/pending", "a limited number of rows, which another part of it has looked for"),
+    ("backlog/poisoned", "a limited number of rows"),
     ("claim/peek_in_turn", "as many rows as a handler has keys"),
     ("claim/take_suspect", "as many rows as a handler has keys"),
     ("orphans/running", "no more than the workers have in hand"),

@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Seq, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
@@ -151,6 +151,10 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
         self.store.register(params).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.store.backlog(params).await
     }
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {

@@ -167,6 +167,17 @@ macro_rules! store_conformance {
                     orphans_of_another_inbox_are_its_own,
                     many_are_counted_up_to_a_limit,
                 }
+                backlog {
+                    an_empty_store_has_no_backlog,
+                    what_waits_is_counted_for_each_handler,
+                    what_is_due_later_waits_but_is_not_due,
+                    what_runs_or_is_finished_does_not_wait,
+                    retries_and_suspects_wait,
+                    poisoned_entries_are_counted_apart,
+                    those_behind_another_wait_and_are_not_due,
+                    the_backlog_of_another_inbox_is_its_own,
+                    a_large_backlog_is_counted_up_to_a_limit,
+                }
                 backfill {
                     an_empty_store_has_nothing_to_backfill,
                     a_new_handler_gets_what_is_stored,
@@ -397,6 +408,7 @@ mod tests {
             ("windows", include_str!("windows.rs")),
             ("register", include_str!("register.rs")),
             ("orphans", include_str!("orphans.rs")),
+            ("backlog", include_str!("backlog.rs")),
             ("backfill", include_str!("backfill.rs")),
             ("mark", include_str!("mark.rs")),
             ("result", include_str!("result.rs")),

@@ -23,6 +23,8 @@ pub mod admin;
 #[doc(hidden)]
 pub mod backfill;
 #[doc(hidden)]
+pub mod backlog;
+#[doc(hidden)]
 pub mod claim;
 #[doc(hidden)]
 pub mod concurrency;

@@ -11,10 +11,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Operation, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
-    Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn, MessageView,
-    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Backlog, BacklogParams, BlockedKey,
+    BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn,
+    MessageView, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -142,6 +142,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         self.run(Verb::Orphans, self.store.orphans(params)).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.run(Verb::Backlog, self.store.backlog(params)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -20,6 +20,7 @@ pub enum Verb {
     Register,
     Sweep,
     Orphans,
+    Backlog,
     Begin,
     Commit,
     Mark,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::name::HandlerKey;
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::state::{Admits, Breaker, BreakerState, Bucket, Change, Circuit, Ended, Pass, Rate};
 
 /// The gate before a handler. Every moment is one of the worker's own monotonic clock.
@@ -93,7 +93,7 @@ impl Gate {
     }
 
     fn tell(&self, open: f64) {
-        metrics::gauge!(names::BREAKER_OPEN, "handler" => self.handler.shared()).set(open);
+        emit::set(names::BREAKER_OPEN, open, [emit::handler(&self.handler)]);
     }
 
     /// Where the breaker stands, if there is one.

@@ -77,6 +77,9 @@ where
             let settled = store.complete(&mut tx, &claim).await?;
             if settled == Settled::Applied {
                 store.commit(tx).await?;
+                store.watch().done(&claim);
+            } else {
+                store.watch().lost(&claim);
             }
             Ok(settled)
         })
@@ -130,6 +133,9 @@ where
             let settled = self.store.complete_all(&mut self.tx, &claims).await?;
             if settled.iter().all(|settled| *settled == Settled::Applied) {
                 self.store.commit(self.tx).await?;
+                for claim in &claims {
+                    self.store.watch().done(claim);
+                }
             }
             Ok(settled)
         })

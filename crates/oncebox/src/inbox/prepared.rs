@@ -9,7 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming};
 use crate::message::Message;
 use crate::name::HandlerKey;
-use crate::observe::names;
+use crate::observe::{emit, names};
+use crate::privacy::stripped;
 use crate::runtime;
 use crate::store::{Accepted, NewMessage, Route, Store};
 
@@ -64,17 +65,23 @@ pub(crate) struct Answer {
 }
 
 impl<S: Store> Shared<S> {
+    /// Takes a message over, without what is not to be stored.
+    pub(crate) fn own(&self, message: Message) -> Arc<Message> {
+        Arc::new(stripped(message, &self.config.private_headers))
+    }
+
     /// Checks a message and finds what the store is offered for it; the store is not asked.
     pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<Offers> {
-        counted(
-            self.check_routed(message)
-                .and_then(|()| self.offers(message, &mut Keys::new(self, message), delay)),
-        )
+        let prepared = self
+            .check_routed(message)
+            .and_then(|()| self.offers(message, &mut Keys::new(self, message), delay));
+        self.counted(message, prepared)
     }
 
     /// Checks a message and finds the keys of its inline handlers.
     pub(crate) fn prepare_inline(&self, message: &Arc<Message>) -> Result<Vec<Key>> {
-        counted(self.check_routed(message).and_then(|()| self.inline_keys(&mut Keys::new(self, message))))
+        let keys = self.check_routed(message).and_then(|()| self.inline_keys(&mut Keys::new(self, message)));
+        self.counted(message, keys)
     }
 
     /// Checks a message and finds everything that receiving it needs.
@@ -91,7 +98,7 @@ impl<S: Store> Shared<S> {
             let offers = if stored { Some(self.offers(&message, &mut keys, Duration::ZERO)?) } else { None };
             Ok((offers, inline))
         };
-        let (offers, inline) = counted(prepare())?;
+        let (offers, inline) = self.counted(&message, prepare())?;
         Ok(Prepared { message, offers, inline })
     }
 
@@ -183,6 +190,16 @@ impl<S: Store> Shared<S> {
         Ok(offers)
     }
 
+    /// Counts what is refused before the store is asked.
+    fn counted<T>(&self, message: &Message, prepared: Result<T>) -> Result<T> {
+        if let Err(error) = &prepared {
+            let reason = emit::word("reason", error.kind().as_str());
+            emit::count(names::REFUSED, 1, [emit::inbox(&self.name), reason]);
+            self.store.watch().tell(&self.name, |observer| observer.refused(message, error));
+        }
+        prepared
+    }
+
     /// A message with its ordering key, if the inbox finds one where its source named none.
     fn in_order(&self, message: &Arc<Message>) -> Result<Arc<Message>> {
         let found = self.config.order.as_ref().filter(|_| message.ordering_key().is_none());
@@ -260,9 +277,11 @@ impl<S: Store> Shared<S> {
         if let Accepted::First(seq) = accepted {
             let kind = message.message.kind();
             if message.routes.is_empty() && forget.is_empty() {
-                metrics::counter!(names::UNROUTED).increment(1);
                 let (inbox, key) = (&message.inbox, &message.key);
-                tracing::warn!(%inbox, %key, seq = seq.0, kind, "stored without a handler: none is registered for its type");
+                emit::count(names::UNROUTED, 1, [emit::inbox(inbox)]);
+                if let Some(unsaid) = self.store.watch().may_say("unrouted", inbox.as_str()) {
+                    tracing::warn!(%inbox, %key, seq = seq.0, kind, unsaid, "stored without a handler: none is registered for its type");
+                }
             }
             for ((handler, _), key) in self.registry.forget(kind).zip(forget) {
                 if *key == message.key {
@@ -307,14 +326,6 @@ impl<S: Store> Shared<S> {
             tracing::info!(%inbox, kind, source, ?id, "a duplicate: it was there before, and nothing is done");
         }
     }
-}
-
-/// Counts what is refused before the store is asked.
-fn counted<T>(prepared: Result<T>) -> Result<T> {
-    if let Err(error) = &prepared {
-        metrics::counter!(names::REFUSED, "reason" => error.kind().as_str()).increment(1);
-    }
-    prepared
 }
 
 pub(super) fn short_answer() -> Error {
@@ -369,7 +380,8 @@ impl<'a, S: Store> Keys<'a, S> {
     fn unique(&mut self, reason: &'static str) -> Key {
         let (inbox, kind) = (&self.inbox.name, self.message.kind());
         *self.unique.get_or_insert_with(|| {
-            metrics::counter!(names::UNDEDUPLICATED, "reason" => reason).increment(1);
+            let labels = [emit::inbox(inbox), emit::word("reason", reason)];
+            emit::count(names::UNDEDUPLICATED, 1, labels);
             tracing::debug!(%inbox, kind, reason, "taken without being compared: every delivery runs");
             Key::unique(inbox)
         })

@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;
@@ -141,6 +141,10 @@ impl Store for Memory {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         Ok(self.shared.change(|tables, now| tables.orphans(params, now)))
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        Ok(self.shared.change(|tables, now| tables.backlog(params, now)))
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

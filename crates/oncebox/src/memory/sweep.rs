@@ -8,8 +8,8 @@ use super::tables::{Scope, Stored, Tables};
 use crate::name::HandlerKey;
 use crate::state::Status;
 use crate::store::{
-    ClaimMode, Orphan, OrphanParams, RegisterParams, RegisteredWindow, Seq, SweepParams, SweepPosition,
-    Swept, Walk, Windows,
+    Backlog, BacklogParams, ClaimMode, Orphan, OrphanParams, RegisterParams, RegisteredWindow, Seq,
+    SweepParams, SweepPosition, Swept, Walk, Windows,
 };
 use crate::time::Timestamp;
 
@@ -65,6 +65,25 @@ impl Tables {
         orphans.sort_by(|a, b| (a.oldest, &a.handler).cmp(&(b.oldest, &b.handler)));
         orphans.truncate(params.limit);
         orphans
+    }
+
+    pub(super) fn backlog(&mut self, params: &BacklogParams, now: Timestamp) -> Vec<Backlog> {
+        let scope = self.scope(&params.inbox);
+        let mut waiting: BTreeMap<&HandlerKey, (u64, u64)> = BTreeMap::new();
+        for (handler, status, entries) in scope.indexes.by_status() {
+            let count = (entries.len() as u64).min(BacklogParams::COUNTED);
+            match status {
+                Status::Pending if count > 0 => waiting.entry(handler).or_default().0 = count,
+                Status::Poisoned if count > 0 => waiting.entry(handler).or_default().1 = count,
+                _ => {}
+            }
+        }
+        let backlog = waiting.into_iter().map(|(handler, (pending, poisoned))| {
+            let modes = [ClaimMode::Healthy, ClaimMode::Suspect].into_iter();
+            let first = modes.filter_map(|mode| scope.indexes.due(mode, handler, now).next()).min();
+            Backlog::new(handler.clone(), pending, poisoned, first.map(|(due, _)| now.since(due)))
+        });
+        backlog.collect()
     }
 }
 

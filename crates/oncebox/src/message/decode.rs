@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::Message;
 use crate::error::BoxError;
+use crate::privacy::decode_error;
 
 /// The payload is not what the handler expects.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +29,8 @@ pub trait FromMessage: Sized {
 
 impl<T: DeserializeOwned> FromMessage for T {
     fn from_message(message: &Message) -> Result<Self, DecodeError> {
-        serde_json::from_slice(message.payload()).map_err(|error| DecodeError::new(message, error))
+        serde_json::from_slice(message.payload())
+            .map_err(|error| DecodeError::new(message, decode_error(&error)))
     }
 }
 

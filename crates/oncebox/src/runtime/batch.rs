@@ -15,7 +15,7 @@ use crate::error::ErrorKind;
 use crate::handler::{Answer, BatchContext, BatchSaid, ErasedBatch, Function, Item, Registered, ShareTx};
 use crate::inbox::Shared;
 use crate::message::Message;
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::state::{ErrorText, Outcome};
 use crate::store::{Claim, Claimed, Settled, Store};
 
@@ -85,9 +85,14 @@ pub(super) async fn execute<S: Store>(
     let items = left.iter().map(|(Claimed { claim, message }, _)| Item::new(Arc::clone(message), claim));
     let mut context = BatchContext::new(inbox.surroundings(), items.collect());
     let count = left.len();
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    metrics::histogram!(names::HANDLER_BATCH, "handler" => handler.route.key.shared()).record(count as f64);
-    let span = tracing::info_span!("oncebox.handle_batch", handler = %handler.route.key, count);
+    let labels = [emit::inbox(&inbox.name), emit::handler(&handler.route.key)];
+    emit::size(names::HANDLER_BATCH, count, labels);
+    let watch = inbox.store.watch();
+    for (Claimed { claim, message }, _) in &left {
+        watch.tell(&inbox.name, |observer| observer.started(claim, message));
+    }
+    let messages = left.iter().map(|(claimed, _)| &*claimed.message);
+    let span = watch.propagator.handling_batch(&inbox.name, &handler.route.key, messages);
     let call = async {
         let answer = in_time(handler, inbox, prepared(&mut context)).await?;
         answer
@@ -251,7 +256,6 @@ async fn commit<S: Store>(
                 *verdict = Some(Verdict::Lost);
             }
             Settled::Applied if whole => {
-                metrics::counter!(names::SETTLED, "event" => "done").increment(1);
                 *verdict = Some(Verdict::Written);
             }
             Settled::Applied => {}

@@ -93,6 +93,7 @@ impl<S: Store> Dispatcher<S> {
         let core = Arc::clone(&self.core);
         let mut pauses = Pauses::default();
         while !core.stop.requested() {
+            core.beats.turn("dispatcher", core.inbox.config.poll);
             // Listens before it looks: what lands in between ends the wait.
             let landing = core.flights.landing();
             let grounded = core.flights.len() == 0;
@@ -114,9 +115,7 @@ impl<S: Store> Dispatcher<S> {
             match claimed {
                 Ok(()) => pauses = Pauses::default(),
                 Err(error) if is_trouble(error.kind()) => {
-                    if pauses.is_first() {
-                        tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot claim; trying again");
-                    }
+                    core.inbox.store.watch().trouble(&core.inbox.name, "claim", &error);
                     tokio::select! {
                         () = core.inbox.clock.sleep(pauses.next()) => {}
                         () = core.stop.wait() => {}

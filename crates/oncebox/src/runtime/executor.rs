@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handler::{Context, Failure, FinishTx, Function, Registered, retry_of};
 use crate::inbox::Shared;
 use crate::message::Message;
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::state::{Ended, ErrorText, Event, Outcome, Policy, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
@@ -131,8 +131,10 @@ pub(super) async fn attempt<S: Store>(
     context: &mut Context<S>,
     cut: &Stop,
 ) -> Result<(), Said> {
-    let (seq, attempt) = (claimed.claim.seq.0, context.attempt());
-    let span = tracing::info_span!("oncebox.handle", handler = %handler.route.key, seq, attempt);
+    let (Claimed { claim, message }, watch) = (claimed, inbox.store.watch());
+    watch.tell(&inbox.name, |observer| observer.started(claim, message));
+    let place = (Some(claim.seq.0), context.attempt());
+    let span = watch.propagator.handling(&inbox.name, &handler.route.key, message, place);
     tokio::select! {
         biased;
         ended = run(handler, &claimed.message, context, inbox).instrument(span) => ended,
@@ -150,7 +152,6 @@ async fn complete<S: Store>(
     // A task of its own: a commit must not be torn when this run is aborted.
     let error = match tokio::spawn(tx.complete(claim.clone())).await {
         Ok(Ok(Settled::Applied)) => {
-            metrics::counter!(names::SETTLED, "event" => "done").increment(1);
             return Ok(Verdict::Written);
         }
         Ok(Ok(Settled::LeaseLost)) => {
@@ -209,8 +210,11 @@ pub(super) async fn observed<S: Store, T>(
         Ok(ended) => ended,
         Err(panic) => Err(failed(inbox, &panic_text(&*panic))),
     };
-    let handler = handler.route.key.shared();
-    metrics::histogram!(names::HANDLER_SECONDS, "handler" => handler).record(start.elapsed().as_secs_f64());
+    if ended.is_err() {
+        tracing::Span::current().record("otel.status_code", "ERROR");
+    }
+    let labels = [emit::inbox(&inbox.name), emit::handler(&handler.route.key)];
+    emit::time(names::HANDLER_SECONDS, start.elapsed(), labels);
     ended
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::name::{HandlerKey, InboxName};
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::store::{Claim, Seq};
 
 /// Which entry is in hand. Looked up several times for each message: only the number is hashed, which tells nearly all apart.
@@ -175,9 +175,8 @@ impl Flights {
     }
 
     /// Tells how many are in hand.
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     pub(super) fn tell(&self, inbox: &InboxName) {
-        metrics::gauge!(names::IN_FLIGHT, "inbox" => inbox.shared()).set(self.len() as f64);
+        emit::set_number(names::IN_FLIGHT, self.len(), [emit::inbox(inbox)]);
     }
 
     /// Whether a claim is in hand.

@@ -9,7 +9,8 @@ use tracing::Instrument as _;
 use super::executor::{Said, failed, run, uncommitted};
 use crate::handler::{Context, Registered};
 use crate::inbox::Shared;
-use crate::observe::names;
+use crate::name::InboxName;
+use crate::observe::{emit, names};
 use crate::state::Outcome;
 use crate::store::{NewMessage, Store};
 
@@ -55,10 +56,10 @@ impl<S: Store> Drop for UnderWay<S> {
 pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<S>>, message: &NewMessage) {
     let room = if message.delay.is_zero() { &handler.places } else { &handler.later };
     let Ok(place) = Arc::clone(room).try_acquire_owned() else {
-        return dropped(handler, "too many of its runs wait already");
+        return dropped(inbox, handler, "too many of its runs wait already");
     };
     let Ok(runtime) = Handle::try_current() else {
-        return dropped(handler, "there is no Tokio runtime to run it on");
+        return dropped(inbox, handler, "there is no Tokio runtime to run it on");
     };
     let (inbox, handler, message) = (Arc::clone(inbox), Arc::clone(handler), message.clone());
     let mut cuts = inbox.forget.cuts.subscribe();
@@ -68,7 +69,7 @@ pub(crate) fn launch<S: Store>(inbox: &Arc<Shared<S>>, handler: &Arc<Registered<
         tokio::select! {
             biased;
             () = begin(&inbox, &handler, &message, place, counted.is_none()) => {}
-            _ = cuts.changed() => dropped(&handler, "the inbox stopped"),
+            _ = cuts.changed() => dropped(&inbox, &handler, "the inbox stopped"),
         }
     });
 }
@@ -84,7 +85,7 @@ async fn begin<S: Store>(
         inbox.clock.sleep(message.delay).await;
         let counted = UnderWay::new(inbox);
         let Ok(due) = Arc::clone(&handler.places).try_acquire_owned() else {
-            return dropped(handler, "too many of its runs wait already");
+            return dropped(inbox, handler, "too many of its runs wait already");
         };
         place = due;
         Some(counted)
@@ -95,17 +96,20 @@ async fn begin<S: Store>(
     // Closed by nobody.
     let _slot = handler.slots.acquire().await;
     let key = &handler.route.key;
-    let span = tracing::info_span!("oncebox.fire_and_forget", handler = %key);
+    let watch = inbox.store.watch();
+    let span = watch.propagator.handling(&inbox.name, key, &message.message, (None, 1));
     let result = match attempt(inbox, handler, message).instrument(span).await {
         Ok(()) | Err(Said { outcome: Outcome::Discard { .. }, .. }) => "done",
         Err(Said { outcome, .. }) => {
             let error = outcome.text().map_or("it asked for another attempt", |text| text.as_str());
             let (inbox, id) = (&message.inbox, &message.key);
-            tracing::warn!(%inbox, key = %id, handler = %key, error, "a fire-and-forget handler failed; it is not tried again");
+            if let Some(unsaid) = watch.may_say("forget failed", key.as_str()) {
+                tracing::warn!(%inbox, key = %id, handler = %key, error, unsaid, "a fire-and-forget handler failed; it is not tried again");
+            }
             "failed"
         }
     };
-    count(handler, result);
+    count(&message.inbox, handler, result);
 }
 
 async fn attempt<S: Store>(
@@ -124,12 +128,15 @@ async fn attempt<S: Store>(
     }
 }
 
-fn dropped<S: Store>(handler: &Registered<S>, why: &str) {
-    tracing::warn!(handler = %handler.route.key, why, "a fire-and-forget handler did not run to its end");
-    count(handler, "dropped");
+fn dropped<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, why: &'static str) {
+    if let Some(unsaid) = inbox.store.watch().hush.may_say(why, handler.route.key.as_str()) {
+        let handler = &handler.route.key;
+        tracing::warn!(%handler, why, unsaid, "a fire-and-forget handler did not run to its end");
+    }
+    count(&inbox.name, handler, "dropped");
 }
 
-fn count<S: Store>(handler: &Registered<S>, result: &'static str) {
-    let handler = handler.route.key.shared();
-    metrics::counter!(names::FORGOTTEN, "handler" => handler, "result" => result).increment(1);
+fn count<S: Store>(inbox: &InboxName, handler: &Registered<S>, result: &'static str) {
+    let labels = [emit::inbox(inbox), emit::handler(&handler.route.key), emit::word("result", result)];
+    emit::count(names::FORGOTTEN, 1, labels);
 }

@@ -12,7 +12,6 @@ use super::executor::{UNCOMMITTED, Verdict, attempt, context};
 use super::launch::{Run, one_by_one, patience};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::ShareTx;
-use crate::observe::names;
 use crate::store::{Claim, Settled, Store};
 use crate::time::Sleep;
 
@@ -116,7 +115,6 @@ async fn commit<S: Store>(done: Vec<&mut Run<S>>, tx: Box<dyn ShareTx>) -> Resul
         match settled {
             Settled::LeaseLost => lost(run),
             Settled::Applied if whole => {
-                metrics::counter!(names::SETTLED, "event" => "done").increment(1);
                 run.verdict = Some(Verdict::Written);
             }
             Settled::Applied => {}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tracing::Instrument as _;
 
 use super::executor::{run, uncommitted};
 use super::repeat::is_transient;
@@ -12,7 +13,7 @@ use crate::handler::{Context, Marked, Registered};
 use crate::inbox::{Processed, Shared};
 use crate::key::Key;
 use crate::message::Message;
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::state::Retry;
 use crate::store::{Mark, Store};
 
@@ -44,13 +45,26 @@ impl<S: Store> Inline<'_, S> {
     /// Runs the handler, unless it has done its work before. What a deadlock or the like has undone is done again, a
     /// bounded number of times: the delivery is held, and the broker would only bring it later.
     pub(crate) async fn run(self) -> Result<Answer> {
+        let answer = self.run_again().await;
+        if let Ok((processed, _)) = &answer {
+            let [inbox, handler] = self.labels();
+            emit::count(names::INLINE, 1, [inbox, handler, emit::word("result", word(processed))]);
+        }
+        answer
+    }
+
+    fn labels(&self) -> [emit::Pair; 2] {
+        [emit::inbox(&self.inbox.name), emit::handler(&self.handler.route.key)]
+    }
+
+    async fn run_again(&self) -> Result<Answer> {
         let (handler, pauses) = (&self.handler.route.key, pauses());
         for rerun in 1..=RERUNS {
             match self.unit().await {
                 Unit::Ended(answer) => return answer,
                 Unit::Transient(_) => {
                     tracing::debug!(%handler, key = %self.key, rerun, "the database ended the transaction; once more");
-                    metrics::counter!(names::RERUNS, "handler" => handler.shared()).increment(1);
+                    emit::count(names::RERUNS, 1, self.labels());
                     self.inbox.clock.sleep(pauses.delay(rerun, self.spread(rerun))).await;
                 }
             }
@@ -97,7 +111,10 @@ impl<S: Store> Inline<'_, S> {
         let mut context = Context::new(surroundings, message, self.key, marked.handler.clone(), 1, 0)
             .answering(self.inbox.config.limits.result);
         context.set_tx(tx);
-        if let Err(miss) = run(self.handler, self.message, &mut context, self.inbox).await {
+        let watch = self.inbox.store.watch();
+        let span = watch.propagator.handling(&self.inbox.name, &marked.handler, self.message, (None, 1));
+        let ended = run(self.handler, self.message, &mut context, self.inbox).instrument(span).await;
+        if let Err(miss) = ended {
             // Over before anybody tries again, or the next one would find the key taken by this one.
             if let Some(tx) = context.take_tx() {
                 tx.rollback().await;
@@ -132,6 +149,16 @@ impl<S: Store> Inline<'_, S> {
         } else {
             Unit::Ended(Err(error))
         }
+    }
+}
+
+/// The word for an answer in metrics.
+const fn word(processed: &Processed) -> &'static str {
+    match processed {
+        Processed::Done => "done",
+        Processed::Duplicate => "duplicate",
+        Processed::Busy => "busy",
+        Processed::Failed(_) => "failed",
     }
 }
 

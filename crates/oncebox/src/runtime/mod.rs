@@ -3,12 +3,14 @@
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store
 //!                         └─▶ forget
-//!                                           renewer · rescuer · sweeper · orphans
+//!                                           renewer · rescuer · sweeper · orphans · backlog
 //! ```
 
+mod backlog;
 mod batch;
 mod direct;
 mod dispatcher;
+mod door;
 mod drive;
 mod executor;
 mod flights;
@@ -41,14 +43,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 use crate::error::Result;
+use crate::health::{Beats, SourceState};
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::source::Source;
 use crate::state::BreakerState;
-use crate::store::Store;
+use crate::store::{Backlog, Store};
+use door::Door;
 use flights::Flights;
 use quiet::Quiet;
-use supervisor::{AbortOnDrop, Stop, supervise};
+use supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
 
 /// How long the last settlements may take once the grace is over.
 const LAST_WRITES: Duration = Duration::from_secs(5);
@@ -60,17 +64,30 @@ pub(crate) struct Core<S: Store> {
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
     quiet: Quiet,
+    /// What the parts, the sources and the store tell of themselves, for health.
+    pub(crate) beats: Beats,
+    pub(crate) sources: parking_lot::Mutex<Vec<Arc<SourceState>>>,
+    pub(crate) backlog: parking_lot::Mutex<Vec<Backlog>>,
+    /// Shut while the store has trouble: nothing is received then.
+    door: Door,
     /// Asked for at shutdown: nothing new is begun.
     stop: Stop,
     /// Asked for when the grace is over: what runs is given back.
     pub(crate) cut: Stop,
 }
 
+impl<S: Store> Core<S> {
+    /// Whether nothing new is begun any more.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.requested()
+    }
+}
+
 /// A running inbox. Dropping it stops at once and leaves claims to run out; [`shutdown`](Self::shutdown) stops
 /// cleanly.
 #[must_use = "an inbox stops when this is dropped"]
 pub struct Running<S: Store> {
-    core: Arc<Core<S>>,
+    pub(crate) core: Arc<Core<S>>,
     /// Stopped first, so that nothing new comes in.
     receivers: parking_lot::Mutex<Vec<AbortOnDrop<()>>>,
     /// Ends by itself once everything in hand was settled.
@@ -83,25 +100,33 @@ pub struct Running<S: Store> {
 impl<S: Store> Running<S> {
     pub(crate) fn start(inbox: Arc<Shared<S>>) -> Self {
         let core = Arc::new(Core {
+            beats: Beats::new(Arc::clone(&inbox.clock)),
+            sources: parking_lot::Mutex::default(),
+            backlog: parking_lot::Mutex::default(),
             inbox,
             flights: Flights::default(),
             suspects: Notify::new(),
             quiet: Quiet::default(),
+            door: Door::default(),
             stop: Stop::default(),
             cut: Stop::default(),
         });
+        *core.inbox.running.lock() = Arc::downgrade(&core);
         let (settlements, queue) = mpsc::unbounded_channel();
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
         let working = vec![supervise(&core, "dispatcher", true, move |core| {
             dispatcher::run(core, settlements.clone())
         })];
-        let serving = vec![
+        let mut serving = vec![
             supervise(&core, "settler", false, move |core| settler::run(core, Arc::clone(&queue))),
             supervise(&core, "renewer", false, renewer::run),
             supervise(&core, "rescuer", true, rescuer::run),
             supervise(&core, "orphans", true, orphans::run),
             supervise(&core, "sweeper", true, sweeper::run),
         ];
+        if let Some(every) = core.inbox.config.backlog {
+            serving.push(supervise(&core, "backlog", true, move |core| backlog::run(core, every)));
+        }
         Self { core, receivers: parking_lot::Mutex::default(), working, serving }
     }
 
@@ -109,9 +134,11 @@ impl<S: Store> Running<S> {
     /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
     pub fn receive(&self, source: impl Source) -> Result<()> {
         receiver::check_window(&self.core.inbox, &source)?;
-        let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source)));
+        let state = Arc::new(SourceState::new(&self.core.inbox.name, source.name()));
+        self.core.sources.lock().push(Arc::clone(&state));
+        let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source, state)));
         let task =
-            supervise(&self.core, "receiver", true, move |core| receiver::run(core, Arc::clone(&intake)));
+            supervise(&self.core, RECEIVER, true, move |core| receiver::run(core, Arc::clone(&intake)));
         self.receivers.lock().push(task);
         Ok(())
     }

@@ -8,36 +8,37 @@ use super::Core;
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
-use crate::observe::names;
+use crate::observe::{emit, names};
 use crate::store::{Orphan, OrphanParams, Store};
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let mut reported = BTreeSet::new();
     loop {
+        core.beats.turn("orphans", core.inbox.config.sweep);
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.sweep) => {}
             () = core.stop.wait() => return Ok(()),
         }
         match core.inbox.store.orphans(&params(&core.inbox)).await {
             Ok(orphans) => report(&core.inbox, &mut reported, &orphans),
-            Err(error) => {
-                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot look for orphans; trying again later");
-            }
+            Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "orphans", &error),
         }
     }
 }
 
-fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
+pub(super) fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
     OrphanParams::new(inbox.name.clone(), inbox.registry.keys().cloned().collect(), inbox.config.orphan_grace)
 }
 
 /// Sets the gauges, and says once what is new and what is over.
 fn report<S: Store>(inbox: &Shared<S>, reported: &mut BTreeSet<HandlerKey>, orphans: &[Orphan]) {
     let name = &inbox.name;
-    let gauge = |handler: &HandlerKey| metrics::gauge!(names::ORPHANED, "inbox" => name.to_string(), "handler" => handler.to_string());
+    let gauge = |handler: &HandlerKey, count: u64| {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        emit::set_number(names::ORPHANED, count, [emit::inbox(name), emit::handler(handler)]);
+    };
     for Orphan { handler, count, oldest } in orphans {
-        #[expect(clippy::cast_precision_loss, reason = "counted up to 10,000")]
-        gauge(handler).set(*count as f64);
+        gauge(handler, *count);
         if reported.insert(handler.clone()) {
             tracing::warn!(
                 inbox = %name, %handler, count, oldest = oldest.as_millis(),
@@ -48,7 +49,7 @@ fn report<S: Store>(inbox: &Shared<S>, reported: &mut BTreeSet<HandlerKey>, orph
     reported.retain(|handler| {
         let still = orphans.iter().any(|orphan| orphan.handler == *handler);
         if !still {
-            gauge(handler).set(0.0);
+            gauge(handler, 0);
             tracing::info!(inbox = %name, %handler, "no entry waits for this unknown handler any more");
         }
         still

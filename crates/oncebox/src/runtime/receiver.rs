@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::Core;
-use super::repeat::Pauses;
+use super::repeat::{Pauses, is_trouble};
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
+use crate::health::{InHand, SourceState};
 use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Ack, Delivery, Redelivery, Settle, Source};
+use crate::source::{Ack, Delivery, Redelivery, Source};
+use crate::state::ErrorText;
 use crate::store::{Accepted, Store};
 
 /// How much later a delivery is to come again that somebody else worked on for too long to wait for.
@@ -22,12 +25,13 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// with them: a broker does not bring again what it still believes to be in good hands.
 pub(super) struct Intake<Src> {
     source: Src,
+    state: Arc<SourceState>,
     in_hand: JoinSet<()>,
 }
 
 impl<Src> Intake<Src> {
-    pub(super) fn new(source: Src) -> Self {
-        Self { source, in_hand: JoinSet::new() }
+    pub(super) fn new(source: Src, state: Arc<SourceState>) -> Self {
+        Self { source, state, in_hand: JoinSet::new() }
     }
 }
 
@@ -62,11 +66,13 @@ pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) ->
 }
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>, intake: Arc<Mutex<Intake<impl Source>>>) -> Result<()> {
-    let Intake { source, in_hand } = &mut *intake.lock().await;
+    let Intake { source, state, in_hand } = &mut *intake.lock().await;
+    let receiving = Receiving::new(state);
     while let Some(delivery) = next(&core, source, in_hand).await {
-        let core = Arc::clone(&core);
-        in_hand.spawn(async move { deliver(&core, delivery).await });
+        let (core, state) = (Arc::clone(&core), Arc::clone(state));
+        in_hand.spawn(async move { deliver(&core, &state, delivery).await });
     }
+    receiving.over(core.stop.requested());
     // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
     // unsettled, and the broker keeps it.
     tokio::select! {
@@ -91,10 +97,44 @@ async fn next<S: Store>(
             one = in_hand.join_next() => ended(one.as_ref()),
         };
     }
-    tokio::select! {
-        biased;
-        () = core.stop.wait() => None,
-        delivery = source.recv() => delivery,
+    loop {
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            () = core.door.opens(core) => {}
+        }
+        tokio::select! {
+            biased;
+            () = core.stop.wait() => return None,
+            // A source that lost its connection must not consume again now.
+            () = core.door.shuts() => {}
+            delivery = source.recv() => return delivery,
+        }
+    }
+}
+
+/// Tells of a source whose receiving ends in another way than it should.
+struct Receiving<'a>(&'a SourceState, bool);
+
+impl<'a> Receiving<'a> {
+    fn new(state: &'a SourceState) -> Self {
+        state.receives();
+        Self(state, false)
+    }
+
+    fn over(mut self, stopping: bool) {
+        self.1 = true;
+        if !stopping {
+            self.0.is_over();
+        }
+    }
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.failed();
+        }
     }
 }
 
@@ -109,43 +149,61 @@ fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool 
 /// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
 /// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
 /// put it aside after so many.
-async fn deliver<S: Store>(core: &Core<S>, delivery: Delivery) {
+async fn deliver<S: Store>(core: &Core<S>, state: &SourceState, delivery: Delivery) {
+    let mut in_hand = state.take();
     let (message, settle) = delivery.into_parts();
-    let prepared = match core.inbox.prepare_delivery(Arc::new(message)) {
-        Ok(prepared) => prepared,
-        Err(error) => return tell(settle, Ack::Reject { reason: error.to_string() }).await,
-    };
-    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
-    let ack = loop {
-        match core.inbox.receive(&prepared).await {
-            Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => {
-                tokio::select! {
-                    () = core.inbox.clock.sleep(busy.pauses.next()) => {}
-                    // Dropped unsettled: the broker keeps it.
-                    () = core.stop.wait() => return,
-                }
-            }
-            Ok(received) => break ack(&received.receipt),
-            Err(error) if waits(&error) => {
-                if pauses.is_first() {
-                    tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot store a delivery; holding it");
-                }
-                tokio::select! {
-                    () = core.inbox.clock.sleep(pauses.next()) => {}
-                    // Dropped unsettled: the broker keeps it.
-                    () = core.stop.wait() => return,
-                }
-            }
-            Err(error) => break Ack::Reject { reason: error.to_string() },
-        }
-    };
-    tell(settle, ack).await;
-}
-
-async fn tell(settle: Box<dyn Settle>, ack: Ack) {
+    let propagator = &core.inbox.store.watch().propagator;
+    let span = propagator.receiving(&core.inbox.name, state.name(), &message);
+    let Some(ack) = receive(core, &mut in_hand, message).instrument(span).await else { return };
+    in_hand.let_go();
+    let word = word(&ack);
     if let Err(error) = settle.settle(ack).await {
         // The broker brings it again, and it will be a duplicate.
-        tracing::debug!(error = %error, "could not settle a delivery");
+        let error = ErrorText::new(error.to_string());
+        tracing::debug!(source = state.name(), %error, "could not settle a delivery");
+    } else {
+        in_hand.told(word);
+    }
+}
+
+/// Stores one delivery; says what to tell the broker. Nothing if the inbox stops: dropped unsettled, the broker keeps it.
+async fn receive<S: Store>(core: &Core<S>, in_hand: &mut InHand<'_>, message: Message) -> Option<Ack> {
+    let prepared = match core.inbox.prepare_delivery(core.inbox.own(message)) {
+        Ok(prepared) => prepared,
+        Err(error) => return Some(Ack::Reject { reason: error.to_string() }),
+    };
+    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
+    loop {
+        let answer = core.inbox.receive(&prepared).await;
+        match &answer {
+            Ok(_) => core.door.open(),
+            Err(error) if is_trouble(error.kind()) => core.door.shut(),
+            Err(_) => {}
+        }
+        let pause = match answer {
+            Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => busy.pauses.next(),
+            Ok(received) => return Some(ack(&received.receipt)),
+            Err(error) if waits(&error) => {
+                in_hand.held(core.inbox.clock.monotonic());
+                core.inbox.store.watch().trouble(&core.inbox.name, "accept", &error);
+                pauses.next()
+            }
+            Err(error) => return Some(Ack::Reject { reason: error.to_string() }),
+        };
+        tokio::select! {
+            () = core.inbox.clock.sleep(pause) => {}
+            () = core.stop.wait() => return None,
+        }
+    }
+}
+
+/// The word for it in metrics.
+const fn word(ack: &Ack) -> &'static str {
+    match ack {
+        Ack::Done => "done",
+        Ack::Redeliver { .. } => "redeliver",
+        Ack::Busy { .. } => "busy",
+        Ack::Reject { .. } => "reject",
     }
 }
 
@@ -173,6 +231,7 @@ fn ack(receipt: &Receipt) -> Ack {
     match receipt {
         Receipt::Done => Ack::Done,
         Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
+        Receipt::Snoozed { after } => Ack::Busy { after: *after },
         Receipt::Failed { after } => Ack::Redeliver { after: *after },
         Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
     }

@@ -15,6 +15,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let Shared { clock, config, name, .. } = &*core.inbox;
     let (tick, patience) = (config.lease / 6, config.lease / 3);
     loop {
+        core.beats.turn("renewer", tick + patience);
         clock.sleep(tick).await;
         tokio::select! {
             biased;
@@ -49,7 +50,7 @@ async fn renew<S: Store>(inbox: &Shared<S>, flights: &Flights) -> Vec<Claim> {
                 flights.extend(&kept, deadline);
             }
             // The deadlines stand; what reaches its own is stopped.
-            Err(error) => tracing::warn!(inbox = %inbox.name, error = %error, "cannot renew leases"),
+            Err(error) => inbox.store.watch().trouble(&inbox.name, "renew", &error),
         }
     }
     lost

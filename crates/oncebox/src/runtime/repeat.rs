@@ -45,11 +45,6 @@ pub(super) struct Pauses(Duration);
 impl Pauses {
     const FIRST: Duration = Duration::from_millis(50);
 
-    /// Whether there was none yet: one report for each trouble is enough.
-    pub(super) const fn is_first(&self) -> bool {
-        self.0.is_zero()
-    }
-
     pub(super) fn next(&mut self) -> Duration {
         self.0 = (self.0 * 2).clamp(Self::FIRST, MAX_PAUSE);
         self.0
@@ -82,9 +77,7 @@ where
         if !(unknown && is_trouble(error.kind())) {
             return Err(error);
         }
-        if pauses.is_first() {
-            tracing::warn!(inbox = %inbox.name, error = %error, "an answer was lost; asking again");
-        }
+        inbox.store.watch().trouble(&inbox.name, "an answer was lost", &error);
         tokio::select! {
             () = inbox.clock.sleep(pauses.next()) => {}
             () = give_up.wait() => return Err(error),

@@ -24,10 +24,9 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
                     continue;
                 }
             }
-            Err(error) => {
-                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot rescue; trying again later");
-            }
+            Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "rescue", &error),
         }
+        core.beats.turn("rescuer", core.inbox.config.rescue);
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.rescue) => {}
             () = core.stop.wait() => {}

@@ -1,6 +1,7 @@
 //! Writes what was decided, many settlements at a time, and frees their capacity.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -10,7 +11,7 @@ use super::flights::Flights;
 use super::repeat::{Pauses, is_trouble};
 use crate::error::{ErrorKind, Result};
 use crate::inbox::Shared;
-use crate::state::{Next, Settlement};
+use crate::state::{ErrorText, Next, Settlement};
 use crate::store::{Claim, Settled, Store};
 
 /// The most settlements in one call.
@@ -23,10 +24,12 @@ pub(super) async fn run<S: Store>(
 ) -> Result<()> {
     let mut queue = queue.lock().await;
     loop {
+        core.beats.turn("settler", Duration::MAX);
         let mut batch = Batch { flights: &core.flights, settlements: Vec::new() };
         if queue.recv_many(&mut batch.settlements, BATCH).await == 0 {
             return Ok(());
         }
+        core.beats.turn("settler", Duration::ZERO);
         write(&core, &batch.settlements).await;
         drop(batch);
         core.flights.tell(&core.inbox.name);
@@ -54,9 +57,8 @@ async fn write<S: Store>(core: &Core<S>, batch: &[Settlement]) {
         match settle(&core.inbox, batch).await {
             Ok(()) => return,
             Err(error) if is_trouble(error.kind()) => {
-                if pauses.is_first() {
-                    tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot settle; trying again");
-                }
+                core.inbox.store.watch().trouble(&core.inbox.name, "settle", &error);
+                core.beats.turn("settler", Duration::ZERO);
                 core.inbox.clock.sleep(pauses.next()).await;
             }
             Err(_) if batch.len() > 1 => {
@@ -67,7 +69,10 @@ async fn write<S: Store>(core: &Core<S>, batch: &[Settlement]) {
                 return;
             }
             Err(error) => {
-                tracing::error!(inbox = %core.inbox.name, error = %error, "cannot settle; leaving it to its lease");
+                if let Some(unsaid) = core.inbox.store.watch().hush.may_say("unsettled", "") {
+                    let error = ErrorText::new(error.to_string());
+                    tracing::error!(inbox = %core.inbox.name, %error, unsaid, "cannot settle; leaving it to its lease");
+                }
                 return;
             }
         }

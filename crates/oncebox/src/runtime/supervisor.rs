@@ -3,14 +3,19 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::Core;
 use crate::error::Result;
-use crate::observe::names;
+use crate::observe::{emit, names};
+use crate::state::ErrorText;
 use crate::store::Store;
+
+/// The component of a source. It tells of itself in another way.
+pub(super) const RECEIVER: &str = "receiver";
 
 /// A request to stop that any number of tasks can wait for. Waiting costs nothing until it has to wait, because
 /// every run of a handler does it.
@@ -56,16 +61,30 @@ where
     let core = Arc::clone(core);
     AbortOnDrop(tokio::spawn(async move {
         loop {
+            if component != RECEIVER {
+                core.beats.turn(component, Duration::ZERO);
+            }
             // A task of its own, so that a panic ends the component and not its supervisor.
             let task = AbortOnDrop(tokio::spawn(start(Arc::clone(&core))));
             let why = match task.join().await {
-                Ok(Ok(())) => return,
+                Ok(Ok(())) => {
+                    // A source may be over; everything else goes on for as long as the inbox runs.
+                    if component != RECEIVER {
+                        core.beats.ended(component);
+                    }
+                    return;
+                }
                 Ok(Err(error)) => error.to_string(),
                 Err(join) => join.to_string(),
             };
             let inbox = &core.inbox;
-            tracing::error!(inbox = %inbox.name, component, error = %why, "component failed; starting it again");
-            metrics::counter!(names::RESTARTS, "component" => component).increment(1);
+            core.beats.failed(component);
+            if let Some(unsaid) = inbox.store.watch().hush.may_say("component", component) {
+                let error = ErrorText::new(why);
+                tracing::error!(inbox = %inbox.name, component, %error, unsaid, "component failed; starting it again");
+            }
+            let labels = [emit::inbox(&inbox.name), emit::word("component", component)];
+            emit::count(names::RESTARTS, 1, labels);
             tokio::select! {
                 () = inbox.clock.sleep(inbox.config.restart) => {}
                 () = core.stop.wait(), if ends_on_stop => return,

@@ -15,6 +15,8 @@ const BATCH: usize = 10_000;
 const HELD: u32 = 3;
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+    // What it has to look through can take any time.
+    core.beats.turn("sweeper", Duration::MAX);
     // Before this process has done anything that others could forget too early.
     registered(&core.inbox).await?;
     loop {
@@ -25,9 +27,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
         match sweep(&core.inbox).await {
             Ok(0) => tracing::debug!(inbox = %core.inbox.name, "nothing to sweep"),
             Ok(removed) => tracing::info!(inbox = %core.inbox.name, removed, "swept"),
-            Err(error) => {
-                tracing::warn!(inbox = %core.inbox.name, error = %error, "cannot sweep; trying again later");
-            }
+            Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "sweep", &error),
         }
     }
 }

@@ -17,7 +17,8 @@ use crate::message::Message;
 pub enum Ack {
     /// It is safe with us, or was before: the broker may forget it.
     Done,
-    /// Somebody else works on it: bring it again, not before `after`. Nothing failed, so do not count it.
+    /// Somebody else works on it, or its handler wants it later: bring it again, not before `after`. Nothing failed, so do
+    /// not count it.
     Busy {
         /// The wait.
         after: Duration,

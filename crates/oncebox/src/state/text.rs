@@ -25,6 +25,11 @@ impl ErrorText {
         Self(text.chars().take(Self::MAX_CHARS).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect())
     }
 
+    /// From the text a store kept, or one that a wrapper of a store made of another: taken as it is.
+    pub fn stored(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
     /// The error and its causes, on one line.
     pub fn of(error: &(dyn StdError + 'static)) -> Self {
         Self::new(Self::whole(error))

@@ -8,6 +8,7 @@
 //! The store's clock dates everything; callers send durations, never times.
 
 mod admin;
+mod backlog;
 mod entry;
 mod filter;
 mod migrate;
@@ -20,6 +21,7 @@ pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
     EntryView, KeptAside, MessageView, OfTenant,
 };
+pub use backlog::{Backlog, BacklogParams};
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
     Renewed, RescueParams, Route, Seq, Settled, Token, Want,
@@ -112,6 +114,10 @@ pub trait Store: Send + Sync + 'static {
     /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
+    /// What waits for each handler key of an inbox, those with something alone, by key. Costs no more for a large backlog
+    /// than for a small one: it is asked for all the time, by every process.
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>>;
+
     /// The store's source of wake-ups, if it has one.
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         None
@@ -162,6 +168,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         (**self).orphans(params).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        (**self).backlog(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams, RegisterParams,
-    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{Memory, Result};
 use oncebox_testkit::Verb;
@@ -90,6 +90,11 @@ impl Store for Panicky {
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         self.may_panic(Verb::Orphans);
         self.memory.orphans(params).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.may_panic(Verb::Backlog);
+        self.memory.backlog(params).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

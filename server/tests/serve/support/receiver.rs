@@ -1,8 +1,8 @@
 //! A handler that does what it is told, and remembers what it was sent.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use super::watched::Watched;
@@ -43,6 +43,9 @@ impl Reply {
     }
 }
 
+/// How a handler speaks TLS.
+pub(crate) type Tls = Arc<rustls::ServerConfig>;
+
 type Script = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
 /// A handler.
@@ -63,18 +66,28 @@ impl Receiver {
     }
 
     pub(crate) fn at(port: u16, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
-        Self::on(TcpListener::bind(("127.0.0.1", port)).expect("a port"), script)
+        Self::on(TcpListener::bind(("127.0.0.1", port)).expect("a port"), None, script)
+    }
+
+    /// A handler that speaks TLS.
+    pub(crate) fn tls(config: Tls, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::on(TcpListener::bind("127.0.0.1:0").expect("a port"), Some(config), script)
     }
 
     /// A handler at every address of this machine.
     pub(crate) fn at_all(script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         Self::on(
             TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).expect("a port"),
+            None,
             script,
         )
     }
 
-    fn on(listener: TcpListener, script: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
+    fn on(
+        listener: TcpListener,
+        tls: Option<Tls>,
+        script: impl Fn(&Request) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let port = listener.local_addr().expect("an address").port();
         let (requests, script): (_, Script) = (Watched::default(), Arc::new(script));
         let receiver = Self { port, requests: Watched::clone(&requests) };
@@ -82,7 +95,13 @@ impl Receiver {
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (requests, script) = (Watched::clone(&requests), Arc::clone(&script));
-                std::thread::spawn(move || serve(stream, &requests, &script));
+                let tls = tls.clone();
+                std::thread::spawn(move || match tls.map(rustls::ServerConnection::new) {
+                    None => serve(stream, &requests, &script),
+                    Some(connection) => {
+                        serve(rustls::StreamOwned::new(connection.expect("TLS"), stream), &requests, &script);
+                    }
+                });
             }
         });
         receiver
@@ -113,8 +132,7 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-fn serve(stream: TcpStream, requests: &Watched<Request>, script: &Script) {
-    let Ok(mut out) = stream.try_clone() else { return };
+fn serve(stream: impl Read + Write, requests: &Watched<Request>, script: &Script) {
     let mut lines = BufReader::new(stream);
     while let Some(request) = read(&mut lines) {
         requests.push(request.clone());
@@ -123,12 +141,12 @@ fn serve(stream: TcpStream, requests: &Watched<Request>, script: &Script) {
                 let length = body.len();
                 let head =
                     format!("HTTP/1.1 {status} Said\r\n{headers}content-length: {length}\r\n\r\n{body}");
-                if out.write_all(head.as_bytes()).is_err() {
+                if lines.get_mut().write_all(head.as_bytes()).is_err() {
                     return;
                 }
             }
             Reply::Raw(bytes) => {
-                let _ = out.write_all(&bytes);
+                let _ = lines.get_mut().write_all(&bytes);
                 return;
             }
             Reply::Silence => {
@@ -140,7 +158,7 @@ fn serve(stream: TcpStream, requests: &Watched<Request>, script: &Script) {
     }
 }
 
-fn read(lines: &mut BufReader<TcpStream>) -> Option<Request> {
+fn read(lines: &mut BufReader<impl Read>) -> Option<Request> {
     let mut line = String::new();
     lines.read_line(&mut line).ok().filter(|read| *read > 0)?;
     let path = line.split(' ').nth(1)?.to_owned();

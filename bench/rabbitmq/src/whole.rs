@@ -1,0 +1,57 @@
+//! The whole way: from the queue into the inbox, each message acknowledged when it is stored.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use oncebox::store::Admin as _;
+use oncebox::{Config, Context, HandlerKey, Inbox, Message, handler};
+use oncebox_postgres::Postgres;
+use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
+use oncebox_rabbitmq::RabbitMq;
+
+use crate::queue::{Client, NAME};
+use crate::rate;
+
+/// Deliveries in hand at once.
+pub(crate) const PREFETCH: u16 = 512;
+
+async fn never(_: Message, _: &mut Context<Postgres>) -> Result<(), oncebox::Error> {
+    Ok(())
+}
+
+/// An empty inbox. Its handler is paused: accepting is measured, not processing.
+pub(crate) async fn inbox(postgres: &str) -> Result<Inbox<Postgres>> {
+    let mut connection = PgConnection::connect(postgres).await?;
+    connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS bench_rabbitmq CASCADE")).await?;
+    let store = Postgres::options(postgres)?.schema("bench_rabbitmq").open().await?;
+    let config = Config { prefetch: usize::from(PREFETCH), ..Config::default() };
+    let inbox = Inbox::builder("bench", store).config(config).on("bench", handler("never", never)).build()?;
+    inbox.store().pause(inbox.name(), &HandlerKey::new("never")?).await?;
+    Ok(inbox)
+}
+
+pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize) -> Result<f64> {
+    let client = Client::connect(amqp).await?;
+    client.fill(messages).await?;
+    let inbox = inbox(postgres).await?;
+    let source = RabbitMq::builder(amqp).queue(NAME).discard_rejected(true).prefetch(PREFETCH).build()?;
+    let start = Instant::now();
+    let running = inbox.start();
+    running.receive(source)?;
+    // A look a few times a second costs nothing beside thousands of messages.
+    let mut look = tokio::time::interval(Duration::from_millis(20));
+    loop {
+        look.tick().await;
+        if client.waiting().await? == 0
+            && inbox.store().count(inbox.name()).await?.messages >= messages as u64
+        {
+            break;
+        }
+    }
+    // Until the last acknowledgement is written.
+    running.shutdown().await;
+    let rate = rate(messages, start);
+    let waiting = client.waiting().await?;
+    ensure!(waiting == 0, "{waiting} messages came back: they were not acknowledged");
+    Ok(rate)
+}

@@ -1,0 +1,353 @@
+//! A RabbitMQ broker with its data.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::port::Port;
+use crate::scratch::Scratch;
+use crate::{INSTALL, process, tls};
+
+/// Where Debian has the programs. Those of the same names in `/usr/sbin` insist on the system's own broker.
+const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
+
+/// Few schedulers that do not spin: a broker of a test shares the machine with many others.
+const ERLANG: &str = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none";
+
+/// How long a start may take, most of which is computing.
+const START: Duration = Duration::from_mins(4);
+
+/// How a broker is to be; see [`RabbitMq::builder`].
+#[derive(Clone, Debug, Default)]
+pub struct RabbitMqBuilder {
+    settings: Vec<(String, String)>,
+    tls: bool,
+    parent: Option<PathBuf>,
+}
+
+impl RabbitMqBuilder {
+    /// A setting, as in `rabbitmq.conf`.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Offers TLS, too, with a certificate for `localhost` and 127.0.0.1 by an authority of its own; see
+    /// [`RabbitMq::tls_url`] and [`RabbitMq::ca_file`].
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Puts the throwaway directory into this one, for whoever measures on a certain disk. The user of the servers must be
+    /// able to go there.
+    pub fn inside(mut self, parent: impl AsRef<Path>) -> Self {
+        self.parent = Some(parent.as_ref().to_path_buf());
+        self
+    }
+
+    /// Starts it, which takes some seconds.
+    pub fn start(self) -> Result<RabbitMq> {
+        RabbitMq::binary()?;
+        let scratch = Scratch::new(self.parent.as_deref())?;
+        for dir in ["node", "epmd"] {
+            let dir = scratch.path().join(dir);
+            fs::create_dir(&dir)?;
+            scratch.give_away(&dir)?;
+        }
+        let cookie = scratch.path().join(".erlang.cookie");
+        scratch.write(&cookie, "oncebox")?;
+        fs::set_permissions(&cookie, fs::Permissions::from_mode(0o400))?;
+        let ports = Ports {
+            amqp: Port::free()?,
+            amqps: Port::free()?,
+            nodes: Port::free()?,
+            epmd: Port::free()?,
+            totals: Port::free()?,
+        };
+        let mut lines = format!("listeners.tcp.1 = 127.0.0.1:{}\n", ports.amqp.number());
+        lines += "loopback_users = none\ndisk_free_limit.absolute = 50MB\nvm_memory_high_watermark.absolute = 512MiB\n";
+        if self.tls {
+            tls::make(&scratch)?;
+            lines += &tls_lines(&scratch, &ports.amqps);
+        }
+        lines.extend(self.settings.iter().map(|(name, value)| format!("{name} = {value}\n")));
+        scratch.write(&scratch.path().join("rabbitmq.conf"), &lines)?;
+        scratch.write(&scratch.path().join("enabled_plugins"), "[].\n")?;
+        let epmd = start_epmd(&scratch, &ports.epmd)?;
+        let broker = RabbitMq {
+            scratch,
+            ports,
+            epmd,
+            node: Mutex::default(),
+            totals: Mutex::default(),
+            tls: self.tls,
+        };
+        broker.start_again()?;
+        Ok(broker)
+    }
+}
+
+#[derive(Debug)]
+struct Ports {
+    amqp: Port,
+    amqps: Port,
+    nodes: Port,
+    epmd: Port,
+    totals: Port,
+}
+
+/// A RabbitMQ broker of our own. Dropping it ends it and removes all of its data.
+///
+/// User and password are `guest`.
+#[derive(Debug)]
+pub struct RabbitMq {
+    scratch: Scratch,
+    ports: Ports,
+    epmd: Child,
+    node: Mutex<Option<Child>>,
+    /// Whether the broker was taught to tell totals.
+    totals: Mutex<bool>,
+    tls: bool,
+}
+
+impl RabbitMq {
+    /// A running broker with nothing in it.
+    pub fn start() -> Result<Self> {
+        Self::builder().start()
+    }
+
+    /// A broker with other settings.
+    pub fn builder() -> RabbitMqBuilder {
+        RabbitMqBuilder::default()
+    }
+
+    /// The broker that all tests of this program share, with TLS: started by the first that asks, and gone when the program is. Each
+    /// test takes queues of its own.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<RabbitMq> = OnceLock::new();
+        SHARED.get_or_init(|| match Self::builder().tls().start() {
+            Ok(broker) => broker,
+            Err(error) => panic!("{error:#}"),
+        })
+    }
+
+    /// Finds the program, and says how to install it if it is missing.
+    pub fn binary() -> Result<PathBuf> {
+        let program = Path::new(PROGRAMS).join("rabbitmq-server");
+        if !program.is_file() {
+            bail!("RabbitMQ is not installed; `{INSTALL}` installs it. Looked for {}", program.display());
+        }
+        Ok(program)
+    }
+
+    /// The address of the default vhost.
+    pub fn url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port())
+    }
+
+    /// The same with TLS, if it was built with [`tls`](RabbitMqBuilder::tls).
+    pub fn tls_url(&self) -> Option<String> {
+        self.tls.then(|| format!("amqps://guest:guest@localhost:{}/%2f", self.ports.amqps.number()))
+    }
+
+    /// The certificate of the authority that signed the broker's.
+    pub fn ca_file(&self) -> Option<PathBuf> {
+        self.tls.then(|| tls::ca_file(&self.scratch))
+    }
+
+    /// The port on 127.0.0.1, which stays ours while the broker is down.
+    pub fn port(&self) -> u16 {
+        self.ports.amqp.number()
+    }
+
+    /// Runs `rabbitmqctl`, which takes a second or more, and returns what it printed.
+    pub fn ctl(&self, args: &[&str]) -> Result<String> {
+        let mut ctl = self.command("rabbitmqctl");
+        // Nothing but what was asked for.
+        process::run(ctl.arg("--quiet").args(args))
+    }
+
+    /// How many messages a queue of the default vhost has, those in somebody's hands included. AMQP tells only of the others.
+    ///
+    /// The first call teaches the broker to answer, which takes as long as [`ctl`](Self::ctl); others take no time. A broker
+    /// that was started again has forgotten it.
+    pub fn total(&self, queue: &str) -> Result<usize> {
+        let port = self.ports.totals.number();
+        let ask = |stream: TcpStream| -> Result<usize> {
+            let mut answer = String::new();
+            writeln!(&stream, "{queue}")?;
+            BufReader::new(&stream).read_line(&mut answer)?;
+            answer.trim().parse().with_context(|| format!("the broker answered {answer:?}"))
+        };
+        if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            return ask(stream);
+        }
+        let mut taught = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*taught {
+            self.ctl(&["eval", &include_str!("totals.erl").replace("PORT", &port.to_string())])?;
+            *taught = true;
+        }
+        let stream = process::until("the broker tells totals", || {
+            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
+        })?;
+        ask(stream)
+    }
+
+    /// Starts the broker after it was stopped or killed, and waits until it takes connections.
+    pub fn start_again(&self) -> Result<()> {
+        let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        if node.is_some() {
+            bail!("the broker on port {} is still running", self.port());
+        }
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut server = self.command("rabbitmq-server");
+        // Then it is one process, which is the broker itself.
+        server.env("RUNNING_UNDER_SYSTEMD", "true");
+        let child = server.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start RabbitMQ")?;
+        let child = node.insert(child);
+        process::until_within(START, "RabbitMQ takes connections", || {
+            if let Some(status) = child.try_wait()? {
+                bail!("RabbitMQ ended at once ({status}); its log ends with:\n{}", self.log_end());
+            }
+            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).ok())
+        })
+        .with_context(|| format!("the log of RabbitMQ ends with:\n{}", self.log_end()))
+        .map(drop)
+    }
+
+    /// Kills the broker, which has no chance to say goodbye to anybody or to write anything.
+    pub fn kill9(&self) -> Result<()> {
+        self.end("KILL")
+    }
+
+    /// Stops the broker in good order.
+    pub fn stop(&self) -> Result<()> {
+        self.end("TERM")
+    }
+
+    /// Suspends the broker, as a machine that hangs does: connections stay, and nobody answers.
+    pub fn suspend(&self) -> Result<()> {
+        process::stop(&self.running()?)
+    }
+
+    /// Lets a suspended broker go on.
+    pub fn resume(&self) -> Result<()> {
+        process::signal("CONT", &self.running()?)
+    }
+
+    fn end(&self, signal: &str) -> Result<()> {
+        let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.totals.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        let Some(mut child) = node.take() else { bail!("the broker on port {} is not running", self.port()) };
+        process::signal(signal, &[child.id()])?;
+        child.wait()?;
+        // Its helpers end when they hear nothing of it any more.
+        process::until("the processes of the broker end", || {
+            let left = process::working_in(&self.home())?;
+            process::signal("KILL", &left)?;
+            Ok(left.is_empty().then_some(()))
+        })
+    }
+
+    fn running(&self) -> Result<Vec<u32>> {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        let child =
+            node.as_ref().with_context(|| format!("the broker on port {} is not running", self.port()))?;
+        Ok(vec![child.id()])
+    }
+
+    /// Where the broker works, and nobody else does.
+    fn home(&self) -> PathBuf {
+        self.scratch.path().join("node")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.home().join("log")
+    }
+
+    fn log_end(&self) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// A program of RabbitMQ that knows this broker.
+    fn command(&self, program: &str) -> Command {
+        let (home, scratch) = (self.home(), self.scratch.path());
+        let mut command = self.scratch.command(Path::new(PROGRAMS).join(program));
+        command.current_dir(&home);
+        command.env("ERL_EPMD_PORT", self.ports.epmd.number().to_string());
+        command.env("ERL_EPMD_ADDRESS", "127.0.0.1");
+        command.env("RABBITMQ_NODENAME", self.node_name());
+        command.env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1");
+        command.env("RABBITMQ_NODE_PORT", self.port().to_string());
+        command.env("RABBITMQ_DIST_PORT", self.ports.nodes.number().to_string());
+        command.env("RABBITMQ_MNESIA_BASE", home.join("data"));
+        command.env("RABBITMQ_LOG_BASE", &home);
+        command.env("RABBITMQ_LOGS", "-");
+        command.env("ERL_CRASH_DUMP", "/dev/null");
+        command.env("RABBITMQ_CONFIG_FILE", scratch.join("rabbitmq.conf"));
+        command.env("RABBITMQ_ENABLED_PLUGINS_FILE", scratch.join("enabled_plugins"));
+        command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
+        command.env("RABBITMQ_PID_FILE", home.join("pid"));
+        command.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", ERLANG);
+        command
+    }
+
+    /// A name that no other broker of this machine has.
+    fn node_name(&self) -> String {
+        format!("oncebox{}@localhost", self.port())
+    }
+}
+
+impl Drop for RabbitMq {
+    fn drop(&mut self) {
+        // Its data goes with it, so nothing has to be put in order.
+        let node = self.node.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for child in node.as_mut().into_iter().chain([&mut self.epmd]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The register of Erlang's nodes. Each broker has its own, and in the foreground: the one that a node starts by itself
+/// goes to the background, works in `/`, and stays when all are gone.
+fn start_epmd(scratch: &Scratch, port: &Port) -> Result<Child> {
+    let mut epmd = scratch.command("epmd");
+    epmd.current_dir(scratch.path().join("epmd"));
+    epmd.args(["-address", "127.0.0.1", "-port", &port.number().to_string()]);
+    let log = File::create(scratch.path().join("epmd/log"))?;
+    let mut child = epmd.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start `epmd`")?;
+    process::until("epmd takes connections", || {
+        if let Some(status) = child.try_wait()? {
+            bail!("epmd ended at once ({status})");
+        }
+        Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port.number())).ok())
+    })?;
+    Ok(child)
+}
+
+fn tls_lines(scratch: &Scratch, port: &Port) -> String {
+    let path = |file: &str| scratch.path().join(file).display().to_string();
+    format!(
+        "listeners.ssl.1 = 127.0.0.1:{}\nssl_options.cacertfile = {}\nssl_options.certfile = {}\nssl_options.keyfile = {}\n\
+         ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n",
+        port.number(),
+        path("ca.crt"),
+        path("server.crt"),
+        path("server.key"),
+    )
+}

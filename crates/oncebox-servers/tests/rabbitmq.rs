@@ -1,0 +1,55 @@
+//! A broker of RabbitMQ: started, broken, and gone.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use oncebox_servers::RabbitMq;
+
+/// Whether the broker answers to the first words of AMQP.
+fn answers(broker: &RabbitMq) -> bool {
+    let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker.port())) else { return false };
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.write_all(b"AMQP\x00\x00\x09\x01").unwrap();
+    stream.read(&mut [0; 8]).is_ok_and(|read| read > 0)
+}
+
+/// The processes that have something to do with a directory.
+fn processes(dir: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    all.filter(|process| {
+        let works = fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(dir));
+        let named = fs::read_to_string(process.join("environ")).is_ok_and(|text| text.contains(dir));
+        works || named
+    })
+    .collect()
+}
+
+#[test]
+fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
+    let broker = RabbitMq::start().unwrap();
+    assert!(answers(&broker));
+    let data = broker.ctl(&["eval", "rabbit_mnesia:dir()."]).unwrap();
+    let dir = data.trim().trim_matches('"').split("/node/").next().unwrap().to_owned();
+    // The broker, its helpers, the register of its nodes; and the guardian, which has the directory as an argument.
+    assert!(processes(&dir).len() >= 2, "{dir}: {:?}", processes(&dir));
+
+    broker.ctl(&["add_vhost", "kept"]).unwrap();
+    broker.kill9().unwrap();
+    assert!(!answers(&broker));
+    broker.start_again().unwrap();
+    assert!(broker.ctl(&["list_vhosts"]).unwrap().contains("kept"), "what it has is on disk");
+
+    broker.suspend().unwrap();
+    assert!(!answers(&broker), "a suspended broker takes connections and says nothing");
+    broker.resume().unwrap();
+    assert!(answers(&broker));
+
+    broker.stop().unwrap();
+    assert!(!answers(&broker));
+    drop(broker);
+    assert_eq!(processes(&dir), Vec::<PathBuf>::new());
+    assert!(!fs::exists(&dir).unwrap());
+}

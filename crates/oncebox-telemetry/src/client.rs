@@ -1,0 +1,55 @@
+//! The HTTP client of the exporters. They send from threads of their own, where no Tokio runtime is: it is brought along.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use opentelemetry_http::{HttpClient, HttpError, Request, Response};
+use tokio::runtime::Handle;
+
+/// How long a collector may take. The exporters try again.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The most that is read of an answer.
+const MAX_ANSWER: usize = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    client: reqwest::Client,
+    runtime: Handle,
+}
+
+impl Client {
+    pub(crate) fn new(runtime: Handle) -> Result<Self, reqwest::Error> {
+        // Whoever was first has chosen; it is the same everywhere.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // A collector that sends us elsewhere is not the one that was named.
+        let redirects = reqwest::redirect::Policy::none();
+        let client = reqwest::Client::builder().timeout(TIMEOUT).redirect(redirects).build()?;
+        Ok(Self { client, runtime })
+    }
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let client = self.client.clone();
+        let sending = self.runtime.spawn(async move {
+            let (parts, body) = request.into_parts();
+            let sent = client.request(parts.method, parts.uri.to_string()).headers(parts.headers).body(body);
+            let mut answer = sent.send().await.map_err(reqwest::Error::without_url)?;
+            let mut read = Vec::new();
+            while let Some(chunk) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
+                let room = MAX_ANSWER - read.len();
+                read.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                if read.len() == MAX_ANSWER {
+                    break;
+                }
+            }
+            let mut response = Response::new(Bytes::from(read));
+            *response.status_mut() = answer.status();
+            *response.headers_mut() = answer.headers().clone();
+            Ok::<_, reqwest::Error>(response)
+        });
+        Ok(sending.await??)
+    }
+}

@@ -1,0 +1,49 @@
+//! Health over HTTP: `/livez` and `/readyz`.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CACHE_CONTROL;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use oncebox::{Health, HealthStatus};
+use serde::Serialize;
+
+/// All inboxes of a process together.
+#[derive(Serialize)]
+struct Answer {
+    status: HealthStatus,
+    inboxes: Vec<Health>,
+}
+
+/// Answers `GET /livez` (200 while the loops of all inboxes turn; if not, starting the process again may help) and
+/// `GET /readyz` (200 while all of them can take messages), else 503. Both tell what was looked at, as JSON: parts, store
+/// verbs, sources and handlers, without ids, payloads or texts of errors.
+///
+/// ```
+/// use oncebox::{Inbox, Memory};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> oncebox::Result<()> {
+/// let inbox = Inbox::builder("orders", Memory::new()).build()?;
+/// let running = inbox.start();
+/// let routes = oncebox_telemetry::health_router(move || vec![inbox.health()]);
+/// # drop((routes, running));
+/// # Ok(()) }
+/// ```
+pub fn health_router(look: impl Fn() -> Vec<Health> + Send + Sync + 'static) -> Router {
+    let look = Arc::new(look);
+    let live = Arc::clone(&look);
+    Router::new()
+        .route("/livez", get(async move || answer(live(), |health| health.live)))
+        .route("/readyz", get(async move || answer(look(), |health| health.ready)))
+}
+
+fn answer(inboxes: Vec<Health>, is_well: impl Fn(&Health) -> bool) -> impl IntoResponse {
+    // Where there is no inbox, nothing works.
+    let well = !inboxes.is_empty() && inboxes.iter().all(is_well);
+    let worst = inboxes.iter().map(|health| health.status).max();
+    let code = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = worst.unwrap_or(HealthStatus::Unhealthy);
+    (code, [(CACHE_CONTROL, "no-store")], axum::Json(Answer { status, inboxes }))
+}

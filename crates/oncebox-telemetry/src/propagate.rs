@@ -1,0 +1,41 @@
+//! The producer's span as the parent of ours, and ours as the parent of whatever is called next.
+
+use std::collections::HashMap;
+
+use oncebox::observe::{Propagate, TraceContext};
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry_http::HeaderInjector;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+/// Ties the spans of an inbox to those of producers: give it to `Builder::propagate`. Does nothing where spans are not
+/// exported.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Propagator;
+
+impl Propagate for Propagator {
+    fn parent(&self, span: &Span, producer: &TraceContext) {
+        // Fails only where nothing is exported.
+        let _ = span.set_parent(context(producer));
+    }
+
+    fn link(&self, span: &Span, producer: &TraceContext) {
+        span.add_link(context(producer).span().span_context().clone());
+    }
+}
+
+fn context(producer: &TraceContext) -> opentelemetry::Context {
+    let mut carrier = HashMap::from([("traceparent".to_owned(), producer.traceparent().to_owned())]);
+    if let Some(state) = producer.tracestate() {
+        carrier.insert("tracestate".to_owned(), state.to_owned());
+    }
+    TraceContextPropagator::new().extract_with_context(&opentelemetry::Context::new(), &carrier)
+}
+
+/// Writes `traceparent` and `tracestate` of the current span into the headers of a request, for whoever answers it.
+pub fn inject(headers: &mut http::HeaderMap) {
+    let context = Span::current().context();
+    TraceContextPropagator::new().inject_context(&context, &mut HeaderInjector(headers));
+}

@@ -1,0 +1,163 @@
+//! Sets up what is recorded and exported, and ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tokio::runtime::Handle;
+use tracing::Subscriber;
+use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::bridge::Both;
+use crate::client::Client;
+use crate::{Settings, TelemetryError, prometheus};
+
+/// What the instruments are called by.
+const SCOPE: &str = "oncebox";
+/// How often values that nobody has asked for are put together, so that they do not pile up.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Where metrics and traces go. Made once in a process, within its Tokio runtime.
+///
+/// ```no_run
+/// use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+/// use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let telemetry = Telemetry::new(&Settings::from_env("shop")?)?;
+/// telemetry.install()?;
+/// tracing_subscriber::registry().with(telemetry.layer()).init();
+/// let routes = metrics_router(telemetry.prometheus());
+/// // ... serve the routes, run the inbox ...
+/// telemetry.shutdown().await; // sends what is left
+/// # drop(routes);
+/// # Ok(()) }
+/// ```
+pub struct Telemetry {
+    recorder: parking_lot::Mutex<Option<Both>>,
+    handle: PrometheusHandle,
+    tracer: Option<SdkTracerProvider>,
+    meter: Option<SdkMeterProvider>,
+}
+
+impl Telemetry {
+    /// Makes exporters and recorders; nothing is global before [`install`](Self::install).
+    pub fn new(settings: &Settings) -> Result<Self, TelemetryError> {
+        let runtime = Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
+        let resource = || Resource::builder().with_service_name(service(settings)).build();
+        let client = |signal| Client::new(runtime.clone()).map_err(|_| TelemetryError::Exporter { signal });
+        let tracer = if settings.traces {
+            let exporter = span_exporter(settings, client("traces")?)?;
+            let builder = SdkTracerProvider::builder().with_resource(resource());
+            Some(builder.with_batch_exporter(exporter).build())
+        } else {
+            None
+        };
+        let meter = if settings.metrics {
+            let exporter = metric_exporter(settings, client("metrics")?)?;
+            let builder = SdkMeterProvider::builder().with_resource(resource());
+            Some(builder.with_periodic_exporter(exporter).build())
+        } else {
+            None
+        };
+        let prometheus = prometheus::recorder();
+        let handle = prometheus.handle();
+        let both = Both::new(prometheus, meter.as_ref().map(|provider| provider.meter(SCOPE)));
+        Ok(Self { recorder: parking_lot::Mutex::new(Some(both)), handle, tracer, meter })
+    }
+
+    /// Records the metrics of this process from here on, and describes those of the library. Once.
+    pub fn install(&self) -> Result<(), TelemetryError> {
+        let recorder = self.recorder.lock().take().ok_or(TelemetryError::Installed)?;
+        metrics::set_global_recorder(recorder).map_err(|_| TelemetryError::Installed)?;
+        oncebox::observe::describe();
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let mut every = tokio::time::interval(UPKEEP);
+            loop {
+                every.tick().await;
+                handle.run_upkeep();
+            }
+        });
+        Ok(())
+    }
+
+    /// Records metrics for a part of the program alone, as a test does.
+    pub fn recorder(&self) -> Option<Arc<dyn metrics::Recorder + Send + Sync>> {
+        self.recorder.lock().take().map(|both| Arc::new(both) as _)
+    }
+
+    /// What exports spans, for a subscriber; nothing if traces are not exported.
+    pub fn layer<S>(&self) -> Option<OpenTelemetryLayer<S, SdkTracer>>
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let tracer = self.tracer.as_ref()?.tracer(SCOPE);
+        Some(tracing_opentelemetry::layer().with_tracer(tracer))
+    }
+
+    /// What Prometheus is answered with.
+    pub fn prometheus(&self) -> PrometheusHandle {
+        self.handle.clone()
+    }
+
+    /// Sends what is left, and ends. A collector that does not answer is not waited for beyond a few seconds.
+    pub async fn shutdown(self) {
+        let Self { tracer, meter, .. } = self;
+        // Its own threads send, and are waited for here: that must not block the runtime that they send on.
+        let ended = tokio::task::spawn_blocking(move || {
+            let traces = tracer.map(|provider| provider.shutdown());
+            let metrics = meter.map(|provider| provider.shutdown());
+            [traces, metrics].into_iter().flatten().any(|ended| ended.is_err())
+        });
+        if ended.await.unwrap_or(true) {
+            tracing::warn!("the last traces or metrics could not be sent");
+        }
+    }
+}
+
+impl std::fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Telemetry")
+            .field("traces", &self.tracer.is_some())
+            .field("metrics", &self.meter.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn service(settings: &Settings) -> String {
+    std::env::var("OTEL_SERVICE_NAME")
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or(settings.service.clone())
+}
+
+/// The address of a signal at a collector.
+fn endpoint(settings: &Settings, path: &str) -> Option<String> {
+    settings.endpoint.as_ref().map(|endpoint| format!("{}{path}", endpoint.trim_end_matches('/')))
+}
+
+fn span_exporter(settings: &Settings, client: Client) -> Result<SpanExporter, TelemetryError> {
+    let mut builder = SpanExporter::builder().with_http().with_http_client(client);
+    if let Some(endpoint) = endpoint(settings, "/v1/traces") {
+        builder = builder.with_endpoint(endpoint);
+    }
+    // The cause may hold what the environment says, passwords included.
+    builder.build().map_err(|_| TelemetryError::Exporter { signal: "traces" })
+}
+
+fn metric_exporter(settings: &Settings, client: Client) -> Result<MetricExporter, TelemetryError> {
+    let mut builder = MetricExporter::builder().with_http().with_http_client(client);
+    if let Some(endpoint) = endpoint(settings, "/v1/metrics") {
+        builder = builder.with_endpoint(endpoint);
+    }
+    builder.build().map_err(|_| TelemetryError::Exporter { signal: "metrics" })
+}

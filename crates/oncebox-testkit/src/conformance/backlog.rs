@@ -1,0 +1,108 @@
+//! Backlog: what waits for each handler, counted without reading through it.
+
+use std::time::Duration;
+
+use oncebox::Message;
+use oncebox::state::Outcome;
+use oncebox::store::{Backlog, BacklogParams};
+
+use crate::fixture::{
+    HOUR, PAST_LEASE, SECOND, failed, handler, inbox, inbox_named, moved_to, offer, offer_message,
+    offer_ordered, offer_to, rejected,
+};
+use crate::{Harness, StoreUnderTest};
+
+impl<S: StoreUnderTest> Harness<S> {
+    async fn backlog(&self) -> Vec<Backlog> {
+        self.store.backlog(&BacklogParams::new(inbox())).await.expect("backlog")
+    }
+}
+
+fn waits(name: &str, pending: u64, poisoned: u64, oldest_due: Option<Duration>) -> Backlog {
+    Backlog::new(handler(name), pending, poisoned, oldest_due)
+}
+
+pub async fn an_empty_store_has_no_backlog<S: StoreUnderTest>(h: &Harness<S>) {
+    assert!(h.backlog().await.is_empty());
+}
+
+pub async fn what_waits_is_counted_for_each_handler<S: StoreUnderTest>(h: &Harness<S>) {
+    h.first(offer_to("1", &["b", "a"])).await;
+    h.advance(SECOND);
+    h.first(offer_to("2", &["b"])).await;
+    h.advance(2 * SECOND);
+    let (three, due) = (3 * SECOND, Some(3 * SECOND));
+    assert_eq!(h.backlog().await, [waits("a", 1, 0, due), waits("b", 2, 0, Some(three))]);
+}
+
+pub async fn what_is_due_later_waits_but_is_not_due<S: StoreUnderTest>(h: &Harness<S>) {
+    let mut later = offer("1");
+    later.delay = HOUR;
+    h.first(later).await;
+    assert_eq!(h.backlog().await, [waits("h", 1, 0, None)]);
+    h.advance(HOUR + SECOND);
+    assert_eq!(h.backlog().await, [waits("h", 1, 0, Some(SECOND))]);
+}
+
+pub async fn what_runs_or_is_finished_does_not_wait<S: StoreUnderTest>(h: &Harness<S>) {
+    h.completed("completed").await;
+    h.first(offer("running")).await;
+    h.claim_one("h").await;
+    assert!(h.backlog().await.is_empty());
+}
+
+pub async fn retries_and_suspects_wait<S: StoreUnderTest>(h: &Harness<S>) {
+    h.settled("failed", failed()).await;
+    h.settled("crashed", Outcome::Crashed).await;
+    h.first(offer("new")).await;
+    h.advance(PAST_LEASE);
+    let backlog = h.backlog().await;
+    assert_eq!(backlog.len(), 1, "{backlog:?}");
+    assert_eq!((backlog[0].pending, backlog[0].poisoned), (3, 0));
+    assert!(
+        backlog[0].oldest_due.is_some_and(|due| due >= PAST_LEASE.saturating_sub(5 * SECOND)),
+        "{backlog:?}"
+    );
+}
+
+pub async fn poisoned_entries_are_counted_apart<S: StoreUnderTest>(h: &Harness<S>) {
+    h.poisoned("1").await;
+    h.poisoned("2").await;
+    assert_eq!(h.backlog().await, [waits("h", 0, 2, None)]);
+    h.first(offer("3")).await;
+    assert_eq!(h.backlog().await, [waits("h", 1, 2, Some(Duration::ZERO))]);
+}
+
+pub async fn those_behind_another_wait_and_are_not_due<S: StoreUnderTest>(h: &Harness<S>) {
+    for n in 0..3 {
+        h.first(offer_ordered(n.to_string(), "k")).await;
+    }
+    h.advance(SECOND);
+    assert_eq!(h.backlog().await, [waits("h", 3, 0, Some(SECOND))]);
+    let claim = h.claim_one("h").await;
+    assert_eq!(h.backlog().await, [waits("h", 2, 0, None)], "they wait for the one that runs");
+    h.settle(&claim, rejected()).await;
+    assert_eq!(h.backlog().await, [waits("h", 2, 1, None)], "they wait for a person");
+}
+
+pub async fn the_backlog_of_another_inbox_is_its_own<S: StoreUnderTest>(h: &Harness<S>) {
+    let other = inbox_named("other");
+    h.first(moved_to(&other, &offer("1"))).await;
+    assert!(h.backlog().await.is_empty());
+    let backlog = h.store.backlog(&BacklogParams::new(other)).await.expect("backlog");
+    assert_eq!(backlog, [waits("h", 1, 0, Some(Duration::ZERO))]);
+}
+
+pub async fn a_large_backlog_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
+    let most = usize::try_from(BacklogParams::COUNTED).expect("a small number");
+    for chunk in (0..most + 10).collect::<Vec<_>>().chunks(1_000) {
+        let batch = chunk.iter().map(|n| {
+            let mut new = offer_message(Message::new(n.to_string(), "t", ""));
+            // Some wait in another place.
+            new.delay = if n % 100 == 0 { SECOND } else { Duration::ZERO };
+            new
+        });
+        h.accept_all(&batch.collect::<Vec<_>>()).await;
+    }
+    assert_eq!(h.backlog().await, [waits("h", BacklogParams::COUNTED, 0, Some(Duration::ZERO))]);
+}

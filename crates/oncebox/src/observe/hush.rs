@@ -1,0 +1,107 @@
+//! Says the same thing only so often: an outage must not fill the log with one line for each attempt.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::time::SharedClock;
+
+/// Within this time a thing is said once, or a few times.
+const INTERVAL: Duration = Duration::from_mins(1);
+/// How many things are kept apart at the most. What is beyond that shares one place.
+const PLACES: usize = 1_024;
+
+/// How often a thing was said.
+#[derive(Default)]
+struct Said {
+    /// When the interval began.
+    since: Duration,
+    lines: u32,
+    unsaid: u64,
+}
+
+/// Remembers what was said when.
+pub(crate) struct Hush {
+    clock: SharedClock,
+    said: Mutex<HashMap<(&'static str, Box<str>), Said>>,
+}
+
+impl Hush {
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        Self { clock, said: Mutex::default() }
+    }
+
+    /// Whether a thing may be said now, and how often it was not since it last was. Once in an interval.
+    pub(crate) fn may_say(&self, what: &'static str, about: &str) -> Option<u64> {
+        self.may_say_up_to(1, what, about)
+    }
+
+    /// The same, up to this many times in an interval.
+    pub(crate) fn may_say_up_to(&self, most: u32, what: &'static str, about: &str) -> Option<u64> {
+        let now = self.clock.monotonic();
+        let mut said = self.said.lock();
+        let full = said.len() >= PLACES;
+        let place = if full && !said.contains_key(&(what, about.into())) { "" } else { about };
+        let said = said.entry((what, place.into())).or_default();
+        if said.lines == 0 || now.saturating_sub(said.since) >= INTERVAL {
+            (said.since, said.lines) = (now, 0);
+        }
+        if said.lines >= most {
+            said.unsaid += 1;
+            return None;
+        }
+        said.lines += 1;
+        Some(std::mem::take(&mut said.unsaid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    use super::*;
+    use crate::time::{Clock, Sleep, Timestamp};
+
+    #[derive(Default)]
+    struct Hands(AtomicU64);
+
+    impl Clock for Hands {
+        fn now(&self) -> Timestamp {
+            Timestamp::ZERO
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_secs(self.0.load(SeqCst))
+        }
+
+        fn sleep(&self, _: Duration) -> Sleep {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    // FAULTS J6
+    #[test]
+    fn a_thing_is_said_once_in_an_interval_and_tells_how_often_it_was_not() {
+        let clock = Arc::new(Hands::default());
+        let hush = Hush::new(clock.clone());
+        assert_eq!(hush.may_say("claim", "a"), Some(0));
+        for _ in 0..100 {
+            assert_eq!(hush.may_say("claim", "a"), None);
+        }
+        assert_eq!(hush.may_say("claim", "b"), Some(0), "another thing");
+        clock.0.store(60, SeqCst);
+        assert_eq!(hush.may_say("claim", "a"), Some(100));
+        assert_eq!(hush.may_say("claim", "a"), None);
+    }
+
+    #[test]
+    fn it_does_not_grow_with_what_is_said() {
+        let hush = Hush::new(Arc::new(Hands::default()));
+        for n in 0..2 * PLACES {
+            hush.may_say("x", &n.to_string());
+        }
+        assert!(hush.said.lock().len() <= PLACES + 1);
+    }
+}

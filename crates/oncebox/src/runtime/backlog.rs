@@ -1,0 +1,47 @@
+//! Counts what waits, for gauges and health. Each process does it by itself: it is cheap, and no process has to be chosen
+//! whose end would leave nobody counting.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use crate::error::Result;
+use crate::inbox::Shared;
+use crate::name::HandlerKey;
+use crate::observe::{emit, names};
+use crate::store::{Backlog, BacklogParams, Store};
+
+pub(super) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result<()> {
+    let (inbox, params) = (&core.inbox, BacklogParams::new(core.inbox.name.clone()));
+    // A handler that has nothing left is told of as well, and so is one that has nothing yet.
+    let mut told: BTreeSet<HandlerKey> =
+        inbox.registry.durable().map(|handler| handler.route.key.clone()).collect();
+    loop {
+        match inbox.store.backlog(&params).await {
+            Ok(backlog) => {
+                tell(inbox, &mut told, &backlog);
+                *core.backlog.lock() = backlog;
+            }
+            Err(error) => inbox.store.watch().trouble(&inbox.name, "backlog", &error),
+        }
+        core.beats.turn("backlog", every);
+        tokio::select! {
+            () = inbox.clock.sleep(every) => {}
+            () = core.stop.wait() => return Ok(()),
+        }
+    }
+}
+
+fn tell<S: Store>(inbox: &Shared<S>, told: &mut BTreeSet<HandlerKey>, backlog: &[Backlog]) {
+    told.extend(backlog.iter().map(|backlog| backlog.handler.clone()));
+    for handler in &*told {
+        let found = backlog.iter().find(|backlog| backlog.handler == *handler);
+        let (pending, poisoned, oldest) =
+            found.map_or((0, 0, None), |found| (found.pending, found.poisoned, found.oldest_due));
+        let labels = || [emit::inbox(&inbox.name), emit::handler(handler)];
+        emit::set_number(names::PENDING, usize::try_from(pending).unwrap_or(usize::MAX), labels());
+        emit::set_number(names::POISONED, usize::try_from(poisoned).unwrap_or(usize::MAX), labels());
+        emit::set(names::OLDEST_SECONDS, oldest.unwrap_or_default().as_secs_f64(), labels());
+    }
+}

@@ -1,0 +1,194 @@
+//! Health: each fault leads to what it should be told as (FAULTS J7).
+
+mod support;
+
+use std::time::Duration;
+
+use oncebox::health::Subject;
+use oncebox::source::channel;
+use oncebox::{ErrorKind, Health, HealthLimits, HealthStatus};
+use oncebox_testkit::{Fault, Verb};
+use support::{SECOND, World, in_time, message, quiet};
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn world() -> World {
+    World::new(|inbox, stage| inbox.on("t", stage.handler("h")))
+}
+
+fn status(health: &Health, subject: Subject, name: &str) -> HealthStatus {
+    let found = health.checks.iter().find(|check| check.subject == subject && &*check.name == name);
+    found.unwrap_or_else(|| panic!("no check of {name} in {health:#?}")).status
+}
+
+#[tokio::test]
+async fn an_inbox_that_does_not_run_is_unhealthy() {
+    let world = world();
+    let health = world.inbox.health();
+    assert_eq!((health.status, health.live, health.ready), (HealthStatus::Unhealthy, false, false));
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    let health = world.inbox.health();
+    assert_eq!(
+        (health.status, health.live, health.ready),
+        (HealthStatus::Healthy, true, true),
+        "{health:#?}"
+    );
+    assert_eq!(running.health(), health);
+    drop(running);
+    quiet().await;
+    assert!(!world.inbox.health().live);
+}
+
+// Idle is a loop that does not turn, not an inbox without messages.
+#[tokio::test]
+async fn an_inbox_with_nothing_to_do_stays_healthy() {
+    let world = world();
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    for _ in 0..30 {
+        world.pass(MINUTE).await;
+        let health = running.health();
+        assert_eq!(health.status, HealthStatus::Healthy, "{health:#?}");
+    }
+}
+
+#[tokio::test]
+async fn a_loop_that_does_not_turn_is_degraded_and_then_unhealthy() {
+    let world = world();
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    world.store().faults().always(Verb::Claim, Fault::Hang);
+    world.accept("1", "ok").await;
+    in_time(world.store().faults().wait_for_hanging(1)).await;
+    let dispatcher = || status(&running.health(), Subject::Component, "dispatcher");
+    assert_eq!(dispatcher(), HealthStatus::Healthy);
+    // It may wait for as long as a poll, and then for two minutes.
+    world.pass(30 * SECOND + 2 * MINUTE).await;
+    assert_eq!(dispatcher(), HealthStatus::Degraded);
+    assert!(running.health().live && running.health().ready);
+    world.pass(3 * MINUTE).await;
+    assert_eq!(dispatcher(), HealthStatus::Unhealthy);
+    assert!(!running.health().live, "{:#?}", running.health());
+    world.store().faults().clear();
+    world.store().faults().release();
+    in_time(running.idle()).await;
+    assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+}
+
+// A restart would not bring the store back: live, and not ready.
+#[tokio::test]
+async fn a_store_that_is_away_makes_it_not_ready_and_leaves_it_live() {
+    let world = world();
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    world.store().faults().always(Verb::Claim, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.accept("1", "ok").await;
+    world.pass(SECOND).await;
+    let health = running.health();
+    assert_eq!(status(&health, Subject::Store, "claim"), HealthStatus::Degraded, "{health:#?}");
+    assert!(health.ready);
+    world.pass(40 * SECOND).await;
+    let health = running.health();
+    assert_eq!(status(&health, Subject::Store, "claim"), HealthStatus::Unhealthy);
+    assert_eq!((health.live, health.ready), (true, false), "{health:#?}");
+    world.store().faults().clear();
+    world.pass(10 * SECOND).await;
+    in_time(running.idle()).await;
+    assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+}
+
+// Who is not ready is not asked any more: it must be let in again to find out.
+#[tokio::test]
+async fn a_verb_that_nobody_tries_any_more_does_not_keep_it_from_being_ready() {
+    let world = world();
+    let running = world.inbox.start();
+    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Full));
+    for _ in 0..40 {
+        assert!(world.inbox.accept(message("1", "ok")).await.is_err());
+        world.pass(SECOND).await;
+    }
+    assert!(!running.health().ready);
+    world.pass(MINUTE).await;
+    let health = running.health();
+    assert_eq!(status(&health, Subject::Store, "accept"), HealthStatus::Degraded);
+    assert!(health.ready, "{health:#?}");
+}
+
+#[tokio::test]
+async fn a_source_tells_what_it_holds_and_when_it_is_over() {
+    let world = world();
+    let running = world.inbox.start();
+    let (sender, source) = channel("broker", 16);
+    running.receive(source).unwrap();
+    in_time(running.idle()).await;
+    let source = || status(&running.health(), Subject::Source, "broker");
+    assert_eq!(source(), HealthStatus::Healthy);
+    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Unavailable));
+    let sent = tokio::spawn(async move { sender.deliver(message("1", "ok")).await });
+    world.pass(2 * SECOND).await;
+    assert_eq!(source(), HealthStatus::Degraded);
+    assert!(format!("{:?}", running.health().checks).contains("holds 1 deliveries"));
+    world.store().faults().clear();
+    world.pass(10 * SECOND).await;
+    in_time(sent).await.unwrap().unwrap();
+    // The sender is gone with its task: nothing more will come.
+    quiet().await;
+    assert_eq!(source(), HealthStatus::Degraded, "{:#?}", running.health());
+    assert!(format!("{:?}", running.health().checks).contains("it is over"));
+}
+
+#[tokio::test]
+async fn a_component_that_fails_again_and_again_is_degraded_and_then_unhealthy() {
+    let world = world();
+    let running = world.inbox.start();
+    in_time(running.idle()).await;
+    world.store().faults().always(Verb::Claim, Fault::Panic);
+    world.accept("1", "ok").await;
+    world.pass(SECOND).await;
+    assert_eq!(status(&running.health(), Subject::Component, "dispatcher"), HealthStatus::Degraded);
+    world.pass(6 * MINUTE).await;
+    assert_eq!(status(&running.health(), Subject::Component, "dispatcher"), HealthStatus::Unhealthy);
+    world.store().faults().clear();
+    world.pass(2 * MINUTE).await;
+    assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+}
+
+#[tokio::test]
+async fn backlog_and_lag_have_limits() {
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").concurrency(1)));
+    for n in 0..4 {
+        world.accept(&n.to_string(), "wait").await;
+    }
+    let running = world.inbox.start();
+    in_time(world.stage.started(1)).await;
+    world.pass(MINUTE).await;
+    let mut limits = HealthLimits::default();
+    assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+    limits.backlog_degraded = Some(3);
+    assert_eq!(status(&running.health_by(&limits), Subject::Handler, "h"), HealthStatus::Degraded);
+    limits.backlog_unhealthy = Some(3);
+    assert!(!running.health_by(&limits).ready);
+    world.pass(15 * MINUTE).await;
+    let health = running.health();
+    assert_eq!(status(&health, Subject::Handler, "h"), HealthStatus::Degraded, "{health:#?}");
+    assert!(health.live && health.ready, "late, and at work");
+    world.stage.go(4);
+    in_time(running.idle()).await;
+    world.pass(MINUTE).await;
+    assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+}
+
+#[tokio::test]
+async fn one_that_stops_is_not_ready_and_still_live() {
+    let world = world();
+    let running = world.inbox.start();
+    world.accept("1", "wait").await;
+    in_time(world.stage.started(1)).await;
+    let stopping = tokio::spawn(running.shutdown());
+    quiet().await;
+    let health = world.inbox.health();
+    assert_eq!((health.live, health.ready), (true, false), "{health:#?}");
+    world.stage.go(1);
+    in_time(stopping).await.unwrap();
+}

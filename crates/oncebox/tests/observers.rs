@@ -1,0 +1,159 @@
+//! Who looks on sees everything, and harms nothing: observers, recorders of metrics and propagators that panic.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
+
+mod support;
+
+use std::sync::Arc;
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use oncebox::observe::{Noted, Observer, Propagate, TraceContext};
+use oncebox::state::{Event, Status};
+use oncebox::store::{Accepted, Claim, NewMessage};
+use oncebox::{Error, Message};
+use parking_lot::Mutex;
+use support::ear::Ear;
+use support::{SECOND, World, in_time, message};
+
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn write(&self, line: String) {
+        self.0.lock().push(line);
+    }
+}
+
+impl Observer for Diary {
+    fn accepted(&self, message: &NewMessage, answer: Accepted) -> Noted {
+        self.write(format!("{} {}", String::from_utf8_lossy(message.message.id()), answer.as_str()));
+        Ok(())
+    }
+
+    fn refused(&self, _: &Message, error: &Error) -> Noted {
+        self.write(format!("refused {}", error.kind().as_str()));
+        Ok(())
+    }
+
+    fn started(&self, _: &Claim, message: &Message) -> Noted {
+        self.write(format!("{} started", String::from_utf8_lossy(message.id())));
+        Ok(())
+    }
+
+    fn settled(&self, claim: &Claim, event: Event) -> Noted {
+        self.write(format!("{} {}", claim.handler, event.as_str()));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_observer_sees_what_happens() {
+    let diary = Diary::default();
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")).observer(diary.clone()));
+    world.accept("1", "fail once;ok").await;
+    world.accept("1", "fail once;ok").await;
+    assert!(world.inbox.accept(Message::new("", "t", "")).await.is_err());
+    world.inbox.drain().await.unwrap();
+    world.clock.advance(10 * SECOND);
+    world.inbox.drain().await.unwrap();
+    let lines = diary.0.lock().clone();
+    assert_eq!(
+        lines,
+        ["1 first", "1 duplicate", "refused missing_key", "1 started", "h fail", "1 started", "h done"]
+    );
+}
+
+/// Fails at everything.
+#[derive(Clone, Copy)]
+enum Broken {
+    Panics,
+    Errs,
+}
+
+impl Broken {
+    fn fail(self) -> Noted {
+        match self {
+            Self::Panics => panic!("an observer with a bug"),
+            Self::Errs => Err("an observer that cannot".into()),
+        }
+    }
+}
+
+impl Observer for Broken {
+    fn accepted(&self, _: &NewMessage, _: Accepted) -> Noted {
+        self.fail()
+    }
+
+    fn refused(&self, _: &Message, _: &Error) -> Noted {
+        self.fail()
+    }
+
+    fn started(&self, _: &Claim, _: &Message) -> Noted {
+        self.fail()
+    }
+
+    fn settled(&self, _: &Claim, _: Event) -> Noted {
+        self.fail()
+    }
+}
+
+impl Propagate for Broken {
+    fn parent(&self, _: &tracing::Span, _: &TraceContext) {
+        panic!("a propagator with a bug");
+    }
+}
+
+impl Recorder for Broken {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        panic!("a recorder with a bug")
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        panic!("a recorder with a bug")
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        panic!("a recorder with a bug")
+    }
+}
+
+/// Accept, handle, retry, poison and settle, by hand and in the background.
+async fn everything_works(world: &World) {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    world.inbox.accept(message("1", "ok").with_header("traceparent", trace)).await.unwrap();
+    world.inbox.accept(message("1", "ok")).await.unwrap();
+    world.accept("2", "reject no").await;
+    assert!(world.inbox.accept(Message::new("", "t", "")).await.is_err());
+    world.inbox.drain().await.unwrap();
+    assert_eq!(world.status("1", "h").await, Status::Completed);
+    assert_eq!(world.status("2", "h").await, Status::Poisoned);
+    let running = world.inbox.start();
+    world.accept("3", "ok").await;
+    in_time(running.idle()).await;
+    assert_eq!(world.status("3", "h").await, Status::Completed);
+    in_time(running.shutdown()).await;
+}
+
+#[tokio::test]
+async fn observers_that_fail_harm_nothing_and_are_counted() {
+    for broken in [Broken::Panics, Broken::Errs] {
+        let ear = Ear::default();
+        let _listening = ear.listen();
+        let world = World::new(|inbox, stage| {
+            inbox.on("t", stage.handler("h")).observer(broken).propagate(Broken::Panics)
+        });
+        everything_works(&world).await;
+        assert!(ear.counted("oncebox_observer_failures_total{inbox=test}") >= 8);
+        assert_eq!(ear.heard("an observer failed").len(), 1, "once in a while");
+    }
+}
+
+#[tokio::test]
+async fn a_recorder_of_metrics_that_panics_harms_nothing() {
+    let _guard = metrics::set_default_local_recorder(&Broken::Panics);
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")));
+    everything_works(&world).await;
+}

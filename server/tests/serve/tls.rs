@@ -1,0 +1,92 @@
+//! Handlers behind TLS.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::support::{AT_ONCE, Receiver, Reply, Sidecar, Tls, oncebox, one_handler, post};
+
+fn openssl(dir: &Path, args: &[&str]) {
+    let made = Command::new("openssl").current_dir(dir).args(args).output().expect("openssl is installed");
+    assert!(made.status.success(), "{made:?}");
+}
+
+/// An authority of our own in `ca.crt`, and a server that it vouches for.
+fn authority(dir: &Path) -> Tls {
+    let key =
+        ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-x509", "-days", "2"];
+    let ca = [
+        "-subj",
+        "/CN=test",
+        "-addext",
+        "keyUsage=critical,keyCertSign",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+    ];
+    openssl(dir, &[&key[..], &ca].concat());
+    let server = [
+        "-subj",
+        "/CN=localhost",
+        "-CA",
+        "ca.crt",
+        "-CAkey",
+        "ca.key",
+        "-keyout",
+        "server.key",
+        "-out",
+        "server.crt",
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-addext",
+        "extendedKeyUsage=serverAuth",
+    ];
+    openssl(dir, &[&key[..], &server].concat());
+    let certificate = CertificateDer::from_pem_file(dir.join("server.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(dir.join("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
+}
+
+/// S17: only a server that can prove who it is gets a message.
+#[test]
+fn a_handler_has_to_be_vouched_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let handler = Receiver::tls(authority(dir.path()), |_| Reply::status(200));
+    let url = format!("https://localhost:{}/hook", handler.port);
+    let stranger = Sidecar::with(&one_handler(&url, AT_ONCE));
+    post(&stranger.url("orders"), "evt_1", "t", "{}");
+    stranger.wait_words(&["failed", "t evt_1", "certificate"]);
+    stranger.stop();
+    assert_eq!(handler.requests().len(), 0);
+
+    let trusting = format!("{AT_ONCE}ca_file = \"{}\"", dir.path().join("ca.crt").display());
+    let friend = Sidecar::with(&one_handler(&url, &trusting));
+    post(&friend.url("orders"), "evt_1", "t", "{}");
+    friend.wait_words(&["delivered", "t evt_1"]);
+    friend.stop();
+    assert_eq!(handler.requests()[0].body, b"{}");
+}
+
+#[test]
+fn a_file_without_certificates_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("empty.pem"), "nothing").unwrap();
+    for (file, why) in
+        [("empty.pem", "no certificate in \"empty.pem\""), ("missing.pem", "\"missing.pem\" cannot be read")]
+    {
+        let config = one_handler("https://example.com/", &format!("ca_file = \"{file}\""));
+        std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
+        let output = oncebox(dir.path(), &["config", "check", "--secrets"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+    }
+}

@@ -1,0 +1,245 @@
+//! What the tests share: a broker, a publisher that waits for confirms, and handlers that keep a list.
+#![allow(dead_code, reason = "no test file needs all of it")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
+
+pub(crate) mod proxy;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::{AMQPValue, FieldTable, LongString};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use oncebox::source::{Delivery, Source as _};
+use oncebox::{BoxError, Context, Headers, Inbox, Memory, Message, handler};
+use oncebox_rabbitmq::{Builder, Queue, RabbitMq};
+use oncebox_servers::RabbitMq as Broker;
+use oncebox_testkit::FaultyStore;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// The store of most tests.
+pub(crate) type Faulty = FaultyStore<Memory>;
+
+/// An inbox whose handler keeps a list.
+pub(crate) fn inbox(store: Faulty, effects: &Effects) -> Inbox<Faulty> {
+    builder(store, effects).build().unwrap()
+}
+
+pub(crate) fn builder(store: Faulty, effects: &Effects) -> oncebox::Builder<Faulty> {
+    let effects = effects.clone();
+    let keep = move |message: Message, _: &mut Context<Faulty>| {
+        let effects = effects.clone();
+        async move {
+            effects.add(&message);
+            Ok::<(), BoxError>(())
+        }
+    };
+    Inbox::builder("test", store).on("t", handler("keep", keep))
+}
+
+/// A name that no other test has.
+pub(crate) fn unique(name: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Fails a test that waits for what never comes, instead of hanging.
+pub(crate) async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_mins(3), work).await.expect("it did not happen within three minutes")
+}
+
+/// Completes when the answer is yes.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
+    let patient = async {
+        let mut pause = tokio::time::interval(Duration::from_millis(20));
+        while !ask().await {
+            pause.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(3), patient).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// A queue of its own, with one for its dead letters, and a client that publishes and looks.
+pub(crate) struct Client {
+    pub(crate) url: String,
+    pub(crate) queue: String,
+    pub(crate) dead: String,
+    connection: Connection,
+    pub(crate) channel: Channel,
+}
+
+impl Client {
+    /// At the broker of this program.
+    pub(crate) async fn new(name: &str) -> Self {
+        let broker = tokio::task::spawn_blocking(Broker::shared).await.unwrap();
+        Self::at(&broker.url(), name).await
+    }
+
+    pub(crate) async fn at(url: &str, name: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        let queue = unique(name);
+        Self { url: url.into(), dead: format!("{queue}.dead"), queue, connection, channel }
+    }
+
+    pub(crate) fn quorum(&self) -> Queue {
+        Queue::quorum(&*self.queue).delivery_limit(20).dead_letter_queue(&*self.dead)
+    }
+
+    pub(crate) fn classic(&self) -> Queue {
+        Queue::classic(&*self.queue).dead_letter_queue(&*self.dead)
+    }
+
+    /// A source of this queue, with short pauses.
+    pub(crate) fn source(&self, queue: Queue) -> Builder {
+        RabbitMq::builder(&self.url)
+            .queue(queue)
+            .backoff(Duration::from_millis(10), Duration::from_millis(200))
+    }
+
+    /// Publishes a message with an id and a type, and waits until the broker has it.
+    pub(crate) async fn publish(&self, id: &str, kind: &str, body: &str) {
+        self.publish_as(&self.queue, properties(id, kind), body.as_bytes()).await;
+    }
+
+    pub(crate) async fn publish_as(&self, queue: &str, properties: BasicProperties, body: &[u8]) {
+        self.publish_to("", queue, properties, body).await;
+    }
+
+    pub(crate) async fn publish_to(
+        &self,
+        exchange: &str,
+        key: &str,
+        properties: BasicProperties,
+        body: &[u8],
+    ) {
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent =
+            self.channel.basic_publish(exchange.into(), key.into(), options, body, properties).await.unwrap();
+        assert_eq!(sent.await.unwrap(), Confirmation::Ack(None));
+    }
+
+    /// How many messages wait in a queue; those in somebody's hands do not count.
+    pub(crate) async fn ready(&self, queue: &str) -> u32 {
+        self.find(queue).await.unwrap_or(0)
+    }
+
+    pub(crate) async fn exists(&self, queue: &str) -> bool {
+        self.find(queue).await.is_some()
+    }
+
+    async fn find(&self, queue: &str) -> Option<u32> {
+        let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
+        let channel = self.connection.create_channel().await.unwrap();
+        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
+        found.ok().map(|queue| queue.message_count())
+    }
+
+    /// Takes all messages out of a queue, as soon as there are that many.
+    pub(crate) async fn take(&self, queue: &str, count: usize) -> Vec<(BasicProperties, Vec<u8>)> {
+        let mut taken = Vec::new();
+        in_time(async {
+            let mut pause = tokio::time::interval(Duration::from_millis(20));
+            while taken.len() < count {
+                match self.channel.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await.unwrap() {
+                    Some(got) => taken.push((got.delivery.properties, got.delivery.data)),
+                    None => drop(pause.tick().await),
+                }
+            }
+        })
+        .await;
+        taken
+    }
+
+    pub(crate) async fn delete_queue(&self) {
+        self.channel.queue_delete(self.queue.as_str().into(), QueueDeleteOptions::default()).await.unwrap();
+    }
+
+    /// Completes when nothing is left in the queue: neither waiting nor in anybody's hands. Whoever consumes has to be gone.
+    pub(crate) async fn assert_left(&self, waiting: u32, dead: u32) {
+        until("the broker has taken back what was in hand", || async {
+            self.ready(&self.queue).await >= waiting
+        })
+        .await;
+        assert_eq!(
+            (self.ready(&self.queue).await, self.ready(&self.dead).await),
+            (waiting, dead),
+            "waiting and dead"
+        );
+    }
+}
+
+pub(crate) fn properties(id: &str, kind: &str) -> BasicProperties {
+    BasicProperties::default().with_message_id(id.into()).with_type(kind.into()).with_delivery_mode(2)
+}
+
+pub(crate) fn table(pairs: &[(&str, &str)]) -> FieldTable {
+    let mut table = FieldTable::default();
+    for (name, value) in pairs {
+        table.insert((*name).into(), AMQPValue::LongString(LongString::from(*value)));
+    }
+    table
+}
+
+/// The next delivery of a source that no inbox has.
+pub(crate) async fn next(source: &mut RabbitMq) -> Delivery {
+    in_time(source.recv()).await.expect("a source is not over")
+}
+
+pub(crate) async fn receive(source: &mut RabbitMq) -> Option<Delivery> {
+    source.recv().await
+}
+
+pub(crate) fn text(headers: &Headers, name: &str) -> Option<String> {
+    headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned())
+}
+
+/// What handlers did, by message id.
+#[derive(Clone, Debug)]
+pub(crate) struct Effects {
+    by_id: Arc<Mutex<BTreeMap<String, Vec<Message>>>>,
+    count: Arc<watch::Sender<usize>>,
+}
+
+impl Default for Effects {
+    fn default() -> Self {
+        Self { by_id: Arc::default(), count: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Effects {
+    pub(crate) fn add(&self, message: &Message) {
+        let id = String::from_utf8_lossy(message.id()).into_owned();
+        self.by_id.lock().entry(id).or_default().push(message.clone());
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    /// Completes when so many effects have happened.
+    pub(crate) async fn wait_for(&self, count: usize) {
+        in_time(self.count.subscribe().wait_for(|done| *done >= count)).await.unwrap();
+    }
+
+    /// How often each id had its effect.
+    pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
+        self.by_id.lock().iter().map(|(id, messages)| (id.clone(), messages.len())).collect()
+    }
+
+    pub(crate) fn messages(&self) -> Vec<Message> {
+        self.by_id.lock().values().flatten().cloned().collect()
+    }
+
+    /// Asserts that each of `ids` happened once, and nothing else.
+    pub(crate) fn assert_once<I: ToString>(&self, ids: impl IntoIterator<Item = I>) {
+        let expected: BTreeMap<String, usize> = ids.into_iter().map(|id| (id.to_string(), 1)).collect();
+        assert_eq!(self.counts(), expected);
+    }
+}

@@ -1,0 +1,30 @@
+//! Backlog: what waits for each handler.
+
+use std::time::Duration;
+
+use oncebox::store::{Backlog, BacklogParams};
+use oncebox::{HandlerKey, Result};
+
+use crate::db::Db;
+use crate::row::get;
+use crate::unit::ask;
+
+pub(crate) async fn backlog(db: &Db, params: &BacklogParams) -> Result<Vec<Backlog>> {
+    let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let question = ask(&db.sql.backlog)
+        .bind(db.now())
+        .bind(inbox)
+        .bind(db.all_lanes())
+        .bind(BacklogParams::COUNTED.cast_signed());
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    rows.iter()
+        .map(|row| {
+            let handler = HandlerKey::new(get::<String>(row, 0)?)?;
+            let (pending, poisoned): (i64, i64) = (get(row, 1)?, get(row, 2)?);
+            let due = get::<Option<i64>>(row, 3)?.map(|due| Duration::from_millis(due.max(0).unsigned_abs()));
+            Ok(Backlog::new(handler, pending.unsigned_abs(), poisoned.unsigned_abs(), due))
+        })
+        .collect()
+}

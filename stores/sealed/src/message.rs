@@ -1,0 +1,105 @@
+//! Messages on their way in and out: payload and headers become one sealed value.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use oncebox::store::NewMessage;
+use oncebox::{Error, ErrorKind, Fingerprint, Headers, InboxName, Key, Message, Result};
+use ring::hmac;
+
+use crate::Sealed;
+use crate::seal::{Place, Unreadable, open, seal};
+
+/// The one header of a sealed message. What a sender gives this name is inside.
+const MARK: &str = "oncebox-sealed";
+/// Says to an operator why a message is not shown.
+const WHY: &str = "oncebox-unreadable";
+
+fn place<'a>(inbox: &'a InboxName, key: &'a Key) -> Place<'a> {
+    Place { inbox, key, field: "message", handler: "" }
+}
+
+impl<S> Sealed<S> {
+    /// The same offer, with nothing readable in it.
+    pub(crate) fn seal_new(&self, new: &NewMessage) -> Result<NewMessage> {
+        let (headers, payload) = (new.message.headers().encode(), new.message.payload());
+        let mut plain = Vec::with_capacity(8 + headers.len() + payload.len());
+        plain.extend_from_slice(&(headers.len() as u64).to_le_bytes());
+        plain.extend_from_slice(&headers);
+        plain.extend_from_slice(payload);
+        let sealed = seal(&self.keys, place(&new.inbox, &new.key), &plain).ok_or_else(not_sealed)?;
+        let mut marked = Headers::default();
+        marked.push(MARK, Bytes::from_static(b"1"));
+        let mut new = new.clone();
+        new.message = Arc::new(with(&new.message, sealed.into(), marked));
+        new.fingerprint = self.fingerprint(&new);
+        Ok(new)
+    }
+
+    /// A digest of payload, inbox and key that says nothing without the secret: not even that two messages are the same.
+    fn fingerprint(&self, new: &NewMessage) -> Fingerprint {
+        let mut context = hmac::Context::with_key(self.keys.fingerprints());
+        context.update(b"oncebox sealed fingerprint 1");
+        context.update(&(new.inbox.as_str().len() as u64).to_le_bytes());
+        context.update(new.inbox.as_str().as_bytes());
+        context.update(new.key.as_bytes());
+        context.update(new.fingerprint.as_bytes());
+        let tag = context.sign();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&tag.as_ref()[..16]);
+        Fingerprint::from_bytes(bytes)
+    }
+
+    /// The message as it was.
+    pub(crate) fn open_message(
+        &self,
+        inbox: &InboxName,
+        key: &Key,
+        message: &Arc<Message>,
+    ) -> std::result::Result<Arc<Message>, Unreadable> {
+        if !is_sealed(message) {
+            return if self.strict { Err(Unreadable::Plain) } else { Ok(Arc::clone(message)) };
+        }
+        let plain = open(&self.keys, place(inbox, key), message.payload())?;
+        let (length, rest) = plain.split_first_chunk::<8>().ok_or(Unreadable::Forged)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| Unreadable::Forged)?;
+        let (headers, payload) = rest.split_at_checked(length).ok_or(Unreadable::Forged)?;
+        let headers = Headers::decode(headers).map_err(|_| Unreadable::Forged)?;
+        Ok(Arc::new(with(message, Bytes::copy_from_slice(payload), headers)))
+    }
+
+    /// The message for an operator: one that cannot be read has no payload, and a header that says why.
+    pub(crate) fn show_message(&self, inbox: &InboxName, key: &Key, message: &Arc<Message>) -> Arc<Message> {
+        self.open_message(inbox, key, message).unwrap_or_else(|why| {
+            let mut headers = Headers::default();
+            headers.push(WHY, why.to_string());
+            Arc::new(with(message, Bytes::new(), headers))
+        })
+    }
+}
+
+fn is_sealed(message: &Message) -> bool {
+    let mut headers = message.headers().iter();
+    headers.next().is_some_and(|(name, _)| name == MARK) && headers.next().is_none()
+}
+
+/// The same message with another payload and other headers.
+fn with(message: &Message, payload: Bytes, headers: Headers) -> Message {
+    let id = Bytes::copy_from_slice(message.id());
+    let mut made =
+        Message::new(id, message.kind(), payload).with_source(message.source()).with_headers(headers);
+    if let Some(tenant) = message.tenant() {
+        made = made.with_tenant(tenant);
+    }
+    if let Some(key) = message.ordering_key() {
+        made = made.with_ordering_key(Bytes::copy_from_slice(key));
+    }
+    if let Some(time) = message.time() {
+        made = made.with_time(time);
+    }
+    made
+}
+
+pub(crate) fn not_sealed() -> Error {
+    Error::new(ErrorKind::Unavailable, "a message could not be encrypted: the system gives no random bytes")
+}

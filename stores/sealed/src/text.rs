@@ -1,0 +1,46 @@
+//! Error texts: sealed, and still text that any store keeps.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use oncebox::state::{ErrorText, Settlement};
+use oncebox::store::EntryView;
+use oncebox::{HandlerKey, InboxName, Key, Result};
+
+use crate::Sealed;
+use crate::message::not_sealed;
+use crate::seal::{Place, open, seal};
+
+const MARK: &str = "oncebox-sealed:";
+
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> Place<'a> {
+    Place { inbox, key, field: "error", handler: handler.as_str() }
+}
+
+impl<S> Sealed<S> {
+    /// The same settlement, with its error sealed.
+    pub(crate) fn seal_settlement(&self, settlement: &Settlement) -> Result<Settlement> {
+        let mut settlement = settlement.clone();
+        if let Some(error) = &settlement.error {
+            let claim = &settlement.claim;
+            let plain = error.as_str().as_bytes();
+            let sealed = seal(&self.keys, place(&claim.inbox, &claim.key, &claim.handler), plain);
+            let text = URL_SAFE_NO_PAD.encode(sealed.ok_or_else(not_sealed)?);
+            settlement.error = Some(ErrorText::stored(format!("{MARK}{text}")));
+        }
+        Ok(settlement)
+    }
+
+    /// The entry as an operator sees it, with its error readable.
+    pub(crate) fn open_entry(&self, inbox: &InboxName, mut entry: EntryView) -> EntryView {
+        let sealed = entry.error.as_ref().and_then(|error| error.as_str().strip_prefix(MARK));
+        if let Some(sealed) = sealed {
+            let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
+            let text = match open(&self.keys, place(inbox, &entry.key, &entry.handler), &bytes) {
+                Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
+                Err(why) => format!("(the error cannot be read: {why})"),
+            };
+            entry.error = Some(ErrorText::new(text));
+        }
+        entry
+    }
+}

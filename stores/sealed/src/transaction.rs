@@ -1,0 +1,107 @@
+//! The transactions of the store inside, as they are. Only results are sealed in them.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use oncebox::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+
+use crate::Sealed;
+use crate::message::not_sealed;
+use crate::seal::{Place, open, seal};
+
+/// Tells a sealed result from one that was left before. Nothing is certain about a plain one, but this is unlikely, and then it
+/// does not open.
+const MARK: &[u8] = b"oncebox-sealed\0";
+
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> Place<'a> {
+    Place { inbox, key, field: "result", handler: handler.as_str() }
+}
+
+impl<S: Transactional> Transactional for Sealed<S> {
+    type Tx = S::Tx;
+
+    fn begin(&self) -> impl Future<Output = Result<S::Tx>> + Send {
+        self.store.begin()
+    }
+
+    fn commit(&self, tx: S::Tx) -> impl Future<Output = Result<()>> + Send {
+        self.store.commit(tx)
+    }
+
+    fn rollback(&self, tx: S::Tx) -> impl Future<Output = ()> + Send {
+        self.store.rollback(tx)
+    }
+}
+
+/// For transactions that may be sent to another thread: a sealed result has to be kept until it is written.
+impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
+    fn mark(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> impl Future<Output = Result<Mark>> + Send {
+        self.store.mark(tx, inbox, key, handler)
+    }
+
+    async fn record(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        result: &[u8],
+    ) -> Result<()> {
+        let sealed = seal(&self.keys, place(inbox, key, handler), result).ok_or_else(not_sealed)?;
+        self.store.record(tx, inbox, key, handler, &[MARK, &sealed].concat()).await
+    }
+
+    async fn recall(
+        &self,
+        tx: &mut Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+    ) -> Result<Option<Bytes>> {
+        let Some(stored) = self.store.recall(tx, inbox, key, handler).await? else { return Ok(None) };
+        let Some(sealed) = stored.strip_prefix(MARK) else {
+            if self.strict {
+                return Err(Error::new(ErrorKind::Corrupt, "a stored result is not sealed"));
+            }
+            return Ok(Some(stored));
+        };
+        open(&self.keys, place(inbox, key, handler), sealed)
+            .map(|plain| Some(plain.into()))
+            .map_err(|why| Error::new(ErrorKind::Corrupt, format!("a stored result cannot be read: {why}")))
+    }
+}
+
+impl<Tx: ?Sized, S: SettleIn<Tx>> SettleIn<Tx> for Sealed<S> {
+    fn complete(&self, tx: &mut Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        self.store.complete(tx, claim)
+    }
+}
+
+impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for Sealed<S> {
+    fn hold(&self, tx: &mut Tx, claims: &[Claim]) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        self.store.hold(tx, claims)
+    }
+
+    fn savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
+        self.store.savepoint(tx)
+    }
+
+    fn rollback_to_savepoint(&self, tx: &mut Tx) -> impl Future<Output = Result<()>> + Send {
+        self.store.rollback_to_savepoint(tx)
+    }
+
+    fn complete_all(
+        &self,
+        tx: &mut Tx,
+        claims: &[Claim],
+    ) -> impl Future<Output = Result<Vec<Settled>>> + Send {
+        self.store.complete_all(tx, claims)
+    }
+}

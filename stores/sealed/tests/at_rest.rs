@@ -1,0 +1,234 @@
+//! What is on the disk, who can read it, and what happens to what nobody can (FAULTS S19).
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::state::{ErrorText, Outcome, Status};
+use oncebox::store::{Accepted, Admin as _, ClaimParams, Claimed, NewMessage, Route, Store as _, Want};
+use oncebox::{BoxError, Context, HandlerKey, Inbox, InboxName, Key, KeyStrategy, Message, Policy, handler};
+use oncebox_sealed::{Keyring, Sealed};
+use oncebox_sqlite::Sqlite;
+use oncebox_testkit::TestClock;
+
+const CANARY: &str = "canary51c7";
+const DAY: Duration = Duration::from_hours(24);
+
+fn key(seed: u8) -> [u8; 32] {
+    std::array::from_fn(|at| seed.wrapping_add(u8::try_from(at).unwrap()))
+}
+
+fn keys(id: &str, seed: u8) -> Keyring {
+    Keyring::new(id, &key(seed), &key(100)).unwrap()
+}
+
+struct File {
+    dir: tempfile::TempDir,
+    clock: TestClock,
+}
+
+impl File {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), clock: TestClock::new() }
+    }
+
+    fn plain(&self) -> Sqlite {
+        Sqlite::options(self.dir.path().join("inbox.db")).clock(self.clock.shared()).open().unwrap()
+    }
+
+    fn sealed(&self, keys: Keyring) -> Sealed<Sqlite> {
+        Sealed::new(self.plain(), keys)
+    }
+
+    /// Whether the text stands anywhere on the disk.
+    fn holds(&self, text: &str) -> bool {
+        fn read(dir: &Path) -> Vec<u8> {
+            let files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+            files.flat_map(|file| std::fs::read(file).unwrap()).collect()
+        }
+        read(self.dir.path()).windows(text.len()).any(|part| part == text.as_bytes())
+    }
+}
+
+fn inbox() -> InboxName {
+    InboxName::new("orders").unwrap()
+}
+
+fn message(id: &str) -> Message {
+    Message::new(id.to_owned(), "order.placed", format!("payload {CANARY}")).with_header("x-note", CANARY)
+}
+
+fn key_of(id: &str) -> Key {
+    KeyStrategy::MessageId.key(&inbox(), &message(id)).unwrap()
+}
+
+fn offer(message: Message) -> NewMessage {
+    let key = KeyStrategy::MessageId.key(&inbox(), &message).unwrap();
+    let route = Route::new(HandlerKey::new("h").unwrap());
+    NewMessage::new(inbox(), key, Arc::new(message), Arc::new([route]))
+}
+
+async fn accept(store: &impl oncebox::Store, message: Message) -> Accepted {
+    store.accept(&[offer(message)]).await.unwrap()[0]
+}
+
+async fn claim(store: &impl oncebox::Store) -> Vec<Claimed> {
+    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
+    store.claim(&ClaimParams::new(inbox(), wants, Duration::from_mins(1))).await.unwrap()
+}
+
+async fn entry(store: &Sealed<Sqlite>, id: &str) -> (Status, String) {
+    let view = store.show(&inbox(), &key_of(id)).await.unwrap().unwrap();
+    let entry = view.entries.last().unwrap();
+    (entry.status, entry.error.as_ref().map_or("", ErrorText::as_str).to_owned())
+}
+
+#[tokio::test]
+async fn nothing_readable_is_on_the_disk() {
+    async fn fails(_: Message, _: &mut Context<Sealed<Sqlite>>) -> Result<(), BoxError> {
+        Err(format!("no {CANARY}").into())
+    }
+    async fn answers(_: Message, cx: &mut Context<Sealed<Sqlite>>) -> Result<(), BoxError> {
+        cx.set_result(format!("result {CANARY}"))?;
+        Ok(())
+    }
+    let file = File::new();
+    {
+        let inbox = Inbox::builder("orders", file.sealed(keys("k1", 1)))
+            .on("order.placed", handler("h", fails))
+            .on("asked", handler("i", answers).inline())
+            .clock(file.clock.shared())
+            .build()
+            .unwrap();
+        inbox.accept(message("1")).await.unwrap();
+        inbox.accept(message("2")).await.unwrap();
+        let other = Message::new("2", "order.placed", format!("other {CANARY}"));
+        assert!(matches!(inbox.accept(other).await.unwrap(), Accepted::Conflict(_)));
+        assert!(matches!(inbox.accept(message("2")).await.unwrap(), Accepted::Duplicate(_)));
+        assert_eq!(inbox.drain().await.unwrap(), 2);
+        let asked = || Message::new("3", "asked", CANARY);
+        for _ in 0..2 {
+            let (_, results) = inbox.process_with_results(asked()).await.unwrap();
+            assert_eq!(results.get("i").unwrap(), &format!("result {CANARY}"));
+        }
+        assert!(!file.holds(CANARY), "while it is open");
+        let (_, error) = entry(inbox.store(), "1").await;
+        assert_eq!(error, format!("no {CANARY}"), "an operator with the key reads it");
+        let view = inbox.store().show(&self::inbox(), &key_of("2")).await.unwrap().unwrap();
+        let (_, _, stored) = view.stored.unwrap();
+        assert_eq!(*stored, message("2"));
+        assert_eq!(view.kept_aside[0].message.payload(), &format!("other {CANARY}"));
+    }
+    assert!(!file.holds(CANARY), "after it was closed");
+    // The proof that the search finds what is there.
+    accept(&file.plain(), message("plain")).await;
+    assert!(file.holds(CANARY));
+}
+
+#[tokio::test]
+async fn keys_are_rotated_while_messages_wait() {
+    let file = File::new();
+    accept(&file.plain(), message("before")).await;
+    accept(&file.sealed(keys("k1", 1)), message("old")).await;
+    let rotated = file.sealed(keys("k2", 2).reads("k1", &key(1)).unwrap());
+    assert!(matches!(accept(&rotated, message("old")).await, Accepted::Duplicate(_)), "still recognised");
+    accept(&rotated, message("new")).await;
+    let claimed = claim(&rotated).await;
+    assert_eq!(claimed.len(), 3, "plain, old and new");
+    for Claimed { message: read, .. } in claimed {
+        assert_eq!(read.payload(), &format!("payload {CANARY}"));
+        assert_eq!(read.headers().get("x-note").unwrap(), CANARY);
+    }
+}
+
+#[tokio::test]
+async fn without_its_key_a_message_waits_and_is_poisoned_in_the_end_and_never_lost() {
+    let file = File::new();
+    accept(&file.sealed(keys("k2", 2)), message("1")).await;
+    let behind = file.sealed(keys("k1", 1));
+    assert!(claim(&behind).await.is_empty());
+    let (status, error) = entry(&behind, "1").await;
+    assert_eq!(status, Status::Pending, "a process that has the key may come: {error}");
+    assert!(error.contains("\"k2\"") && error.contains("does not have"), "{error}");
+    let view = behind.show(&inbox(), &key_of("1")).await.unwrap().unwrap();
+    let (_, _, shown) = view.stored.unwrap();
+    assert!(shown.payload().is_empty() && shown.headers().get("oncebox-unreadable").is_some());
+    for _ in 0..1_000 {
+        if entry(&behind, "1").await.0 == Status::Poisoned {
+            break;
+        }
+        file.clock.advance(DAY);
+        assert!(claim(&behind).await.is_empty());
+    }
+    assert_eq!(entry(&behind, "1").await.0, Status::Poisoned);
+    // With the key, a person lets it run.
+    let able = file.sealed(keys("k1", 1).reads("k2", &key(2)).unwrap());
+    let handler = HandlerKey::new("h").unwrap();
+    able.operate(&inbox(), &key_of("1"), &handler, oncebox::state::Operation::Retry).await.unwrap();
+    let claimed = claim(&able).await;
+    assert_eq!(claimed[0].message.payload(), &format!("payload {CANARY}"));
+    let done = claimed[0].claim.settle(&Policy::default(), Outcome::Done);
+    able.settle(&[done]).await.unwrap();
+    assert_eq!(entry(&able, "1").await.0, Status::Completed);
+}
+
+#[tokio::test]
+async fn another_key_of_the_same_name_and_a_moved_value_are_rejected_at_once() {
+    let file = File::new();
+    accept(&file.sealed(keys("k1", 1)), message("1")).await;
+    // As if somebody had copied the sealed message into another row.
+    let sealed = file.plain().show(&inbox(), &key_of("1")).await.unwrap().unwrap().stored.unwrap().2;
+    let moved =
+        Message::new("2", "order.placed", sealed.payload().clone()).with_headers(sealed.headers().clone());
+    accept(&file.plain(), moved).await;
+    let store = file.sealed(keys("k1", 1));
+    let claimed = claim(&store).await;
+    assert_eq!(claimed.len(), 1, "only the one in its own place");
+    let (status, error) = entry(&store, "2").await;
+    assert_eq!(status, Status::Poisoned);
+    assert!(error.contains("changed or moved"), "{error}");
+    accept(&store, message("3")).await;
+    let wrong = file.sealed(keys("k1", 9));
+    assert!(claim(&wrong).await.is_empty());
+    assert_eq!(entry(&store, "3").await.0, Status::Poisoned);
+}
+
+#[tokio::test]
+async fn a_strict_store_reads_nothing_plain() {
+    let file = File::new();
+    accept(&file.plain(), message("1")).await;
+    let store = file.sealed(keys("k1", 1)).strict();
+    assert!(claim(&store).await.is_empty());
+    let (status, error) = entry(&store, "1").await;
+    assert_eq!(status, Status::Poisoned);
+    assert!(error.contains("not sealed"), "{error}");
+}
+
+// Equal payloads are not told by equal fingerprints, and a guess cannot be confirmed without the secret.
+#[tokio::test]
+async fn fingerprints_say_nothing_without_the_secret() {
+    let file = File::new();
+    let store = file.sealed(keys("k1", 1));
+    let plain = |id: &str| Message::new(id.to_owned(), "t", "yes");
+    accept(&store, plain("1")).await;
+    accept(&store, plain("2")).await;
+    drop(store);
+    let fingerprint = offer(plain("1")).fingerprint;
+    let guess: Vec<u8> = fingerprint.as_bytes().to_vec();
+    let bytes: Vec<u8> = std::fs::read_dir(file.dir.path())
+        .unwrap()
+        .flat_map(|file| std::fs::read(file.unwrap().path()).unwrap())
+        .collect();
+    assert!(!bytes.windows(16).any(|part| part == guess), "the fingerprint of a guess is not there");
+}
+
+#[test]
+fn keys_are_not_shown_and_bad_ones_refused() {
+    let keys = keys("k1", 1).reads("k0", &key(3)).unwrap();
+    assert_eq!(format!("{keys:?}"), r#"Keyring { current: "k1", others: ["k0"], .. }"#);
+    assert!(Keyring::new("", &key(1), &key(2)).is_err());
+    assert!(Keyring::new("k 1", &key(1), &key(2)).is_err());
+    assert!(Keyring::new("k1", &[0; 32], &key(2)).is_err(), "all zeros");
+    assert!(self::keys("k1", 1).reads("k1", &key(3)).is_err(), "two of one name");
+}

@@ -1,0 +1,60 @@
+//! Backlog: what waits for each handler.
+
+use std::collections::HashMap;
+
+use oncebox::Result;
+use oncebox::store::{Backlog, BacklogParams};
+use oncebox::time::Timestamp;
+use rusqlite::{Connection, params};
+
+use crate::error::store_error;
+use crate::names::Names;
+
+const COUNTED: i64 = BacklogParams::COUNTED.cast_signed();
+
+pub(crate) fn backlog(
+    connection: &Connection,
+    names: &Names,
+    params: &BacklogParams,
+    now: Timestamp,
+) -> Result<Vec<Backlog>> {
+    let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
+    let poisoned = poisoned(connection).map_err(store_error)?;
+    let mut backlog = Vec::new();
+    for (id, handler) in names.of_inbox(inbox.id) {
+        let (pending, first) = pending(connection, id, now).map_err(store_error)?;
+        let poisoned = poisoned.get(&id).copied().unwrap_or(0);
+        if pending > 0 || poisoned > 0 {
+            backlog.push(Backlog::new(
+                handler.key.clone(),
+                pending,
+                poisoned,
+                first.map(|due| now.since(due)),
+            ));
+        }
+    }
+    backlog.sort_by(|a, b| a.handler.cmp(&b.handler));
+    Ok(backlog)
+}
+
+/// How many entries wait, and since when the first was due.
+fn pending(
+    connection: &Connection,
+    handler: i64,
+    now: Timestamp,
+) -> rusqlite::Result<(u64, Option<Timestamp>)> {
+    let count: i64 = connection
+        .prepare_cached(include_str!("../sql/backlog/pending.sql"))?
+        .query_row(params![handler, COUNTED], |row| row.get(0))?;
+    let first: Option<i64> = connection
+        .prepare_cached(include_str!("../sql/backlog/first.sql"))?
+        .query_row(params![handler, now.as_millis()], |row| row.get(0))?;
+    Ok((count.unsigned_abs(), first.map(Timestamp::from_millis)))
+}
+
+fn poisoned(connection: &Connection) -> rusqlite::Result<HashMap<i64, u64>> {
+    let mut statement = connection.prepare_cached(include_str!("../sql/backlog/poisoned.sql"))?;
+    let rows =
+        statement.query_map([COUNTED], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?;
+    rows.collect()
+}
