@@ -106,7 +106,7 @@ fn totals(text: &mut String, records: &[Value]) -> Result<()> {
     writeln!(text, "| store | source | faults | {} |", heads.join(" | "))?;
     writeln!(text, "|---|---|---|{}", "---:|".repeat(COLUMNS.len()))?;
     for (name, row) in &rows {
-        writeln!(text, "| {name} | {} |", row.map(|cell| thousands(cell)).join(" | "))?;
+        writeln!(text, "| {name} | {} |", row.map(thousands).join(" | "))?;
     }
     writeln!(text, "| **all** | | | {} |", all.map(|cell| format!("**{}**", thousands(cell))).join(" | "))?;
     let failed: Vec<String> = records
