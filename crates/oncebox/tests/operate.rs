@@ -1,4 +1,5 @@
 //! Operations on many entries.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::time::Duration;
 
