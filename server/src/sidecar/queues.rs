@@ -1,6 +1,7 @@
 //! Where messages come in from brokers.
 
 use anyhow::Result;
+use oncebox::source::Redelivery;
 use oncebox::{Running, Store};
 use oncebox_rabbitmq::{Field, Queue, RabbitMq};
 
@@ -22,7 +23,11 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     if let Some(exchange) = &set.dead_letter_exchange {
         queue = queue.dead_letter_exchange(exchange.as_str());
     }
-    let mut builder = RabbitMq::builder(&plan.url).name(plan.name.as_str()).queue(queue);
+    // Ids are unique within one queue only: its name is the source, as that of an endpoint is.
+    let mut builder = RabbitMq::builder(&plan.url)
+        .name(plan.name.as_str())
+        .producer(Field::fixed(plan.name.as_str()))
+        .queue(queue);
     if set.cloudevents == Some(true) {
         builder = builder.cloud_events();
     }
@@ -37,6 +42,9 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     }
     if let Some(tenant) = &set.tenant {
         builder = builder.tenant(Field::fixed(tenant.as_str()));
+    }
+    if let Some(window) = &set.redelivers {
+        builder = builder.redelivers_for(window.0.map_or(Redelivery::Forever, Redelivery::Within));
     }
     if let Some(prefetch) = set.prefetch.as_deref() {
         builder = builder.prefetch(*prefetch);

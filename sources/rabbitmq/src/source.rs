@@ -205,7 +205,7 @@ impl Source for RabbitMq {
                 Next::Delivery(delivery) => {
                     let tag = Tag::new(Arc::clone(&session.settler), delivery.delivery_tag);
                     self.came();
-                    let raw = Raw::new(*delivery);
+                    let raw = Raw::new(&shared.settings.queue.name, *delivery);
                     let parcel = Parcel::new(&shared, raw, tag);
                     if let Some(delivery) = Self::hand_out(&shared, &held, parcel) {
                         return Some(delivery);

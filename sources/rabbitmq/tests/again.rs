@@ -108,6 +108,47 @@ async fn a_rejected_message_that_cannot_be_put_aside_is_held() {
     client.assert_left(1, 0).await;
 }
 
+// The broker closes a channel that holds a delivery for too long, and counts all that is in hand.
+#[tokio::test]
+async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
+    let client = Client::new("busy").await;
+    let clock = TestClock::new();
+    let builder = client.source(client.classic()).hold_at_most(60 * SECOND).clock(clock.shared());
+    let mut source = builder.build().unwrap();
+    source.check().await.unwrap();
+    client.publish("1", "t", "x").await;
+    next(&mut source).await.settle(Ack::Busy { after: 86_400 * SECOND }).await.unwrap();
+    clock.advance(60 * SECOND);
+    drop(next(&mut source).await);
+    drop(source);
+    client.assert_left(1, 0).await;
+}
+
+// FAULTS J4: what is stored of a message holds no credentials, whichever way it came.
+#[tokio::test]
+async fn credentials_in_headers_are_not_stored() {
+    let client = Client::new("private").await;
+    let source = client.source(client.classic()).build().unwrap();
+    source.check().await.unwrap();
+    let headers = table(&[("Authorization", "Bearer canary"), ("cookie", "canary"), ("kept", "yes")]);
+    client.publish_as(&client.queue, properties("1", "t").with_headers(headers), b"x").await;
+    let (seen, mut see) = tokio::sync::mpsc::unbounded_channel();
+    let keep = move |message: Message, _: &mut Context<Memory>| {
+        let told = seen.send(message.headers().clone());
+        async move { told.map_err(BoxError::from) }
+    };
+    let running =
+        Inbox::builder("test", Memory::new()).on("t", handler("keep", keep)).build().unwrap().start();
+    running.receive(source).unwrap();
+    let headers = in_time(see.recv()).await.unwrap();
+    assert_eq!(text(&headers, "kept").as_deref(), Some("yes"));
+    assert!(
+        headers.iter().all(|(_, value)| !String::from_utf8_lossy(value).contains("canary")),
+        "{headers:?}"
+    );
+    in_time(running.shutdown()).await;
+}
+
 /// An inbox whose inline handler fails as often as the body says, and then keeps a list.
 fn failing(store: Faulty, effects: &Effects, runs: &Arc<AtomicU32>) -> Inbox<Faulty> {
     let (effects, runs) = (effects.clone(), Arc::clone(runs));
