@@ -61,3 +61,21 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
         .build()
         .map_err(|error| anyhow::anyhow!("{}", error.what()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Loaded;
+
+    #[test]
+    fn a_queue_is_the_source_of_its_messages_so_that_two_may_have_the_same_ids() {
+        let one = |name: &str| {
+            format!("[inbox.i.rabbitmq.{name}]\nurl = \"amqp://h\"\nqueue = \"q\"\ndiscard_rejected = true\n")
+        };
+        let loaded = Loaded::quick(one("stock") + &one("bills")).unwrap();
+        for plan in &loaded.plan.inboxes[0].rabbitmq {
+            let built = format!("{:?}", queue(plan).unwrap());
+            assert!(built.contains(&format!("producer: Some(Fixed({:?}))", plan.name)), "{built}");
+        }
+    }
+}

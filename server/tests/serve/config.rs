@@ -188,8 +188,8 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:S\"\nreplay_window = \"5m\"\nsignature_prefix = \"x\"",
-        "oncebox.toml:4: `inbox.orders.http.hub.replay_window`: no time is signed here, so nothing can be too old; leave it out\n\
-         oncebox.toml:5: `inbox.orders.http.hub.signature_prefix`: this is for `verify = \"hmac\"`; leave it out",
+        "oncebox.toml:5: `inbox.orders.http.hub.signature_prefix`: this is for `verify = \"hmac\"`; leave it out\n\
+         oncebox.toml:4: `inbox.orders.http.hub.replay_window`: no time is signed here, so nothing can be too old; leave it out",
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndead_letter_exchange = \"\"\nrejected_routing_key = \"k\"\ntype = \"t\"\ntype_header = \"x\"",

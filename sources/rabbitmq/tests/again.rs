@@ -10,7 +10,7 @@ use std::time::Duration;
 use lapin::types::{AMQPValue, FieldTable};
 use oncebox::source::Ack;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Reject, RetryAfter, handler};
-use oncebox_rabbitmq::Queue;
+use oncebox_rabbitmq::{Field, Queue};
 use oncebox_testkit::{FaultyStore, TestClock};
 use support::{Client, Effects, Faulty, SECOND, in_time, inbox, next, properties, table, text, until};
 use tokio::sync::Notify;
@@ -122,6 +122,27 @@ async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
     drop(next(&mut source).await);
     drop(source);
     client.assert_left(1, 0).await;
+}
+
+// Ids are unique within a queue only, so two queues of one inbox do not use up each other's.
+#[tokio::test]
+async fn two_queues_with_producers_of_their_own_may_have_the_same_ids() {
+    let (seen, mut see) = tokio::sync::mpsc::unbounded_channel();
+    let keep = move |message: Message, _: &mut Context<Memory>| {
+        let told = seen.send(message.source().to_owned());
+        async move { told.map_err(BoxError::from) }
+    };
+    let running =
+        Inbox::builder("test", Memory::new()).on("t", handler("keep", keep)).build().unwrap().start();
+    for name in ["stock", "bills"] {
+        let client = Client::new(name).await;
+        let source = client.source(client.classic()).producer(Field::fixed(name)).build().unwrap();
+        source.check().await.unwrap();
+        client.publish("1", "t", "x").await;
+        running.receive(source).unwrap();
+        assert_eq!(in_time(see.recv()).await.as_deref(), Some(name));
+    }
+    in_time(running.shutdown()).await;
 }
 
 // FAULTS J4: what is stored of a message holds no credentials, whichever way it came.
