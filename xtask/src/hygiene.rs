@@ -39,6 +39,7 @@ const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
     sql_files_are_used,
     sql_stays_in_files,
     lints_are_inherited,
+    planted_bugs_stay_where_they_are,
     guides::programs_are_compiled,
     guides::pages_are_listed,
 ];
@@ -211,6 +212,26 @@ fn lints_are_inherited(tree: &Tree<'_>) -> Vec<String> {
     own.map(|member| format!("{}/Cargo.toml: lacks `[lints] workspace = true`", member.dir)).collect()
 }
 
+/// The rig plants bugs with a feature of its own: nothing may depend on it, and nothing may turn the feature on.
+fn planted_bugs_stay_where_they_are(tree: &Tree<'_>) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for member in tree.members {
+        let rig = value(&member.text, "package", "name") == Some("\"oncebox-chaos\"");
+        let code = |line: &&str| !line.trim_start().starts_with('#');
+        for line in member.text.lines().filter(code) {
+            // The feature itself names nothing, so that no other crate has it.
+            let named = line.contains("sabotage") && !(rig && line.trim() == "sabotage = []");
+            if named || (line.contains("oncebox-chaos") && !rig) {
+                breaches.push(format!(
+                    "{}/Cargo.toml: `{line}`: planted bugs belong to the rig alone",
+                    member.dir
+                ));
+            }
+        }
+    }
+    breaches
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,5 +347,20 @@ mod tests {
             let breaches = breaches(&Tree { files: &[], members: &members });
             assert_eq!(breaches, ["a/Cargo.toml: lacks `[lints] workspace = true`"]);
         }
+    }
+
+    #[test]
+    fn nobody_turns_planted_bugs_on() {
+        let broken = |dir: &str, text: &str| {
+            let members =
+                [Manifest { dir: dir.into(), text: format!("{text}\n[lints]\nworkspace = true\n") }];
+            breaches(&Tree { files: &[], members: &members }).len()
+        };
+        let rig = "[package]\nname = \"oncebox-chaos\"\n[features]\n";
+        assert_eq!(broken("chaos", &format!("{rig}# sabotage, why\nsabotage = []")), 0);
+        assert_eq!(broken("chaos", &format!("{rig}default = [\"sabotage\"]\nsabotage = []")), 1);
+        assert_eq!(broken("chaos", &format!("{rig}sabotage = [\"oncebox/sabotage\"]")), 1);
+        assert_eq!(broken("server", "[dependencies]\noncebox-chaos.workspace = true"), 1);
+        assert_eq!(broken("stores/s", "[features]\nsabotage = []"), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! The commands of this repository. `cargo xtask --help` lists them.
 
+mod chaos;
 mod deny;
 mod hygiene;
 mod literals;
@@ -32,6 +33,9 @@ Examples:
                                         start them for one command
   cargo xtask state-diagram             write docs/state.md anew after a change of the states
   cargo xtask state-diagram --check     only say whether docs/state.md is up to date
+  cargo xtask chaos --store sqlite --minutes 1
+                                        kill workers and check what is left; see chaos/README.md
+  cargo xtask chaos sabotage            plant bugs, each of which has to be noticed
   cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
@@ -68,6 +72,17 @@ enum Command {
         check: bool,
     },
 
+    /// Kill, stop and cut real processes and servers, and check what is left; all arguments are the rig's own
+    #[command(
+        after_help = "Example: cargo xtask chaos --store postgres --minutes 5 --json",
+        disable_help_flag = true
+    )]
+    Chaos {
+        /// Handed to the rig as they are; `--release` builds it with optimisations, `sabotage [NAME]` plants bugs
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<OsString>,
+    },
+
     /// Write docs/metrics.md from the code's table of metrics
     #[command(after_help = "Example: cargo xtask metrics --check")]
     Metrics {
@@ -102,6 +117,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Servers { command } => servers::servers(&Workspace::load()?, command),
         Command::StateDiagram { check: true } => state_diagram::check(&workspace::root()),
         Command::StateDiagram { check: false } => state_diagram::write(&workspace::root()),
+        Command::Chaos { args } => chaos::chaos(&Workspace::load()?, args),
         Command::Metrics { check: true } => metrics::check(&workspace::root()),
         Command::Metrics { check: false } => metrics::write(&workspace::root()),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {

@@ -1,0 +1,405 @@
+//! The protocol of claims, leases and fences as a model, small enough to look at every state it can reach.
+//!
+//! Two workers, two messages, two handlers each: one whose effect is in its own transaction, one whose effect lies outside.
+//! Workers crash, stand still for longer than their lease and go on, and commits are in doubt; each as often as a budget
+//! allows. [`Protocol::sound`] holds in every state; each of [`Flaw::ALL`] leaves one rule out, and has to lead to the
+//! violation that its rule prevents.
+
+use stateright::{Model, Property};
+
+/// Messages; each has one entry per handler.
+const MESSAGES: usize = 2;
+/// Entries: message times handler. Even ones are transactional.
+const ENTRIES: usize = MESSAGES * 2;
+/// Workers.
+const WORKERS: usize = 2;
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flaw {
+    /// A delivery is acknowledged before its message is committed.
+    AckBeforeCommit,
+    /// A completion does not look at the token.
+    UnfencedComplete,
+    /// A failure does not look at the token.
+    UnfencedFail,
+    /// A commit in doubt counts as made.
+    UnknownIsOk,
+    /// A commit in doubt counts as not made, and the step is done again under another identity.
+    UnknownIsRolledBack,
+    /// An entry is taken over though its lease holds.
+    RescueOfTheLiving,
+    /// The effect is committed before the completion, not with it.
+    CompletionApart,
+    /// A lease that ran out is never looked for.
+    NoRescue,
+}
+
+impl Flaw {
+    /// Every flaw, with the property that it breaks.
+    pub const ALL: [(Self, &'static str); 8] = [
+        (Self::AckBeforeCommit, "what is acknowledged is stored"),
+        (Self::UnfencedComplete, "a transactional effect happens at most once"),
+        (Self::UnfencedFail, "completed stays completed"),
+        (Self::UnknownIsOk, "what is acknowledged is stored"),
+        (Self::UnknownIsRolledBack, "one key has one message"),
+        (Self::RescueOfTheLiving, "a repeat has a fault that explains it"),
+        (Self::CompletionApart, "a transactional effect happens at most once"),
+        (Self::NoRescue, "everything can still come to its end"),
+    ];
+}
+
+/// Where a delivery stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Delivery {
+    /// The broker has it.
+    Waiting,
+    /// The broker was told that it is safe.
+    Acked,
+}
+
+/// Where an entry stands, for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Entry {
+    Absent,
+    Pending,
+    /// Leased under a token; the lease has run out or not.
+    Running {
+        token: u8,
+        expired: bool,
+    },
+    Completed,
+}
+
+/// What a worker does with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Hand {
+    Idle,
+    /// Runs the handler under a token.
+    Runs {
+        entry: u8,
+        token: u8,
+    },
+    /// The handler is done, and its effect written; a transactional one is not committed yet.
+    Done {
+        entry: u8,
+        token: u8,
+    },
+    /// The effect is committed and the completion is not: only with a flaw.
+    Apart {
+        entry: u8,
+        token: u8,
+    },
+}
+
+/// A state of everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    deliveries: [Delivery; MESSAGES],
+    /// How often a message is stored.
+    stored: [u8; MESSAGES],
+    entries: [Entry; ENTRIES],
+    hands: [Hand; WORKERS],
+    /// Whether a worker stands still.
+    stopped: [bool; WORKERS],
+    /// Committed effects of transactional handlers, and runs that were done of plain ones.
+    effects: [u8; ENTRIES],
+    /// Faults that hit an entry while it ran.
+    faults: [u8; ENTRIES],
+    /// Whether an entry was completed once.
+    was_completed: [bool; ENTRIES],
+    /// How often an entry was claimed: the token of its next claim. A fence is only ever compared with that of the same
+    /// entry, so that tokens of its own do; a common one would only make more states of the same kind.
+    claims: [u8; ENTRIES],
+    fails: u8,
+    crashes: u8,
+    zombies: u8,
+    unknowns: u8,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The broker delivers, and the message is accepted. `Some(made)` if the commit is in doubt.
+    Accept(usize, Option<bool>),
+    /// A worker claims an entry. In doubt: it does not know that it did, or believes that it did not and did not.
+    Claim(usize, usize, Option<bool>),
+    /// A handler comes to its end.
+    Run(usize),
+    /// A handler says no, and its entry goes back.
+    Fail(usize),
+    /// A completion, with the effect if it is transactional.
+    Complete(usize, Option<bool>),
+    /// A worker dies.
+    Crash(usize),
+    /// A worker stands still, and its lease runs out.
+    Stop(usize),
+    /// A worker goes on.
+    Resume(usize),
+    /// An entry whose lease ran out is taken back.
+    Rescue(usize),
+}
+
+/// The protocol, with its budgets.
+#[derive(Clone, Copy, Debug)]
+pub struct Protocol {
+    flaw: Option<Flaw>,
+    crashes: u8,
+    zombies: u8,
+    unknowns: u8,
+}
+
+impl Protocol {
+    /// The protocol as it is.
+    pub const fn sound(crashes: u8, zombies: u8, unknowns: u8) -> Self {
+        Self { flaw: None, crashes, zombies, unknowns }
+    }
+
+    /// The protocol without one of its rules.
+    pub const fn without(flaw: Flaw) -> Self {
+        Self { flaw: Some(flaw), crashes: 1, zombies: 1, unknowns: 1 }
+    }
+
+    fn has(self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    const fn is_transactional(entry: usize) -> bool {
+        entry.is_multiple_of(2)
+    }
+}
+
+impl State {
+    fn holds(&self, entry: u8, token: u8) -> bool {
+        matches!(self.entries[usize::from(entry)], Entry::Running { token: held, .. } if held == token)
+    }
+
+    fn note_fault(&mut self, hand: Hand) {
+        if let Hand::Runs { entry, .. } | Hand::Done { entry, .. } | Hand::Apart { entry, .. } = hand {
+            self.faults[usize::from(entry)] += 1;
+        }
+    }
+
+    fn expire(&mut self, hand: Hand) {
+        if let Hand::Runs { entry, token } | Hand::Done { entry, token } | Hand::Apart { entry, token } = hand
+            && self.holds(entry, token)
+        {
+            self.entries[usize::from(entry)] = Entry::Running { token, expired: true };
+        }
+    }
+}
+
+impl Model for Protocol {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            deliveries: [Delivery::Waiting; MESSAGES],
+            stored: [0; MESSAGES],
+            entries: [Entry::Absent; ENTRIES],
+            hands: [Hand::Idle; WORKERS],
+            stopped: [false; WORKERS],
+            effects: [0; ENTRIES],
+            faults: [0; ENTRIES],
+            was_completed: [false; ENTRIES],
+            claims: [0; ENTRIES],
+            fails: 1,
+            crashes: self.crashes,
+            zombies: self.zombies,
+            unknowns: self.unknowns,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let doubts: &[Option<bool>] =
+            if state.unknowns > 0 { &[None, Some(true), Some(false)] } else { &[None] };
+        for message in 0..MESSAGES {
+            if state.deliveries[message] == Delivery::Waiting {
+                actions.extend(doubts.iter().map(|doubt| Action::Accept(message, *doubt)));
+            }
+        }
+        for worker in (0..WORKERS).filter(|worker| !state.stopped[*worker]) {
+            match state.hands[worker] {
+                Hand::Idle => {
+                    let pending = (0..ENTRIES).filter(|entry| state.entries[*entry] == Entry::Pending);
+                    actions.extend(pending.flat_map(|entry| {
+                        doubts.iter().map(move |doubt| Action::Claim(worker, entry, *doubt))
+                    }));
+                }
+                Hand::Runs { .. } => {
+                    actions.push(Action::Run(worker));
+                    actions.extend((state.fails > 0).then_some(Action::Fail(worker)));
+                }
+                Hand::Done { .. } | Hand::Apart { .. } => {
+                    actions.extend(doubts.iter().map(|doubt| Action::Complete(worker, *doubt)));
+                }
+            }
+            if state.hands[worker] != Hand::Idle {
+                actions.extend((state.crashes > 0).then_some(Action::Crash(worker)));
+                actions.extend((state.zombies > 0).then_some(Action::Stop(worker)));
+            }
+        }
+        actions.extend((0..WORKERS).filter(|worker| state.stopped[*worker]).map(Action::Resume));
+        for entry in 0..ENTRIES {
+            if let Entry::Running { expired, .. } = state.entries[entry]
+                && (expired || self.has(Flaw::RescueOfTheLiving))
+                && !self.has(Flaw::NoRescue)
+            {
+                actions.push(Action::Rescue(entry));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Accept(message, doubt) => self.accept(&mut state, message, doubt),
+            Action::Claim(worker, entry, doubt) => claim(&mut state, worker, entry, doubt),
+            Action::Run(worker) => {
+                if let Hand::Runs { entry, token } = state.hands[worker] {
+                    if !Self::is_transactional(usize::from(entry)) {
+                        state.effects[usize::from(entry)] += 1;
+                    }
+                    state.hands[worker] = Hand::Done { entry, token };
+                }
+            }
+            Action::Fail(worker) => self.fail(&mut state, worker),
+            Action::Complete(worker, doubt) => self.complete(&mut state, worker, doubt),
+            Action::Crash(worker) => {
+                state.crashes -= 1;
+                let hand = std::mem::replace(&mut state.hands[worker], Hand::Idle);
+                state.note_fault(hand);
+                state.expire(hand);
+            }
+            Action::Stop(worker) => {
+                state.zombies -= 1;
+                state.stopped[worker] = true;
+                state.note_fault(state.hands[worker]);
+                state.expire(state.hands[worker]);
+            }
+            Action::Resume(worker) => state.stopped[worker] = false,
+            Action::Rescue(entry) => state.entries[entry] = Entry::Pending,
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("what is acknowledged is stored", |_, state: &State| {
+                (0..MESSAGES).all(|m| state.deliveries[m] == Delivery::Waiting || state.stored[m] > 0)
+            }),
+            Property::always("one key has one message", |_, state: &State| {
+                state.stored.iter().all(|count| *count <= 1)
+            }),
+            Property::always("a transactional effect happens at most once", |_, state: &State| {
+                (0..ENTRIES).filter(|e| Self::is_transactional(*e)).all(|e| state.effects[e] <= 1)
+            }),
+            Property::always("an effect and its completion are one", |model: &Self, state: &State| {
+                model.flaw.is_some()
+                    || (0..ENTRIES)
+                        .filter(|e| Self::is_transactional(*e))
+                        .all(|e| (state.effects[e] == 1) == (state.entries[e] == Entry::Completed))
+            }),
+            Property::always("a repeat has a fault that explains it", |_, state: &State| {
+                (0..ENTRIES)
+                    .filter(|e| !Self::is_transactional(*e))
+                    .all(|e| state.effects[e] <= 1 + state.faults[e])
+            }),
+            Property::always("completed stays completed", |_, state: &State| {
+                (0..ENTRIES).all(|e| !state.was_completed[e] || state.entries[e] == Entry::Completed)
+            }),
+            Property::always("everything can still come to its end", |model: &Self, state: &State| {
+                // What is leased is in somebody's hand, or will be taken back.
+                let held = |at: usize, token: u8| {
+                    let mine = |hand: &Hand| matches!(hand, Hand::Runs { entry, token: held } | Hand::Done { entry, token: held } | Hand::Apart { entry, token: held } if usize::from(*entry) == at && *held == token);
+                    state.hands.iter().any(mine)
+                };
+                (0..ENTRIES).all(|at| match state.entries[at] {
+                    Entry::Running { token, expired } => {
+                        held(at, token) || (expired && !model.has(Flaw::NoRescue))
+                    }
+                    _ => true,
+                })
+            }),
+            Property::sometimes("everything is done", |_, state: &State| {
+                state.entries.iter().all(|entry| *entry == Entry::Completed)
+            }),
+            Property::sometimes("a zombie is refused and its work is done by another", |_, state: &State| {
+                state.zombies == 0 && state.effects[1] == 2 && state.entries[1] == Entry::Completed
+            }),
+        ]
+    }
+}
+
+impl Protocol {
+    fn accept(self, state: &mut State, message: usize, doubt: Option<bool>) {
+        state.unknowns -= u8::from(doubt.is_some());
+        let made = doubt.unwrap_or(true) && !(self.has(Flaw::AckBeforeCommit) && doubt == Some(false));
+        // The key is known: the same accept again changes nothing.
+        if made && state.stored[message] == 0 {
+            state.stored[message] = 1;
+            for entry in [message * 2, message * 2 + 1] {
+                state.entries[entry] = Entry::Pending;
+            }
+        } else if made && self.has(Flaw::UnknownIsRolledBack) {
+            // Done again under another identity.
+            state.stored[message] += 1;
+        }
+        let believed = doubt.is_none() || self.has(Flaw::UnknownIsOk) || self.has(Flaw::AckBeforeCommit);
+        if believed {
+            state.deliveries[message] = Delivery::Acked;
+        }
+    }
+
+    /// A failure gives the entry back, if the claim holds.
+    fn fail(self, state: &mut State, worker: usize) {
+        let Hand::Runs { entry, token } = std::mem::replace(&mut state.hands[worker], Hand::Idle) else {
+            return;
+        };
+        state.fails -= 1;
+        if state.holds(entry, token) || self.has(Flaw::UnfencedFail) {
+            state.entries[usize::from(entry)] = Entry::Pending;
+        }
+    }
+
+    fn complete(self, state: &mut State, worker: usize, doubt: Option<bool>) {
+        let hand = state.hands[worker];
+        let (Hand::Done { entry, token } | Hand::Apart { entry, token }) = hand else { return };
+        let at = usize::from(entry);
+        let transactional = Self::is_transactional(at);
+        if transactional && self.has(Flaw::CompletionApart) && matches!(hand, Hand::Done { .. }) {
+            state.effects[at] += 1;
+            state.hands[worker] = Hand::Apart { entry, token };
+            return;
+        }
+        state.hands[worker] = Hand::Idle;
+        state.unknowns -= u8::from(doubt.is_some());
+        if doubt.is_some() {
+            state.faults[at] += 1;
+        }
+        let holds = state.holds(entry, token);
+        if doubt.unwrap_or(true) && (holds || (transactional && self.has(Flaw::UnfencedComplete))) {
+            if transactional && !matches!(hand, Hand::Apart { .. }) {
+                state.effects[at] += 1;
+            }
+            state.entries[at] = Entry::Completed;
+            state.was_completed[at] = true;
+        } else if doubt == Some(false) && holds {
+            // Given back under the same fence; if the commit was made, that is refused.
+            state.entries[at] = Entry::Pending;
+        }
+    }
+}
+
+fn claim(state: &mut State, worker: usize, entry: usize, doubt: Option<bool>) {
+    state.unknowns -= u8::from(doubt.is_some());
+    if doubt == Some(false) {
+        return;
+    }
+    // In doubt and made: the worker asks again with the same claim id, and learns that it holds the entry.
+    state.claims[entry] += 1;
+    let token = state.claims[entry];
+    state.entries[entry] = Entry::Running { token, expired: false };
+    state.hands[worker] = Hand::Runs { entry: u8::try_from(entry).unwrap_or(u8::MAX), token };
+}

@@ -1,0 +1,1 @@
+SELECT count(*) FROM oncebox_mark WHERE handler = 'inline'

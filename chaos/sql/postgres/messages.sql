@@ -1,0 +1,1 @@
+SELECT seq, convert_from(id, 'UTF8') FROM oncebox_message ORDER BY seq

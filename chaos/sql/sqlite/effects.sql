@@ -1,0 +1,1 @@
+SELECT id, m, v, h, life FROM chaos_effect ORDER BY id

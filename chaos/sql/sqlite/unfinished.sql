@@ -1,0 +1,1 @@
+SELECT (SELECT count(*) FROM oncebox_entry) + (SELECT count(*) FROM oncebox_running)

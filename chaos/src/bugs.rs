@@ -1,0 +1,200 @@
+//! The planted bugs by name, and where each is looked for. The bugs themselves are compiled with the feature `sabotage`.
+
+use crate::driver::{Mix, StoreKind};
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Bug {
+    AckBeforeCommit,
+    CheckThenInsert,
+    UnfencedComplete,
+    UnfencedFail,
+    ReleaseWithoutOwner,
+    AppClockLease,
+    UnknownIsOk,
+    UnknownIsRolledBack,
+    SweepOfTheUnfinished,
+    ShutdownBurnsAttempts,
+    NoCrashCounter,
+    NoHeadCheck,
+    NoPoll,
+    BatchFailsInnocents,
+    KeyOfTheDelivery,
+    RescueOfTheLiving,
+    ForgetsEarly,
+    ConflictIsNew,
+    FailIsDone,
+    CompletionApart,
+    RenewalThatLies,
+}
+
+/// A bug, its name, what it is, and where it is looked for.
+pub(crate) struct Planted {
+    pub(crate) bug: Bug,
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    pub(crate) store: StoreKind,
+    pub(crate) mix: Mix,
+}
+
+/// All of them.
+pub(crate) const BUGS: &[Planted] = &[
+    planted(
+        Bug::AckBeforeCommit,
+        "ack-before-commit",
+        "a delivery is acknowledged before its message is committed",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::CheckThenInsert,
+        "check-then-insert",
+        "a mark is looked for first and written after the work",
+        StoreKind::Postgres,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::UnfencedComplete,
+        "unfenced-complete",
+        "a completion is committed though its claim is lost",
+        StoreKind::Sqlite,
+        Mix::Zombies,
+    ),
+    planted(
+        Bug::UnfencedFail,
+        "unfenced-fail",
+        "a late failure opens again what somebody else has completed",
+        StoreKind::Sqlite,
+        Mix::Zombies,
+    ),
+    planted(
+        Bug::ReleaseWithoutOwner,
+        "release-without-owner",
+        "a late release frees the claim of the new owner",
+        StoreKind::Postgres,
+        Mix::Zombies,
+    ),
+    planted(
+        Bug::AppClockLease,
+        "app-clock-lease",
+        "leases go by the clock of the process, and clocks differ",
+        StoreKind::Postgres,
+        Mix::Calm,
+    ),
+    planted(
+        Bug::UnknownIsOk,
+        "unknown-is-ok",
+        "a commit in doubt is taken for one that happened",
+        StoreKind::Sqlite,
+        Mix::Unknown,
+    ),
+    planted(
+        Bug::UnknownIsRolledBack,
+        "unknown-is-rolled-back",
+        "a commit in doubt is taken for one that did not happen, and made again as another",
+        StoreKind::Sqlite,
+        Mix::Unknown,
+    ),
+    planted(
+        Bug::SweepOfTheUnfinished,
+        "sweep-of-the-unfinished",
+        "the sweep removes entries that wait",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::ShutdownBurnsAttempts,
+        "shutdown-burns-attempts",
+        "a run that a shutdown stops counts as failed",
+        StoreKind::Sqlite,
+        Mix::Calm,
+    ),
+    planted(
+        Bug::NoCrashCounter,
+        "no-crash-counter",
+        "nobody counts how often an entry took its process down",
+        StoreKind::Sqlite,
+        Mix::Calm,
+    ),
+    planted(
+        Bug::NoHeadCheck,
+        "no-head-check",
+        "an ordered entry is handed out though an earlier one waits",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::NoPoll,
+        "no-poll",
+        "wake-ups are lost, and nobody looks by himself",
+        StoreKind::Sqlite,
+        Mix::Calm,
+    ),
+    planted(
+        Bug::BatchFailsInnocents,
+        "batch-fails-innocents",
+        "one that fails makes those settled with it fail",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::KeyOfTheDelivery,
+        "key-of-the-delivery",
+        "the dedupe key is of the delivery, not of the message",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::RescueOfTheLiving,
+        "rescue-of-the-living",
+        "entries are taken over while their lease holds",
+        StoreKind::Sqlite,
+        Mix::Calm,
+    ),
+    planted(
+        Bug::ForgetsEarly,
+        "forgets-early",
+        "what is finished is forgotten before its window is over",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::ConflictIsNew,
+        "conflict-is-new",
+        "another payload under a known key runs as a new message",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::FailIsDone,
+        "fail-is-done",
+        "a handler that failed counts as done",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::CompletionApart,
+        "completion-apart",
+        "the completion is committed after the handler's own transaction",
+        StoreKind::Sqlite,
+        Mix::Kills,
+    ),
+    planted(
+        Bug::RenewalThatLies,
+        "renewal-that-lies",
+        "leases of handlers that run are not renewed",
+        StoreKind::Postgres,
+        Mix::Calm,
+    ),
+];
+
+const fn planted(bug: Bug, name: &'static str, what: &'static str, store: StoreKind, mix: Mix) -> Planted {
+    Planted { bug, name, what, store, mix }
+}
+
+impl Bug {
+    /// The bug of this name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        BUGS.iter().find(|planted| planted.name == name).map(|planted| planted.bug)
+    }
+}

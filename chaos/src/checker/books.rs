@@ -1,0 +1,325 @@
+//! What the ledgers and the tables say, side by side.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::tables::{Ask, Row, Tables};
+use super::{Rules, Verdict};
+use crate::ledger::{Fact, Line, Said};
+use crate::plan::{Fate, Kind, is_transactional};
+
+/// A row of the business table.
+pub(super) struct Effect {
+    pub(super) id: i64,
+    pub(super) m: u32,
+    pub(super) v: u8,
+    pub(super) h: String,
+}
+
+/// An entry that has come to an end.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) m: u32,
+    pub(super) h: String,
+    pub(super) generation: u32,
+    /// Its status, or why it is poisoned.
+    pub(super) word: String,
+    pub(super) poisoned: bool,
+    pub(super) token: i64,
+    pub(super) attempts: u32,
+    pub(super) crashes: u32,
+}
+
+/// Everything that is compared.
+pub(super) struct Books {
+    pub(super) offered: BTreeMap<u32, BTreeSet<u8>>,
+    pub(super) acked: BTreeMap<u32, BTreeSet<u8>>,
+    refused: Vec<(u32, String)>,
+    pub(super) effects: Vec<Effect>,
+    /// The number the store gave each message.
+    seqs: BTreeMap<u32, Vec<i64>>,
+    strangers: Vec<String>,
+    pub(super) ended: Vec<Ended>,
+    unfinished: u64,
+    aside: BTreeMap<u32, BTreeSet<String>>,
+    marks: u64,
+    /// Runs of a handler that said no, by message and handler.
+    failures: HashMap<(u32, String), u32>,
+    /// Runs that were not let go on: a timeout does that, and so do a shutdown and a lost lease.
+    dropped: HashMap<(u32, String), u32>,
+    /// Runs that were done, by message and handler, with the payload they saw.
+    done: HashMap<(u32, String), u32>,
+    seen: BTreeMap<u32, BTreeSet<u8>>,
+}
+
+fn cell<T: std::str::FromStr>(row: &Row, index: usize) -> Result<T> {
+    let text = row.get(index).context("a row is too short")?;
+    text.parse().ok().with_context(|| format!("{text:?} is not what it should be"))
+}
+
+impl Books {
+    pub(super) fn read(lines: &[Line], tables: &dyn Tables) -> Result<Self> {
+        let mut books = Self {
+            offered: BTreeMap::new(),
+            acked: BTreeMap::new(),
+            refused: Vec::new(),
+            effects: Vec::new(),
+            seqs: BTreeMap::new(),
+            strangers: Vec::new(),
+            ended: Vec::new(),
+            unfinished: tables.unfinished()?,
+            aside: BTreeMap::new(),
+            marks: tables.number(Ask::Marks)?,
+            failures: HashMap::new(),
+            dropped: HashMap::new(),
+            done: HashMap::new(),
+            seen: BTreeMap::new(),
+        };
+        books.ledgers(lines);
+        books.tables(tables)?;
+        Ok(books)
+    }
+
+    fn ledgers(&mut self, lines: &[Line]) {
+        // A run says at its start which payload it saw.
+        for line in lines {
+            match &line.fact {
+                Fact::Offered { m, v } => _ = self.offered.entry(*m).or_default().insert(*v),
+                Fact::Acked { m, v } => _ = self.acked.entry(*m).or_default().insert(*v),
+                Fact::Refused { m, why, .. } => self.refused.push((*m, why.clone())),
+                Fact::Start { m, v, .. } => _ = self.seen.entry(*m).or_default().insert(*v),
+                Fact::End { m, h, said, .. } => match said {
+                    Said::Ok => *self.done.entry((*m, h.clone())).or_default() += 1,
+                    Said::Fail | Said::Panic | Said::Store => {
+                        *self.failures.entry((*m, h.clone())).or_default() += 1;
+                    }
+                    Said::Dropped => *self.dropped.entry((*m, h.clone())).or_default() += 1,
+                    Said::Snooze | Said::Reject => {}
+                },
+                _ => {}
+            }
+        }
+    }
+
+    fn tables(&mut self, tables: &dyn Tables) -> Result<()> {
+        let mut by_seq = HashMap::new();
+        for row in tables.ask(Ask::Messages)? {
+            let (seq, id): (i64, String) = (cell(&row, 0)?, cell(&row, 1)?);
+            match crate::plan::number_of(id.as_bytes()) {
+                Some(m) => {
+                    by_seq.insert(seq, m);
+                    self.seqs.entry(m).or_default().push(seq);
+                }
+                None => self.strangers.push(id),
+            }
+        }
+        for (ask, poisoned) in [(Ask::Outcomes, false), (Ask::Poisoned, true)] {
+            for row in tables.ask(ask)? {
+                let seq: i64 = cell(&row, 0)?;
+                // A message may be forgotten before its history is.
+                let Some(m) = by_seq.get(&seq).copied() else { continue };
+                self.ended.push(Ended {
+                    m,
+                    h: cell(&row, 1)?,
+                    generation: cell(&row, 2)?,
+                    word: cell(&row, 3)?,
+                    poisoned,
+                    token: cell(&row, 4)?,
+                    attempts: cell(&row, 5)?,
+                    crashes: cell(&row, 6)?,
+                });
+            }
+        }
+        for row in tables.ask(Ask::Effects)? {
+            let (id, m, v, h) = (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?, cell(&row, 3)?);
+            self.effects.push(Effect { id, m, v, h });
+        }
+        for row in tables.ask(Ask::Aside)? {
+            let id: String = cell(&row, 0)?;
+            let m = crate::plan::number_of(id.as_bytes()).context("a stranger was kept aside")?;
+            self.aside.entry(m).or_default().insert(cell(&row, 1)?);
+        }
+        ensure!(self.effects.is_sorted_by_key(|effect| effect.id), "the effects are not in order");
+        Ok(())
+    }
+
+    /// I2: nothing happens that was not offered, and one key has one payload for ever.
+    pub(super) fn phantoms(&self, verdict: &mut Verdict) {
+        for id in &self.strangers {
+            verdict.phantom += 1;
+            verdict.violations.push(format!("I2: a message {id:?} is stored that nobody offered"));
+        }
+        let mut payloads: BTreeMap<u32, BTreeSet<u8>> = self.seen.clone();
+        for effect in &self.effects {
+            payloads.entry(effect.m).or_default().insert(effect.v);
+        }
+        for (m, seen) in payloads {
+            let offered = self.offered.get(&m);
+            if offered.is_none_or(|offered| !seen.is_subset(offered)) {
+                verdict.phantom += 1;
+                verdict.violations.push(format!("I2: message {m} has effects of what was never offered"));
+            } else if seen.len() > 1 {
+                verdict.phantom += 1;
+                verdict.violations.push(format!("I2: message {m} ran with two payloads"));
+            }
+        }
+        for (m, why) in &self.refused {
+            verdict.violations.push(format!("I1: message {m} was refused: {why}"));
+        }
+    }
+
+    /// I1 and I3: what was acknowledged has come to its one end at each of its handlers, and its effect is there once.
+    pub(super) fn fates(&self, rules: &Rules, verdict: &mut Verdict) {
+        let mut effects: HashMap<(u32, &str), u64> = HashMap::new();
+        for effect in &self.effects {
+            *effects.entry((effect.m, &effect.h)).or_default() += 1;
+        }
+        let mut ends: HashMap<(u32, &str), Vec<&Ended>> = HashMap::new();
+        for ended in &self.ended {
+            ends.entry((ended.m, &ended.h)).or_default().push(ended);
+        }
+        for (&(m, h), &count) in effects.iter().filter(|(_, count)| **count > 1) {
+            verdict.doubled += count - 1;
+            verdict.violations.push(format!("I3: the effect of message {m} at {h} is there {count} times"));
+        }
+        for &m in self.acked.keys() {
+            for &h in rules.plan.message(m).kind.handlers() {
+                let count = effects.get(&(m, h)).copied().unwrap_or(0);
+                let end = ends.get(&(m, h)).map_or(&[][..], Vec::as_slice);
+                if let Some(what) = self.wrong(rules, m, h, count, end) {
+                    verdict.lost += 1;
+                    verdict.violations.push(format!("I1: message {m} at {h}: {what}"));
+                }
+            }
+        }
+    }
+
+    fn wrong(&self, rules: &Rules, m: u32, h: &str, effects: u64, end: &[&Ended]) -> Option<String> {
+        let happened =
+            if is_transactional(h) { effects > 0 } else { self.done.contains_key(&(m, h.to_owned())) };
+        if h == "inline" {
+            return (!happened).then(|| "it was acknowledged, and its effect is not there".into());
+        }
+        let only_stale = !self.seqs.contains_key(&m)
+            && self.aside.get(&m).is_some_and(|reasons| reasons.contains("stale"));
+        match end {
+            // Not finished is not lost; that it is not finished is said elsewhere.
+            [] if self.unfinished > 0 && self.seqs.contains_key(&m) => None,
+            [] if rules.forgets && happened => None,
+            // Everything the inbox was told of it came too late to know.
+            [] if rules.forgets && only_stale => None,
+            [] => Some("it was acknowledged, and is not there".into()),
+            [one] if one.poisoned && happened && is_transactional(h) => {
+                Some("it is poisoned, and its effect is there".into())
+            }
+            [one] if one.poisoned => None,
+            [one] if one.word == "completed" && !happened => {
+                Some("it is completed, and nothing has happened".into())
+            }
+            [one] if one.word == "completed" => None,
+            [one] => Some(format!("it is {}, which nobody asked for", one.word)),
+            many => Some(format!("it has {} ends", many.len())),
+        }
+    }
+
+    /// I5 and I7: nobody replayed anything; attempts are what handlers said, and poison has its reason.
+    pub(super) fn attempts(&self, rules: &Rules, verdict: &mut Verdict) {
+        for ended in &self.ended {
+            let Ended { m, h, attempts, crashes, word, .. } = ended;
+            let mut wrong = |rule: &str, what: String| {
+                verdict.violations.push(format!("{rule}: message {m} at {h}: {what}"));
+            };
+            if ended.generation != 0 {
+                wrong("I5", "it was replayed, and nobody asked for that".into());
+            }
+            let place = (*m, h.clone());
+            let mut said = self.failures.get(&place).copied().unwrap_or(0);
+            if rules.plan.fate(*m, h) == Fate::Hangs {
+                said += self.dropped.get(&place).copied().unwrap_or(0);
+            }
+            if *attempts > said {
+                wrong("I7", format!("{attempts} attempts are counted, and its handler said no {said} times"));
+            }
+            if *attempts > rules.attempts {
+                wrong("I7", format!("{attempts} attempts are counted, and {} are allowed", rules.attempts));
+            }
+            let fate = rules.plan.fate(*m, h);
+            if ended.poisoned {
+                let reason = match word.as_str() {
+                    "rejected" => fate == Fate::Rejects,
+                    "exhausted" => *attempts == rules.attempts,
+                    "crashed" => fate == Fate::Kills && (rules.crashes..=rules.crashes + 1).contains(crashes),
+                    _ => false,
+                };
+                if !reason {
+                    wrong(
+                        "I7",
+                        format!("it is poisoned as {word} after {attempts} attempts and {crashes} crashes"),
+                    );
+                }
+            } else if fate == Fate::Kills {
+                wrong("I7", "it takes its process down every time, and is completed".into());
+            }
+        }
+    }
+
+    /// I11: what was accepted is what there is, each with an entry for each handler.
+    pub(super) fn accounts(&self, rules: &Rules, verdict: &mut Verdict) {
+        let mut wrong = |what: String| verdict.violations.push(format!("I11: {what}"));
+        if self.unfinished > 0 {
+            wrong(format!("{} entries are not finished", self.unfinished));
+        }
+        for (m, seqs) in &self.seqs {
+            if seqs.len() > 1 {
+                wrong(format!("message {m} is stored {} times", seqs.len()));
+            }
+        }
+        if rules.forgets {
+            return;
+        }
+        let durable = |m: &&u32| rules.plan.message(**m).kind != Kind::Inline;
+        let missing: Vec<&u32> =
+            self.acked.keys().filter(durable).filter(|m| !self.seqs.contains_key(m)).collect();
+        if !missing.is_empty() {
+            wrong(format!(
+                "{} acknowledged messages are not stored, the first is {}",
+                missing.len(),
+                missing[0]
+            ));
+        }
+        let inline = self.effects.iter().filter(|effect| effect.h == "inline").count() as u64;
+        if inline != self.marks {
+            wrong(format!("there are {} marks and {inline} effects of inline handlers", self.marks));
+        }
+        for (m, reasons) in &self.aside {
+            if self.offered.get(m).is_none_or(|variants| variants.len() < 2) || reasons.contains("stale") {
+                wrong(format!("message {m} is kept aside as {reasons:?}, and never had another payload"));
+            }
+        }
+        let conflicts = |m: &&u32| self.acked[*m].len() > 1 && !self.aside.contains_key(*m);
+        if let Some(m) = self.acked.keys().find(conflicts) {
+            wrong(format!("two payloads of message {m} were acknowledged, and none is kept aside"));
+        }
+    }
+
+    /// I8: effects with one ordering key come in the order in which their messages were accepted.
+    pub(super) fn order(&self, rules: &Rules, verdict: &mut Verdict) {
+        let mut last: HashMap<u64, (i64, u32)> = HashMap::new();
+        for effect in self.effects.iter().filter(|effect| effect.h == "ordered") {
+            let (Some(line), Some(seqs)) = (rules.plan.message(effect.m).line, self.seqs.get(&effect.m))
+            else {
+                continue;
+            };
+            let seq = seqs[0];
+            if let Some((before, other)) = last.insert(line, (seq, effect.m))
+                && before > seq
+            {
+                verdict.violations.push(format!(
+                    "I8: message {} took effect after message {other} of its line, which was accepted later",
+                    effect.m
+                ));
+            }
+        }
+    }
+}

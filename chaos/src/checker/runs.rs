@@ -1,0 +1,203 @@
+//! What each run of a handler did, and whether a fault explains that there was another one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::books::Books;
+use super::{Rules, Verdict};
+use crate::ledger::{Answer, Fact, Line, Said};
+
+/// The runs of one entry under one claim.
+#[derive(Debug, Default)]
+struct Run {
+    life: u64,
+    token: i64,
+    start: u64,
+    end: Option<u64>,
+    said: Option<Said>,
+    /// Every answer of the store to its completion, and whether it was one.
+    settled: Vec<(u64, bool, Answer)>,
+}
+
+impl Run {
+    /// When it was known that it is done.
+    fn completed(&self) -> Option<u64> {
+        self.settled.iter().find(|(_, done, answer)| *done && *answer == Answer::Applied).map(|(at, ..)| *at)
+    }
+
+    /// Whether it was given back: a retry, a snooze, a release.
+    fn given_back(&self) -> bool {
+        self.settled.iter().any(|(_, done, answer)| !done && *answer != Answer::Lost)
+    }
+}
+
+/// When what was done to whom: spans of time.
+struct Faults {
+    by_life: HashMap<u64, Vec<(u64, u64)>>,
+    /// To everybody.
+    global: Vec<(u64, u64)>,
+}
+
+impl Faults {
+    fn read(lines: &[Line], rules: &Rules) -> Self {
+        let mut faults = Self { by_life: HashMap::new(), global: Vec::new() };
+        for line in lines {
+            let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
+            match &line.fact {
+                Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
+                Fact::Fault { life, what } => {
+                    faults.by_life.entry(*life).or_default().push((line.t, line.t));
+                    // A worker that stands still may hold the one lock of the file.
+                    if rules.one_writer && (what == "stop" || what == "continue") {
+                        faults.global.push((line.t, line.t));
+                    }
+                }
+                // One that the machine kept from running did not renew; and it may hold the lock, too.
+                Fact::Stall { ms } if rules.one_writer => faults.global.push((before(ms), line.t)),
+                Fact::Stall { ms } | Fact::Slow { ms, .. } => {
+                    faults.by_life.entry(line.life).or_default().push((before(ms), line.t));
+                }
+                Fact::Unknown { .. } => faults.by_life.entry(line.life).or_default().push((line.t, line.t)),
+                _ => {}
+            }
+        }
+        faults
+    }
+
+    /// Whether something happened to a process, or to everybody, between two times.
+    fn between(&self, life: u64, from: u64, to: u64) -> bool {
+        let within = |spans: &[(u64, u64)]| spans.iter().any(|(first, last)| *first <= to && *last >= from);
+        self.by_life.get(&life).is_some_and(|spans| within(spans)) || within(&self.global)
+    }
+}
+
+/// The entries that ran, with their runs in the order of their claims.
+fn runs(lines: &[Line]) -> BTreeMap<(u32, String), BTreeMap<i64, Run>> {
+    let mut all: BTreeMap<(u32, String), BTreeMap<i64, Run>> = BTreeMap::new();
+    for line in lines {
+        match &line.fact {
+            Fact::Start { m, h, tok, .. } if *tok > 0 => {
+                let run = all.entry((*m, h.clone())).or_default().entry(*tok).or_default();
+                if run.start == 0 {
+                    (run.start, run.life, run.token) = (line.t, line.life, *tok);
+                }
+            }
+            Fact::End { m, h, tok, said } if *tok > 0 => {
+                let run = all.entry((*m, h.clone())).or_default().entry(*tok).or_default();
+                (run.end, run.said) = (Some(line.t), Some(*said));
+            }
+            Fact::Settled { m, h, tok, to, event, r } => {
+                // Those that a rescuer settles did not run under this claim.
+                if let Some(run) = all.get_mut(&(*m, h.clone())).and_then(|runs| runs.get_mut(tok)) {
+                    let done = to == "completed" || to == "poisoned";
+                    debug_assert!(event != "done" || done);
+                    run.settled.push((line.t, done, *r));
+                }
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut Verdict) {
+    let faults = Faults::read(lines, rules);
+    let all = runs(lines);
+    for ((m, h), runs) in &all {
+        let runs: Vec<&Run> = runs.values().filter(|run| run.start > 0).collect();
+        repeats(*m, h, &runs, &faults, verdict);
+    }
+    fences(lines, books, verdict);
+    overlaps(&all, rules, verdict);
+}
+
+/// I4 and I10: no run follows one that was known to be done, and each that follows another is explained.
+fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, verdict: &mut Verdict) {
+    for pair in runs.windows(2) {
+        let [before, after] = pair else { continue };
+        if before.completed().is_some_and(|at| at < after.start) {
+            verdict.unexplained += 1;
+            let what = format!("I4: message {m} ran at {h} again (process {}) after it was done", after.life);
+            verdict.violations.push(what);
+        } else if before.given_back() && before.end.is_some_and(|end| end < after.start) {
+            // The handler said no, or was told to stop: that is no repeat.
+        } else if faults.between(before.life, before.start, after.start) {
+            verdict.explained += 1;
+        } else {
+            verdict.unexplained += 1;
+            verdict.violations.push(format!(
+                "I4: message {m} ran at {h} again (process {}, token {}), and nothing had happened to process {} (token {}, {:?})",
+                after.life, after.token, before.life, before.token, before.said
+            ));
+        }
+    }
+}
+
+/// I6: what the store has written was written under a claim that it did not refuse, and each entry was completed once.
+fn fences(lines: &[Line], books: &Books, verdict: &mut Verdict) {
+    let mut refused: BTreeSet<(u32, &str, i64)> = BTreeSet::new();
+    let mut applied: HashMap<(u32, &str), BTreeSet<i64>> = HashMap::new();
+    for line in lines {
+        if let Fact::Settled { m, h, tok, to, r, .. } = &line.fact {
+            match r {
+                Answer::Lost => _ = refused.insert((*m, h, *tok)),
+                Answer::Applied if to == "completed" => _ = applied.entry((*m, h)).or_default().insert(*tok),
+                _ => {}
+            }
+        }
+    }
+    for ended in &books.ended {
+        let by_others =
+            applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| !tokens.contains(&ended.token));
+        let was_refused = refused.contains(&(ended.m, ended.h.as_str(), ended.token));
+        let was_applied =
+            applied.get(&(ended.m, ended.h.as_str())).is_some_and(|tokens| tokens.contains(&ended.token));
+        if was_refused && !was_applied && !ended.poisoned {
+            // A snooze after a commit in doubt is refused because the commit did happen.
+            let in_doubt = lines.iter().any(|line| {
+                matches!(&line.fact, Fact::Settled { m, h, tok, to, r, .. }
+                    if *m == ended.m && *h == ended.h && *tok == ended.token && to == "completed"
+                        && matches!(r, Answer::Unknown | Answer::Error))
+            });
+            if !in_doubt {
+                verdict.violations.push(format!(
+                    "I6: message {} at {} ended under token {}, which was refused",
+                    ended.m, ended.h, ended.token
+                ));
+            }
+        }
+        if by_others {
+            verdict.violations.push(format!(
+                "I6: message {} at {} ended under token {}, and another claim was told that it completed it",
+                ended.m, ended.h, ended.token
+            ));
+        }
+    }
+    for ((m, h), tokens) in applied.iter().filter(|(_, tokens)| tokens.len() > 1) {
+        verdict.violations.push(format!("I5: message {m} at {h} was completed {} times", tokens.len()));
+    }
+}
+
+/// I8: runs of one line whose claims held do not overlap.
+fn overlaps(all: &BTreeMap<(u32, String), BTreeMap<i64, Run>>, rules: &Rules, verdict: &mut Verdict) {
+    let mut lines: HashMap<u64, Vec<(u64, u64, u32)>> = HashMap::new();
+    for ((m, h), runs) in all.iter().filter(|((_, h), _)| h == "ordered") {
+        debug_assert_eq!(h, "ordered");
+        let Some(line) = rules.plan.message(*m).line else { continue };
+        for run in runs.values().filter(|run| run.completed().is_some()) {
+            if let Some(end) = run.end {
+                lines.entry(line).or_default().push((run.start, end, *m));
+            }
+        }
+    }
+    for (line, mut runs) in lines {
+        runs.sort_unstable();
+        for pair in runs.windows(2) {
+            if pair[1].0 < pair[0].1 {
+                verdict.violations.push(format!(
+                    "I8: messages {} and {} of line {line} ran at the same time",
+                    pair[0].2, pair[1].2
+                ));
+            }
+        }
+    }
+}

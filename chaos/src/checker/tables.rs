@@ -1,0 +1,160 @@
+//! What the checker reads in the stores' tables, with SQL of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use oncebox_servers::Cluster;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+
+/// A row, as text.
+pub(crate) type Row = Vec<String>;
+
+/// The questions there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ask {
+    Effects,
+    Doubled,
+    Messages,
+    Outcomes,
+    Poisoned,
+    Unfinished,
+    Aside,
+    Marks,
+}
+
+/// The tables of a round.
+pub(crate) trait Tables: Send + Sync {
+    /// Asks a question.
+    fn ask(&self, ask: Ask) -> Result<Vec<Row>>;
+
+    /// How many sessions are left when every worker is gone, if any.
+    fn sessions(&self) -> Result<Option<u64>>;
+
+    /// Removes what is outside the directory of the round.
+    fn forget(&self);
+
+    /// How many entries wait or run.
+    fn unfinished(&self) -> Result<u64> {
+        self.number(Ask::Unfinished)
+    }
+
+    /// The one number that answers a question.
+    fn number(&self, ask: Ask) -> Result<u64> {
+        let rows = self.ask(ask)?;
+        let text = rows.first().and_then(|row| row.first()).context("there is no answer")?;
+        Ok(text.parse()?)
+    }
+}
+
+/// A SQLite file.
+pub(crate) struct Sqlite {
+    file: PathBuf,
+}
+
+impl Sqlite {
+    pub(crate) fn new(file: &Path) -> Self {
+        Self { file: file.to_owned() }
+    }
+
+    pub(crate) fn create(&self) -> Result<()> {
+        let connection = Connection::open(&self.file)?;
+        connection.execute_batch(include_str!("../../sql/sqlite/create.sql"))?;
+        Ok(())
+    }
+}
+
+impl Tables for Sqlite {
+    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+        let sql = match ask {
+            Ask::Effects => include_str!("../../sql/sqlite/effects.sql"),
+            Ask::Doubled => include_str!("../../sql/sqlite/doubled.sql"),
+            Ask::Messages => include_str!("../../sql/sqlite/messages.sql"),
+            Ask::Outcomes => include_str!("../../sql/sqlite/outcomes.sql"),
+            Ask::Poisoned => include_str!("../../sql/sqlite/poisoned.sql"),
+            Ask::Unfinished => include_str!("../../sql/sqlite/unfinished.sql"),
+            Ask::Aside => include_str!("../../sql/sqlite/aside.sql"),
+            Ask::Marks => include_str!("../../sql/sqlite/marks.sql"),
+        };
+        let connection = Connection::open_with_flags(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(Duration::from_secs(10))?;
+        let mut statement = connection.prepare(sql)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let cell = |index| -> Result<String> { Ok(text(row.get_ref(index)?)) };
+            found.push((0..columns).map(cell).collect::<Result<Row>>()?);
+        }
+        Ok(found)
+    }
+
+    fn sessions(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn forget(&self) {}
+}
+
+fn text(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => String::new(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+/// A database of a PostgreSQL server, asked with `psql`.
+pub(crate) struct Postgres {
+    cluster: Arc<Cluster>,
+    database: String,
+}
+
+impl Postgres {
+    pub(crate) fn new(cluster: Arc<Cluster>, database: &str) -> Self {
+        Self { cluster, database: database.to_owned() }
+    }
+
+    pub(crate) fn create(&self) -> Result<()> {
+        self.cluster.sql(&self.database, include_str!("../../sql/postgres/create.sql")).map(drop)
+    }
+}
+
+impl Tables for Postgres {
+    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+        let sql = match ask {
+            Ask::Effects => include_str!("../../sql/postgres/effects.sql"),
+            Ask::Doubled => include_str!("../../sql/postgres/doubled.sql"),
+            Ask::Messages => include_str!("../../sql/postgres/messages.sql"),
+            Ask::Outcomes => include_str!("../../sql/postgres/outcomes.sql"),
+            Ask::Poisoned => include_str!("../../sql/postgres/poisoned.sql"),
+            Ask::Unfinished => include_str!("../../sql/postgres/unfinished.sql"),
+            Ask::Aside => include_str!("../../sql/postgres/aside.sql"),
+            Ask::Marks => include_str!("../../sql/postgres/marks.sql"),
+        };
+        let answer = self.cluster.sql(&self.database, sql)?;
+        Ok(answer.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
+    }
+
+    fn sessions(&self) -> Result<Option<u64>> {
+        let start = Instant::now();
+        loop {
+            // A server notices that its client is gone when it looks.
+            let left = self.cluster.sql(&self.database, include_str!("../../sql/postgres/sessions.sql"))?;
+            let left: u64 = left.parse()?;
+            if left == 0 {
+                return Ok(None);
+            }
+            if start.elapsed() > Duration::from_secs(15) {
+                return Ok(Some(left));
+            }
+        }
+    }
+
+    fn forget(&self) {
+        let _ = self.cluster.sql("postgres", &format!("drop database \"{}\" with (force)", self.database));
+    }
+}

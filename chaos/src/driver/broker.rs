@@ -1,0 +1,151 @@
+//! The transport and the generator: knows what was offered, delivers too often, and brings again what was not acknowledged.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::ledger::{Fact, Ledger, now};
+use crate::plan::Plan;
+use crate::worker::Handed;
+
+/// Deliveries a worker may hold unacknowledged.
+const PREFETCH: usize = 48;
+/// How many messages may be offered ahead of those that were handled: enough to keep everybody busy, few enough that
+/// everything is under way when something happens.
+const AHEAD: usize = 160;
+
+/// What still has to be delivered, and what is out.
+pub(super) struct Broker {
+    plan: Plan,
+    rng: fastrand::Rng,
+    offered: u32,
+    /// Deliveries that are to be made again, or once more.
+    again: VecDeque<Handed>,
+    /// Unacknowledged deliveries, by worker.
+    out: Vec<HashMap<u64, Handed>>,
+    next_delivery: u64,
+    ran: HashSet<u32>,
+    pub(super) deliveries: u64,
+    pub(super) acked: u64,
+    /// Whether new messages are made.
+    pub(super) open: bool,
+    /// How many more are made for the one that runs nothing.
+    pub(super) late: u32,
+    made: u32,
+}
+
+impl Broker {
+    pub(super) fn new(plan: Plan, workers: usize) -> Self {
+        Self {
+            plan,
+            rng: fastrand::Rng::with_seed(plan.seed ^ 0xb0c4),
+            offered: 0,
+            again: VecDeque::new(),
+            out: vec![HashMap::new(); workers],
+            next_delivery: 0,
+            ran: HashSet::new(),
+            deliveries: 0,
+            acked: 0,
+            open: true,
+            late: 0,
+            made: 0,
+        }
+    }
+
+    /// How many messages were offered.
+    pub(super) fn count(&self) -> u32 {
+        self.made
+    }
+
+    /// The next delivery for a worker, if it may have one. One that runs nothing gets nothing that is to be run inline.
+    pub(super) fn next(&mut self, worker: usize, front: bool, ledger: &Ledger) -> Option<Handed> {
+        if self.out[worker].len() >= PREFETCH {
+            return None;
+        }
+        if front && self.late > 0 {
+            self.late -= 1;
+            // The next one that it takes.
+            while is_inline(&self.plan, self.offered) {
+                self.offered += 1;
+            }
+            let handed = self.offer(ledger);
+            return Some(self.hand(worker, handed));
+        }
+        let takes = |plan: &Plan, handed: &Handed| !front || !is_inline(plan, handed.m);
+        // Old deliveries and new ones in turn, so that neither waits for the other.
+        let old = (self.rng.bool() || !self.may_offer())
+            .then(|| self.again.iter().position(|handed| takes(&self.plan, handed)))
+            .flatten()
+            .and_then(|place| self.again.remove(place));
+        let handed = match old {
+            Some(handed) => handed,
+            None if self.may_offer() && takes(&self.plan, &Handed { d: 0, m: self.offered, v: 0, at: 0 }) => {
+                self.offer(ledger)
+            }
+            None => return None,
+        };
+        Some(self.hand(worker, handed))
+    }
+
+    fn hand(&mut self, worker: usize, handed: Handed) -> Handed {
+        let handed = Handed { d: self.next_delivery, ..handed };
+        self.next_delivery += 1;
+        self.deliveries += 1;
+        self.out[worker].insert(handed.d, handed);
+        handed
+    }
+
+    fn may_offer(&self) -> bool {
+        self.open && (self.offered as usize) < self.ran.len() + AHEAD
+    }
+
+    /// Makes a message, and decides how often it will be delivered.
+    fn offer(&mut self, ledger: &Ledger) -> Handed {
+        let at = i64::try_from(now() / 1_000).unwrap_or(i64::MAX);
+        let handed = Handed { d: 0, m: self.offered, v: 0, at };
+        self.offered += 1;
+        self.made += 1;
+        ledger.note(Fact::Offered { m: handed.m, v: 0 });
+        for _ in 0..[0, 0, 0, 0, 0, 1, 1, 1, 2, 3][self.rng.usize(0..10)] {
+            let place = self.rng.usize(0..=self.again.len());
+            self.again.insert(place, handed);
+        }
+        // The same id with another payload. Inline marks know nothing of payloads.
+        if self.rng.u32(0..100) < 2 && !is_inline(&self.plan, handed.m) {
+            ledger.note(Fact::Offered { m: handed.m, v: 1 });
+            self.again.push_back(Handed { v: 1, ..handed });
+        }
+        handed
+    }
+
+    pub(super) fn ran(&mut self, message: u32) {
+        self.ran.insert(message);
+    }
+
+    pub(super) fn acked(&mut self, worker: usize, delivery: u64) -> Option<Handed> {
+        let handed = self.out[worker].remove(&delivery)?;
+        self.acked += 1;
+        Some(handed)
+    }
+
+    /// A worker gave a delivery back.
+    pub(super) fn again(&mut self, worker: usize, delivery: u64) {
+        if let Some(handed) = self.out[worker].remove(&delivery) {
+            self.again.push_back(handed);
+        }
+    }
+
+    /// A worker is gone: what it did not acknowledge is delivered again.
+    pub(super) fn lost_worker(&mut self, worker: usize) {
+        for (_, handed) in std::mem::take(&mut self.out[worker]) {
+            self.again.push_back(handed);
+        }
+    }
+
+    /// Whether everything that was offered is acknowledged.
+    pub(super) fn is_done(&self) -> bool {
+        self.late == 0 && self.again.is_empty() && self.out.iter().all(HashMap::is_empty)
+    }
+}
+
+fn is_inline(plan: &Plan, message: u32) -> bool {
+    plan.message(message).kind == crate::plan::Kind::Inline
+}

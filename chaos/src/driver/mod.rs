@@ -1,0 +1,233 @@
+//! Runs rounds: each has a fresh store and a seed of its own, some seconds of faults, some of peace, and a check.
+
+mod broker;
+mod faults;
+mod round;
+mod server;
+mod workers;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::checker::Verdict;
+use crate::seam::POINTS;
+pub(crate) use faults::Mix;
+use round::Round;
+use server::Server;
+
+/// What is to be run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The store under test
+    #[arg(long, value_enum, default_value_t = StoreKind::Sqlite)]
+    pub(crate) store: StoreKind,
+    /// How messages come in
+    #[arg(long, value_enum, default_value_t = SourceKind::Direct)]
+    pub(crate) source: SourceKind,
+    /// Go on for so long
+    #[arg(long)]
+    pub(crate) minutes: Option<f64>,
+    /// Go on until so many workers were killed
+    #[arg(long)]
+    pub(crate) kills: Option<u64>,
+    /// Go on for so many rounds
+    #[arg(long)]
+    pub(crate) rounds: Option<u64>,
+    /// Chooses everything that is chosen; by default another one each time
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Which faults there are
+    #[arg(long, value_enum, default_value_t = Mix::All)]
+    pub(crate) mix: Mix,
+    /// Seconds of faults in a round
+    #[arg(long, default_value_t = 12.0)]
+    pub(crate) round: f64,
+    /// How many worker processes there are
+    #[arg(long, default_value_t = 4)]
+    pub(crate) workers: usize,
+    /// Print one JSON object at the end, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write that object to a file of its own in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
+    /// Seconds in which everything has to come to its end after the last fault
+    #[arg(long, default_value_t = 90)]
+    pub(crate) peace: u64,
+    /// Stop at the first round with a violation
+    #[arg(long)]
+    pub(crate) fail_fast: bool,
+    /// Turn a planted bug on; only in a build that has them
+    #[arg(long)]
+    pub(crate) sabotage: Option<String>,
+}
+
+/// The stores there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StoreKind {
+    Sqlite,
+    Postgres,
+}
+
+/// The ways in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SourceKind {
+    Direct,
+}
+
+/// What came out, over all rounds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    store: StoreKind,
+    source: SourceKind,
+    mix: Mix,
+    seed: u64,
+    pub(crate) rounds: u64,
+    seconds: f64,
+    #[serde(flatten)]
+    pub(crate) verdict: Verdict,
+    /// Failpoints that something happened at, of those there are.
+    failpoints: (usize, usize),
+    /// Points that nothing happened at.
+    missed: Vec<&'static str>,
+}
+
+impl Options {
+    /// The command that runs one round again.
+    fn again(&self, seed: u64) -> String {
+        let name = |value: &dyn erased::Name| value.name();
+        let mut command = format!(
+            "cargo xtask chaos --store {} --source {} --mix {} --workers {} --round {} --rounds 1 --seed {seed}",
+            name(&self.store),
+            name(&self.source),
+            name(&self.mix),
+            self.workers,
+            self.round
+        );
+        if let Some(bug) = &self.sabotage {
+            command = format!("{command} --sabotage {bug}");
+        }
+        command
+    }
+
+    fn goes_on(&self, start: Instant, rounds: u64, verdict: &Verdict) -> bool {
+        if self.fail_fast && !verdict.violations.is_empty() {
+            return false;
+        }
+        match (self.rounds, self.kills, self.minutes) {
+            (None, None, None) => rounds < 1,
+            (most, kills, minutes) => {
+                most.is_none_or(|most| rounds < most)
+                    && kills.is_none_or(|kills| verdict.kills < kills)
+                    && minutes.is_none_or(|minutes| start.elapsed().as_secs_f64() < minutes * 60.0)
+            }
+        }
+    }
+}
+
+mod erased {
+    //! The name of a choice on the command line.
+
+    pub(super) trait Name {
+        fn name(&self) -> String;
+    }
+
+    impl<T: clap::ValueEnum> Name for T {
+        fn name(&self) -> String {
+            self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+        }
+    }
+}
+
+/// Runs rounds until it is enough, and says what came out.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let report = rounds(options)?;
+    if let Some(dir) = &options.record {
+        record(dir, &report)?;
+    }
+    let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?);
+    Ok(if report.verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Runs rounds until it is enough.
+pub(crate) fn rounds(options: &Options) -> Result<Report> {
+    if options.sabotage.is_some() && !cfg!(feature = "sabotage") {
+        bail!("this build has no planted bugs: `cargo xtask chaos sabotage` builds one that has");
+    }
+    if options.workers < 2 {
+        bail!("at least two workers are needed: somebody has to go on when one is killed");
+    }
+    let start = Instant::now();
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
+    let mut server = Server::start(options)?;
+    let mut verdict = Verdict::default();
+    let mut rounds = 0;
+    while options.goes_on(start, rounds, &verdict) {
+        // The first round of a seed is the round with that seed, so that one round can be run again alone.
+        let own = seed + rounds;
+        let one = Round::new(options, own)?
+            .run(&mut server)
+            .with_context(|| format!("the rig itself failed; to repeat: {}", options.again(own)))?;
+        rounds += 1;
+        say(options, own, &one);
+        verdict.add(one);
+    }
+    let hit = POINTS.iter().filter(|point| verdict.points.contains(**point)).count();
+    let missed = POINTS.iter().copied().filter(|point| !verdict.points.contains(*point)).collect();
+    let seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+    let (store, source, mix) = (options.store, options.source, options.mix);
+    let failpoints = (hit, POINTS.len());
+    Ok(Report { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed })
+}
+
+fn say(options: &Options, seed: u64, one: &Verdict) {
+    if !options.json {
+        eprintln!(
+            "round {seed}: {} messages, {} deliveries, {} kills, {} zombies, {} unknown commits, {} repeats explained, \
+             {} stale writes refused, {} violations",
+            one.messages,
+            one.deliveries,
+            one.kills,
+            one.zombies,
+            one.unknown_commits,
+            one.explained,
+            one.stale_refused,
+            one.violations.len()
+        );
+    }
+    // A planted bug is meant to be found.
+    if !one.violations.is_empty() && options.sabotage.is_none() {
+        for violation in one.violations.iter().take(12) {
+            eprintln!("  VIOLATION {violation}");
+        }
+        eprintln!("  seed {seed}; to repeat: {}", options.again(seed));
+    }
+}
+
+fn record(dir: &std::path::Path, report: &Report) -> Result<()> {
+    let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let machine = serde_json::json!({
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "system": std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
+    });
+    let mut value = serde_json::to_value(report)?;
+    value["at"] = at.into();
+    value["machine"] = machine;
+    let name = format!(
+        "{}-{}-{}-{}.json",
+        erased::Name::name(&report.store),
+        erased::Name::name(&report.source),
+        erased::Name::name(&report.mix),
+        report.seed
+    );
+    std::fs::create_dir_all(dir)?;
+    std::fs::write(dir.join(name), serde_json::to_string_pretty(&value)? + "\n")?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The worker processes: started, fed, killed, stopped and let go on.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::worker::{Job, Told};
+
+/// Something a worker did, with its place.
+pub(super) enum Event {
+    Told(usize, u64, Told),
+    Gone(usize, u64),
+}
+
+/// One worker process.
+pub(super) struct Worker {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// Tells what it says from what an earlier process in its place said.
+    pub(super) life: u64,
+    pub(super) front: bool,
+    pub(super) since: Instant,
+    /// Stopped until then.
+    pub(super) stopped: Option<Instant>,
+    /// Not to be killed before: a zombie that was woken is to show what it does.
+    pub(super) spared: Instant,
+    pub(super) leaving: bool,
+}
+
+impl Worker {
+    pub(super) fn spawn(place: usize, job: &Job, events: &Sender<Event>) -> Result<Self> {
+        let log = File::options().create(true).append(true).open(log(&job.dir, place))?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("worker")
+            .arg(serde_json::to_string(job)?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("cannot start a worker")?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().context("a worker without output")?);
+        let (events, life) = (events.clone(), job.life);
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
+                if let Ok(told) = serde_json::from_str(&line) {
+                    let _ = events.send(Event::Told(place, life, told));
+                }
+            }
+            let _ = events.send(Event::Gone(place, life));
+        });
+        let now = Instant::now();
+        let front = job.front;
+        Ok(Self { child, input, life, front, since: now, stopped: None, spared: now, leaving: false })
+    }
+
+    /// Writes to its input. One that is gone, or full, is noticed otherwise.
+    pub(super) fn feed(&mut self, lines: &[u8]) {
+        if let Some(input) = &mut self.input {
+            let _ = input.write_all(lines).and_then(|()| input.flush());
+        }
+    }
+
+    pub(super) fn hang_up(&mut self) {
+        self.input = None;
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn kill(&mut self) -> bool {
+        self.child.kill().is_ok()
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // One that is gone already is no error.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    pub(super) fn wait(&mut self) -> Result<()> {
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits for its end, and kills it if that takes too long. Says whether it ended by itself.
+    pub(super) fn leave(&mut self, patience: Duration) -> Result<bool> {
+        self.hang_up();
+        self.signal(Signal::CONT);
+        self.signal(Signal::TERM);
+        let start = Instant::now();
+        while start.elapsed() < patience {
+            if self.child.try_wait()?.is_some() {
+                return Ok(true);
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        self.kill();
+        self.child.wait()?;
+        Ok(false)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the workers in a place wrote to their standard error.
+pub(super) fn log(dir: &Path, place: usize) -> std::path::PathBuf {
+    dir.join(format!("worker-{place}.log"))
+}

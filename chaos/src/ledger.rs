@@ -1,0 +1,124 @@
+//! What was done, written down where it was done: a line a fact, appended with one write, which no `kill -9` takes back.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// Microseconds of the machine's clock, which all processes share.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Fact {
+    /// The generator has handed a message to the transport.
+    Offered { m: u32, v: u8 },
+    /// The transport was told that a delivery is safe.
+    Acked { m: u32, v: u8 },
+    /// The transport was told that a message can never be taken.
+    Refused { m: u32, v: u8, why: String },
+    /// A handler has begun.
+    Start { m: u32, h: String, tok: i64, v: u8 },
+    /// A handler has ended, and how; `dropped` if it was not let go on.
+    End { m: u32, h: String, tok: i64, said: Said },
+    /// A settlement or completion was answered by the store.
+    Settled { m: u32, h: String, tok: i64, to: String, event: String, r: Answer },
+    /// The driver or a failpoint did something to the process `life`, or to everybody (0).
+    Fault { life: u64, what: String },
+    /// A process was not let run for so many milliseconds.
+    Stall { ms: u64 },
+    /// A call of the store took so many milliseconds: longer than a renewal may.
+    Slow { verb: String, ms: u64 },
+    /// The store said by itself that it does not know whether a commit happened.
+    Unknown { verb: String },
+}
+
+/// How a handler ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Said {
+    Ok,
+    Fail,
+    Panic,
+    Snooze,
+    Reject,
+    Dropped,
+    /// It could not get what it needed from the store.
+    Store,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Applied,
+    Lost,
+    Unknown,
+    Error,
+}
+
+/// A fact, when and by whom.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Line {
+    pub(crate) t: u64,
+    /// The process; 0 is the driver.
+    pub(crate) life: u64,
+    pub(crate) fact: Fact,
+}
+
+/// The ledger of one process.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    life: u64,
+    file: Mutex<File>,
+}
+
+impl Ledger {
+    pub(crate) fn open(dir: &Path, life: u64) -> Result<Self> {
+        let path = path(dir, life);
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.with_context(|| format!("cannot open the ledger {}", path.display()))?;
+        Ok(Self { life, file: Mutex::new(file) })
+    }
+
+    /// Writes a fact down. A rig that cannot is of no use: it ends.
+    pub(crate) fn note(&self, fact: Fact) {
+        let line = Line { t: now(), life: self.life, fact };
+        let written = serde_json::to_vec(&line).map_err(anyhow::Error::from).and_then(|mut text| {
+            text.push(b'\n');
+            // One call: what was written is there, whatever happens to this process next.
+            Ok(self.file.lock().write_all(&text)?)
+        });
+        if let Err(error) = written {
+            eprintln!("chaos: the ledger cannot be written: {error:#}");
+            std::process::exit(70);
+        }
+    }
+}
+
+fn path(dir: &Path, life: u64) -> PathBuf {
+    dir.join(format!("ledger-{life}.jsonl"))
+}
+
+/// Every line of every ledger, in the order of time. A torn last line of a killed process is not a fact.
+pub(crate) fn read(dir: &Path) -> Result<Vec<Line>> {
+    let mut lines: Vec<Line> = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("ledger-") {
+            let text = std::fs::read_to_string(&path)?;
+            lines.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()));
+        }
+    }
+    lines.sort_by_key(|line| line.t);
+    Ok(lines)
+}

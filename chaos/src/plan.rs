@@ -1,0 +1,188 @@
+//! What each message is, and what becomes of it: chosen by the seed and the message's number, so that every process knows
+//! the same without asking.
+
+use serde::{Deserialize, Serialize};
+
+/// How many lines of ordered messages there are.
+const LINES: u64 = 8;
+
+/// The kinds of messages, which are their types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Tx,
+    Plain,
+    Both,
+    Ordered,
+    Inline,
+    Share,
+    Batch,
+    Killer,
+}
+
+impl Kind {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tx => "tx",
+            Self::Plain => "plain",
+            Self::Both => "both",
+            Self::Ordered => "ordered",
+            Self::Inline => "inline",
+            Self::Share => "share",
+            Self::Batch => "batch",
+            Self::Killer => "killer",
+        }
+    }
+
+    /// The handlers that a message of this kind goes to.
+    pub(crate) const fn handlers(self) -> &'static [&'static str] {
+        match self {
+            Self::Tx => &["tx"],
+            Self::Plain => &["plain"],
+            Self::Both => &["tx", "plain"],
+            Self::Ordered => &["ordered"],
+            Self::Inline => &["inline"],
+            Self::Share => &["share"],
+            Self::Batch => &["batch"],
+            Self::Killer => &["killer"],
+        }
+    }
+}
+
+/// Whether a handler's effect is a row in the business table, written in the handler's own transaction.
+pub(crate) fn is_transactional(handler: &str) -> bool {
+    matches!(handler, "tx" | "ordered" | "inline" | "share")
+}
+
+/// What becomes of a message at a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Well,
+    /// Takes some milliseconds.
+    Slow(u64),
+    /// Takes longer than a lease lasts, which is renewed.
+    Long,
+    /// Fails so often, then works.
+    Fails(u32),
+    /// Panics at the first attempt.
+    Panics,
+    /// Never comes back at the first attempt; there is a timeout.
+    Hangs,
+    /// Asks to be asked again, once.
+    Snoozes,
+    /// Says that no retry helps.
+    Rejects,
+    /// Takes its process down, once.
+    Aborts,
+    /// Takes its process down every time.
+    Kills,
+}
+
+/// A message as the generator makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) number: u32,
+    pub(crate) kind: Kind,
+    pub(crate) line: Option<u64>,
+}
+
+/// What a seed has chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Whether some messages take their process down every time: each costs several leases.
+    pub(crate) killers: bool,
+    /// Whether many handlers take longer than a lease, so that somebody is always at work.
+    pub(crate) long: bool,
+}
+
+impl Plan {
+    fn rng(&self, number: u32, salt: u64) -> fastrand::Rng {
+        let mut rng = fastrand::Rng::with_seed(
+            self.seed ^ (u64::from(number) << 20) ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
+        // The first number of a seed is close to that of its neighbours.
+        rng.u64(..);
+        rng
+    }
+
+    pub(crate) fn message(&self, number: u32) -> Planned {
+        let mut rng = self.rng(number, 1);
+        let kind = match rng.u32(0..1_000) {
+            0..2 if self.killers => Kind::Killer,
+            0..290 => Kind::Tx,
+            290..480 => Kind::Plain,
+            480..620 => Kind::Both,
+            620..770 => Kind::Ordered,
+            770..880 => Kind::Inline,
+            880..940 => Kind::Share,
+            _ => Kind::Batch,
+        };
+        let line = (kind == Kind::Ordered).then(|| rng.u64(0..LINES));
+        Planned { number, kind, line }
+    }
+
+    pub(crate) fn fate(&self, number: u32, handler: &str) -> Fate {
+        let salt = handler.bytes().fold(7, |salt: u64, byte| salt.wrapping_mul(31) + u64::from(byte));
+        let mut rng = self.rng(number, salt);
+        let roll = rng.u32(0..10_000);
+        let fate = match roll {
+            0..600 => Fate::Fails(rng.u32(1..4)),
+            600..800 => Fate::Panics,
+            800..900 => Fate::Rejects,
+            900..1_100 => Fate::Snoozes,
+            1_100..1_150 => Fate::Hangs,
+            1_150..1_165 => Fate::Aborts,
+            1_165..1_185 => Fate::Long,
+            1_185..1_500 if self.long => Fate::Long,
+            1_185..3_500 => Fate::Slow(rng.u64(1..25)),
+            _ => Fate::Well,
+        };
+        match (handler, fate) {
+            ("killer", _) => Fate::Kills,
+            // While SQLite's one transaction is open nothing else is written: there is nothing to be learned from that.
+            ("share" | "ordered" | "inline", Fate::Long | Fate::Hangs) | ("tx", Fate::Hangs) => Fate::Slow(3),
+            // Its retries are the transport's.
+            ("inline", Fate::Rejects) | ("batch", Fate::Hangs | Fate::Long) => Fate::Well,
+            _ => fate,
+        }
+    }
+
+    /// The payload of a message; another `variant` is another payload under the same id.
+    pub(crate) fn payload(&self, number: u32, variant: u8) -> String {
+        let pad = self.rng(number, u64::from(variant) + 99).usize(0..200);
+        format!("{{\"number\":{number},\"variant\":{variant},\"pad\":\"{}\"}}", "x".repeat(pad))
+    }
+}
+
+/// The number of a message, of its id.
+pub(crate) fn number_of(id: &[u8]) -> Option<u32> {
+    std::str::from_utf8(id).ok()?.strip_prefix("m-")?.parse().ok()
+}
+
+/// The id of a message.
+pub(crate) fn id_of(number: u32) -> String {
+    format!("m-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_always_chooses_the_same_and_meets_every_fate() {
+        let plan = Plan { seed: 7, killers: true, long: false };
+        let mut seen = std::collections::HashSet::new();
+        for number in 0..20_000 {
+            let message = plan.message(number);
+            assert_eq!(message, plan.message(number));
+            for handler in message.kind.handlers() {
+                let fate = plan.fate(number, handler);
+                assert_eq!(fate, plan.fate(number, handler));
+                seen.insert(std::mem::discriminant(&fate));
+            }
+        }
+        assert_eq!(seen.len(), 10);
+        assert_eq!(number_of(id_of(12).as_bytes()), Some(12));
+    }
+}

@@ -1,0 +1,185 @@
+//! RELIABILITY.md: what was run, added up from the records. Nothing else is in it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+/// Where the records are, and the page.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The records
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/runs"))]
+    runs: PathBuf,
+    /// The page
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../RELIABILITY.md"))]
+    page: PathBuf,
+    /// Write nothing; fail if the page is out of date
+    #[arg(long)]
+    check: bool,
+}
+
+/// Writes the page, or says whether it is current.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let text = page(&args.runs)?;
+    if args.check {
+        let found = std::fs::read_to_string(&args.page).unwrap_or_default();
+        if found != text {
+            bail!("RELIABILITY.md is not what the records say: `cargo xtask chaos reliability` mends this");
+        }
+    } else {
+        std::fs::write(&args.page, text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+const HEAD: &str = "\
+# Reliability
+
+What was run, and what came out. This page is written by `cargo xtask chaos reliability` from the records in
+[chaos/runs](chaos/runs), and holds nothing that was not run. [chaos/README.md](chaos/README.md) says what each number means and how
+to run it again.
+
+";
+
+fn page(runs: &Path) -> Result<String> {
+    let (mut records, mut sabotage) = (Vec::new(), None);
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(runs)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    for file in files.iter().filter(|file| file.extension().is_some_and(|found| found == "json")) {
+        let text = std::fs::read_to_string(file)?;
+        let value: Value =
+            serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))?;
+        if value["bugs"].is_array() {
+            sabotage = Some(value);
+        } else {
+            records.push(value);
+        }
+    }
+    let mut text = HEAD.to_owned();
+    totals(&mut text, &records)?;
+    if let Some(sabotage) = sabotage {
+        planted(&mut text, &sabotage)?;
+    }
+    machines(&mut text, &records)?;
+    Ok(text)
+}
+
+const COLUMNS: [(&str, &str); 11] = [
+    ("rounds", "rounds"),
+    ("kills", "kills"),
+    ("zombies", "zombies"),
+    ("unknown_commits", "unknown commits"),
+    ("messages", "messages"),
+    ("lost", "lost"),
+    ("doubled", "doubled"),
+    ("unexplained", "unexplained repeats"),
+    ("explained", "explained repeats"),
+    ("stale_refused", "stale writes refused"),
+    ("violations", "violations"),
+];
+
+fn number(record: &Value, column: &str) -> u64 {
+    match &record[column] {
+        Value::Array(list) => list.len() as u64,
+        value => value.as_u64().unwrap_or(0),
+    }
+}
+
+fn totals(text: &mut String, records: &[Value]) -> Result<()> {
+    let mut rows: BTreeMap<String, [u64; COLUMNS.len()]> = BTreeMap::new();
+    let mut all = [0; COLUMNS.len()];
+    for record in records {
+        let word = |key: &str| record[key].as_str().unwrap_or("?").to_owned();
+        let row =
+            rows.entry(format!("{} | {} | {}", word("store"), word("source"), word("mix"))).or_default();
+        for (index, (column, _)) in COLUMNS.iter().enumerate() {
+            row[index] += number(record, column);
+            all[index] += number(record, column);
+        }
+    }
+    let heads: Vec<&str> = COLUMNS.iter().map(|(_, head)| *head).collect();
+    writeln!(text, "| store | source | faults | {} |", heads.join(" | "))?;
+    writeln!(text, "|---|---|---|{}", "---:|".repeat(COLUMNS.len()))?;
+    for (name, row) in &rows {
+        writeln!(text, "| {name} | {} |", row.map(thousands).join(" | "))?;
+    }
+    writeln!(text, "| **all** | | | {} |", all.map(|cell| format!("**{}**", thousands(cell))).join(" | "))?;
+    let failed: Vec<String> = records
+        .iter()
+        .filter(|record| number(record, "violations") > 0)
+        .map(|record| format!("{} ({}, {})", record["seed"], record["store"], record["mix"]))
+        .collect();
+    writeln!(
+        text,
+        "\nSeeds of recorded runs with a violation: {}.\n",
+        if failed.is_empty() { "none".into() } else { failed.join(", ") }
+    )?;
+    Ok(())
+}
+
+fn planted(text: &mut String, sabotage: &Value) -> Result<()> {
+    writeln!(text, "## Planted bugs\n\n{} of {} were noticed.\n", sabotage["caught"], sabotage["planted"])?;
+    writeln!(text, "| bug | what is wrong | noticed in | by |\n|---|---|---:|---|")?;
+    for bug in sabotage["bugs"].as_array().into_iter().flatten() {
+        let word = |key: &str| bug[key].as_str().unwrap_or("").to_owned();
+        let by = word("by");
+        let rule = by.split([':', ',']).next().unwrap_or_default();
+        let when = if bug["caught"] == true { format!("{} s", bug["seconds"]) } else { "**not**".into() };
+        writeln!(text, "| {} | {} | {when} | {rule} |", word("name"), word("what"))?;
+    }
+    text.push('\n');
+    Ok(())
+}
+
+fn machines(text: &mut String, records: &[Value]) -> Result<()> {
+    let machine = |record: &Value| {
+        format!(
+            "{} cores, Linux {}",
+            record["machine"]["cores"],
+            record["machine"]["system"].as_str().unwrap_or("?")
+        )
+    };
+    let mut all: Vec<String> = records.iter().map(machine).collect();
+    all.sort();
+    all.dedup();
+    let hours = records.iter().filter_map(|record| record["seconds"].as_f64()).sum::<f64>() / 3_600.0;
+    writeln!(text, "## Machine\n\n{:.1} hours in all, on: {}.", hours, all.join("; "))?;
+    Ok(())
+}
+
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_what_the_records_say() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let found = std::fs::read_to_string(root.join("../RELIABILITY.md")).unwrap();
+        assert!(
+            found == page(&root.join("runs")).unwrap(),
+            "`cargo xtask chaos reliability` mends RELIABILITY.md"
+        );
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

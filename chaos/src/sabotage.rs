@@ -1,0 +1,136 @@
+//! Turns each planted bug on, and looks whether the checker notices.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::bugs::{BUGS, Planted};
+use crate::driver::{self, Options, SourceKind};
+
+/// Rounds in which a bug has to be noticed.
+const ROUNDS: u64 = 10;
+
+/// What is to be looked for.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The bugs; all of them if none is named
+    names: Vec<String>,
+    /// Chooses everything that is chosen
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object at the end, and nothing else
+    #[arg(long)]
+    json: bool,
+    /// Also write that object to a file in this directory
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Only say which there are
+    #[arg(long)]
+    list: bool,
+}
+
+/// What became of a bug.
+#[derive(Debug, Serialize)]
+struct Found {
+    name: &'static str,
+    what: &'static str,
+    caught: bool,
+    rounds: u64,
+    seconds: f64,
+    /// What the checker said first.
+    by: Option<String>,
+}
+
+/// What became of all of them.
+#[derive(Debug, Serialize)]
+struct Sabotage {
+    caught: usize,
+    planted: usize,
+    seed: u64,
+    bugs: Vec<Found>,
+}
+
+/// Looks for bugs; exits with 1 if one is not noticed.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if args.list {
+        for bug in BUGS {
+            let _ = writeln!(std::io::stdout(), "{:<26} {}", bug.name, bug.what);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(name) = args.names.iter().find(|name| BUGS.iter().all(|bug| bug.name != name.as_str())) {
+        bail!("there is no bug {name:?}; `--list` names them");
+    }
+    let wanted = |bug: &&Planted| args.names.is_empty() || args.names.iter().any(|name| name == bug.name);
+    controls(&BUGS.iter().filter(wanted).collect::<Vec<_>>(), args)?;
+    let mut bugs = Vec::new();
+    for bug in BUGS.iter().filter(wanted) {
+        let found = look(bug, args)?;
+        let Found { name, caught, rounds, seconds, by, .. } = &found;
+        let by = by.as_deref().unwrap_or("NOT NOTICED");
+        eprintln!(
+            "{:<8} {name:<26} {rounds:>2} rounds {seconds:>6.1} s  {by}",
+            if *caught { "caught" } else { "SURVIVED" }
+        );
+        bugs.push(found);
+    }
+    let caught = bugs.iter().filter(|found| found.caught).count();
+    let report = Sabotage { caught, planted: bugs.len(), seed: args.seed, bugs };
+    if let Some(dir) = &args.record {
+        std::fs::create_dir_all(dir)?;
+        std::fs::write(dir.join("sabotage.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?);
+    Ok(if caught == report.planted { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// What is said of a bug counts only if nothing is said without one.
+fn controls(bugs: &[&Planted], args: &Args) -> Result<()> {
+    let mut seen = Vec::new();
+    for bug in bugs {
+        if seen.contains(&(bug.store, bug.mix)) {
+            continue;
+        }
+        seen.push((bug.store, bug.mix));
+        let report = driver::rounds(&Options { rounds: Some(1), sabotage: None, ..options(bug, args) })?;
+        if let Some(first) = report.verdict.violations.first() {
+            bail!("the rig sees a bug where none is planted ({:?}, {:?}): {first}", bug.store, bug.mix);
+        }
+        eprintln!("control  {:?} {:?}: nothing is said without a bug", bug.store, bug.mix);
+    }
+    Ok(())
+}
+
+fn options(bug: &Planted, args: &Args) -> Options {
+    Options {
+        store: bug.store,
+        source: SourceKind::Direct,
+        minutes: None,
+        kills: None,
+        rounds: Some(ROUNDS),
+        seed: Some(args.seed),
+        mix: bug.mix,
+        round: 6.0,
+        workers: 4,
+        json: true,
+        record: None,
+        peace: 40,
+        fail_fast: true,
+        sabotage: Some(bug.name.to_owned()),
+    }
+}
+
+fn look(bug: &Planted, args: &Args) -> Result<Found> {
+    let start = Instant::now();
+    let report = driver::rounds(&options(bug, args))?;
+    // What is not finished tells less than what is wrong.
+    let said = &report.verdict.violations;
+    let telling = said.iter().find(|one| !one.starts_with("I9") && !one.contains("not finished"));
+    let by = telling.or(said.first()).cloned();
+    let seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+    Ok(Found { name: bug.name, what: bug.what, caught: by.is_some(), rounds: report.rounds, seconds, by })
+}

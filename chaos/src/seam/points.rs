@@ -1,0 +1,138 @@
+//! The failpoints: before and after every verb, and how often something happens there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// The verbs a process can fail at. Each has a point before and one after.
+const VERBS: [&str; 13] = [
+    "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "complete", "mark", "hold",
+    "register", "handler",
+];
+
+/// Every failpoint.
+pub(crate) const POINTS: [&str; 26] = {
+    // Written out, so that a report can be read beside it.
+    [
+        "accept.before",
+        "accept.after",
+        "claim.before",
+        "claim.after",
+        "settle.before",
+        "settle.after",
+        "renew.before",
+        "renew.after",
+        "rescue.before",
+        "rescue.after",
+        "sweep.before",
+        "sweep.after",
+        "begin.before",
+        "begin.after",
+        "commit.before",
+        "commit.after",
+        "complete.before",
+        "complete.after",
+        "mark.before",
+        "mark.after",
+        "hold.before",
+        "hold.after",
+        "register.before",
+        "register.after",
+        "handler.before",
+        "handler.after",
+    ]
+};
+
+/// How often, in a million calls of a verb.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Odds {
+    /// The process ends at once.
+    pub(crate) abort: u32,
+    /// The call fails and was not made.
+    pub(crate) error: u32,
+    /// The call is said to be in doubt; it was made, or not.
+    pub(crate) unknown: u32,
+    /// The call waits.
+    pub(crate) delay: u32,
+}
+
+/// What happens at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    AbortBefore,
+    AbortAfter,
+    ErrBefore,
+    UnknownBefore,
+    UnknownAfter,
+    Delay(Duration),
+}
+
+/// Chooses what happens.
+#[derive(Debug)]
+pub(super) struct Points {
+    rng: Mutex<fastrand::Rng>,
+    odds: Odds,
+    peace: AtomicBool,
+}
+
+impl Points {
+    pub(super) fn new(seed: u64, odds: Odds) -> Self {
+        Self { rng: Mutex::new(fastrand::Rng::with_seed(seed)), odds, peace: AtomicBool::new(false) }
+    }
+
+    pub(super) fn peace(&self) {
+        self.peace.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn draw(&self, verb: &'static str) -> Option<Fault> {
+        debug_assert!(VERBS.contains(&verb));
+        if self.peace.load(Ordering::Relaxed) {
+            return None;
+        }
+        let Odds { abort, error, unknown, delay } = self.odds;
+        // Rare calls fail more often: every point is to be met.
+        let more = if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register") { 10 } else { 1 };
+        // What commits nothing cannot be in doubt about it.
+        let unknown =
+            if matches!(verb, "begin" | "mark" | "hold" | "complete" | "handler") { 0 } else { unknown };
+        let mut rng = self.rng.lock();
+        let mut roll = rng.u32(0..1_000_000);
+        for (odds, fault) in [(abort, 0), (error, 1), (unknown, 2), (delay, 3)] {
+            let odds = odds.saturating_mul(more).min(200_000);
+            if roll < odds {
+                return Some(match (fault, rng.bool()) {
+                    (0, true) => Fault::AbortBefore,
+                    (0, false) => Fault::AbortAfter,
+                    (1, _) => Fault::ErrBefore,
+                    (2, true) => Fault::UnknownBefore,
+                    (2, false) => Fault::UnknownAfter,
+                    _ => Fault::Delay(Duration::from_millis(rng.u64(5..100))),
+                });
+            }
+            roll -= odds;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_two_points() {
+        let points: Vec<String> =
+            VERBS.iter().flat_map(|verb| [format!("{verb}.before"), format!("{verb}.after")]).collect();
+        assert_eq!(points, POINTS);
+    }
+
+    #[test]
+    fn nothing_happens_without_odds() {
+        let points = Points::new(1, Odds::default());
+        assert!((0..1_000).all(|_| points.draw("accept").is_none()));
+        let points = Points::new(1, Odds { unknown: 1_000_000, ..Odds::default() });
+        assert!((0..1_000).all(|_| points.draw("begin").is_none()), "nothing is committed there");
+    }
+}

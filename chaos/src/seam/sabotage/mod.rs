@@ -1,0 +1,208 @@
+//! Planted bugs. Each is what a real inbox has got wrong, done to the product's store at its seam; the checker has to
+//! notice every one of them. Compiled only with the feature `sabotage`, which no other crate can turn on.
+
+mod tinker;
+mod tx;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use async_trait::async_trait;
+use oncebox::state::{Event, Next, Settlement};
+use oncebox::store::{
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
+    RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, Store, SweepParams, Swept, Wakeups,
+};
+use oncebox::{BoxError, ErrorKind, Key, Result};
+
+use super::{Effect, Rigged, pause};
+use crate::bugs::Bug;
+use crate::worker::Job;
+use tinker::Tinker;
+
+/// A store with one bug.
+#[derive(Clone)]
+pub(crate) struct Sabotaged<S> {
+    store: S,
+    bug: Option<Bug>,
+    tinker: Arc<Tinker>,
+}
+
+impl<S> Sabotaged<S> {
+    pub(crate) fn new(store: S, job: &Job) -> anyhow::Result<Self> {
+        let bug = job
+            .sabotage
+            .as_deref()
+            .map(|name| Bug::named(name).context("there is no such bug"))
+            .transpose()?;
+        Ok(Self { store, bug, tinker: Arc::new(Tinker::new(job.store.clone())) })
+    }
+
+    fn is(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+}
+
+/// Another key, as if the message were another one.
+fn another(key: Key) -> Key {
+    let mut bytes = *key.as_bytes();
+    bytes[..8].copy_from_slice(&fastrand::u64(..).to_le_bytes());
+    Key::from_bytes(bytes)
+}
+
+impl<S: Store> Sabotaged<S>
+where
+    S: Clone,
+{
+    /// Says that everything is stored, and stores it a little later.
+    fn later(&self, batch: &[NewMessage]) -> Vec<Accepted> {
+        let (store, batch) = (self.store.clone(), batch.to_vec());
+        let answer = batch.iter().map(|_| Accepted::First(Seq(1))).collect();
+        tokio::spawn(async move {
+            pause(Duration::from_millis(30)).await;
+            while store.accept(&batch).await.is_err() {
+                pause(Duration::from_millis(5)).await;
+            }
+        });
+        answer
+    }
+}
+
+/// Each message under another key.
+fn renamed(batch: &[NewMessage]) -> Vec<NewMessage> {
+    let mut batch = batch.to_vec();
+    for message in &mut batch {
+        message.key = another(message.key);
+    }
+    batch
+}
+
+#[async_trait]
+impl<S: Rigged + Clone> Store for Sabotaged<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        match self.bug {
+            Some(Bug::AckBeforeCommit) => Ok(self.later(batch)),
+            Some(Bug::KeyOfTheDelivery) => self.store.accept(&renamed(batch)).await,
+            Some(Bug::UnknownIsOk) => match self.store.accept(batch).await {
+                Err(error) if error.kind() == ErrorKind::CommitUnknown => {
+                    Ok(batch.iter().map(|_| Accepted::First(Seq(1))).collect())
+                }
+                answer => answer,
+            },
+            Some(Bug::UnknownIsRolledBack) => match self.store.accept(batch).await {
+                Err(error) if error.kind() == ErrorKind::CommitUnknown => {
+                    self.store.accept(&renamed(batch)).await
+                }
+                answer => answer,
+            },
+            _ => self.store.accept(batch).await,
+        }
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        if self.is(Bug::NoHeadCheck) {
+            self.tinker.let_all_go().await;
+        }
+        self.store.claim(params).await
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        let settled = self.store.settle(&self.changed(batch)).await?;
+        for (one, settled) in batch.iter().zip(&settled) {
+            if *settled == Settled::Applied || one.next == Next::Completed {
+                continue;
+            }
+            match self.bug {
+                Some(Bug::UnfencedFail) => self.tinker.reopen(&one.claim).await,
+                Some(Bug::ReleaseWithoutOwner) => self.tinker.expire(&one.claim).await,
+                _ => {}
+            }
+        }
+        Ok(settled)
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        if self.is(Bug::RenewalThatLies) {
+            return Ok(params.claims.iter().map(|_| Renewed::Extended).collect());
+        }
+        self.store.renew(params).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        if self.is(Bug::RescueOfTheLiving) {
+            self.tinker.expire_all().await;
+        }
+        self.store.rescue(params).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        match self.bug {
+            Some(Bug::SweepOfTheUnfinished) => self.tinker.drop_pending().await,
+            Some(Bug::ForgetsEarly) => self.tinker.forget_finished().await,
+            _ => {}
+        }
+        self.store.sweep(params).await
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.store.register(params).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.store.backlog(params).await
+    }
+
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        self.store.orphans(params).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        if self.is(Bug::NoPoll) { None } else { self.store.wakeups() }
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.store.is_transient(error)
+    }
+}
+
+impl<S> Sabotaged<S> {
+    /// What the bug makes of settlements.
+    fn changed(&self, batch: &[Settlement]) -> Vec<Settlement> {
+        let mut batch = batch.to_vec();
+        let failed = batch.iter().any(|one| one.event == Event::Fail);
+        for one in &mut batch {
+            match (self.bug, one.event) {
+                (Some(Bug::ShutdownBurnsAttempts), Event::Release) => one.attempts += 1,
+                (Some(Bug::NoCrashCounter), Event::Crash | Event::CrashOut) => {
+                    one.crashes = 0;
+                    one.next = Next::Pending { delay: Duration::ZERO };
+                    one.event = Event::Crash;
+                }
+                (Some(Bug::FailIsDone), Event::Fail) => {
+                    (one.next, one.event) = (Next::Completed, Event::Done);
+                }
+                (Some(Bug::BatchFailsInnocents), Event::Done) if failed => {
+                    one.attempts += 1;
+                    one.next = Next::Pending { delay: Duration::from_millis(20) };
+                    one.event = Event::Fail;
+                }
+                _ => {}
+            }
+        }
+        batch
+    }
+}
+
+impl<S: Rigged + Clone> Rigged for Sabotaged<S> {
+    fn effect(
+        tx: &mut Self::Tx,
+        effect: Effect,
+    ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
+        S::effect(tx, effect)
+    }
+}

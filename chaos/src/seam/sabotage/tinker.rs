@@ -1,0 +1,139 @@
+//! Writes to the tables behind the store's back, as a statement without its conditions would.
+
+use oncebox::store::Claim;
+use oncebox::{HandlerKey, InboxName, Key};
+use oncebox_postgres::sqlx::{self, Connection as _};
+use parking_lot::Mutex;
+
+use crate::worker::Place;
+
+/// A mark that is still to be written.
+type Owed = (InboxName, Key, HandlerKey);
+
+/// A hand in the tables.
+pub(super) struct Tinker {
+    place: Place,
+    owed: Mutex<Vec<Owed>>,
+    /// Completions that are still to be written.
+    completions: Mutex<Vec<Claim>>,
+}
+
+impl Tinker {
+    pub(super) fn new(place: Place) -> Self {
+        Self { place, owed: Mutex::default(), completions: Mutex::default() }
+    }
+
+    pub(super) fn mark_later(&self, mark: Owed) {
+        self.owed.lock().push(mark);
+    }
+
+    pub(super) fn take_marks(&self) -> Vec<Owed> {
+        std::mem::take(&mut self.owed.lock())
+    }
+
+    pub(super) fn complete_later(&self, claim: Claim) {
+        self.completions.lock().push(claim);
+    }
+
+    pub(super) fn take_completions(&self) -> Vec<Claim> {
+        std::mem::take(&mut self.completions.lock())
+    }
+
+    /// Lets those go that wait behind another one.
+    pub(super) async fn let_all_go(&self) {
+        self.run(
+            "UPDATE OR IGNORE oncebox_entry SET due = not_before WHERE due = 9223372036854775807",
+            "UPDATE oncebox_later SET due = not_before WHERE due = 9223372036854775807",
+        )
+        .await;
+    }
+
+    /// Opens again what was completed.
+    pub(super) async fn reopen(&self, claim: &Claim) {
+        let (seq, handler) = (claim.seq.0, claim.handler.as_str());
+        let whose =
+            format!("seq = {seq} AND handler IN (SELECT id FROM oncebox_handler WHERE key = '{handler}')");
+        self.run(
+            &format!(
+                "INSERT INTO oncebox_entry (handler, due, seq) SELECT handler, 0, seq FROM oncebox_outcome WHERE {whose};
+                 DELETE FROM oncebox_outcome WHERE {whose}"
+            ),
+            &format!(
+                "INSERT INTO oncebox_later (seq, due, not_before, lane, handler)
+                 SELECT seq, 0, 0, lane, handler FROM oncebox_outcome WHERE {whose};
+                 DELETE FROM oncebox_outcome WHERE {whose}"
+            ),
+        )
+        .await;
+    }
+
+    /// Ends the lease of whoever has the entry now.
+    pub(super) async fn expire(&self, claim: &Claim) {
+        let (seq, handler) = (claim.seq.0, claim.handler.as_str());
+        let whose =
+            format!("seq = {seq} AND handler IN (SELECT id FROM oncebox_handler WHERE key = '{handler}')");
+        self.run(
+            &format!("UPDATE oncebox_running SET lease_until = 0 WHERE {whose}"),
+            &format!(
+                "UPDATE oncebox_entry SET lease_until = 0 WHERE token IS NOT NULL AND {whose}; UPDATE oncebox_claim SET until = 0"
+            ),
+        )
+        .await;
+    }
+
+    /// Ends every lease.
+    pub(super) async fn expire_all(&self) {
+        self.run(
+            "UPDATE oncebox_running SET lease_until = 0",
+            "UPDATE oncebox_entry SET lease_until = 0 WHERE token IS NOT NULL; UPDATE oncebox_claim SET until = 0",
+        )
+        .await;
+    }
+
+    /// Removes what waits.
+    pub(super) async fn drop_pending(&self) {
+        self.run(
+            "DELETE FROM oncebox_entry WHERE seq % 7 = 0",
+            "DELETE FROM oncebox_entry WHERE token IS NULL AND seq % 448 < 64; DELETE FROM oncebox_later WHERE seq % 448 < 64",
+        )
+        .await;
+    }
+
+    /// Forgets what is done.
+    pub(super) async fn forget_finished(&self) {
+        const DONE: &str = "SELECT seq FROM oncebox_outcome o WHERE status = 'completed'";
+        self.run(
+            &format!(
+                "DELETE FROM oncebox_message WHERE seq IN ({DONE}
+                    AND NOT EXISTS (SELECT 1 FROM oncebox_entry e WHERE e.seq = o.seq)
+                    AND NOT EXISTS (SELECT 1 FROM oncebox_running e WHERE e.seq = o.seq))"
+            ),
+            &format!("DELETE FROM oncebox_proof WHERE seq IN ({DONE})"),
+        )
+        .await;
+    }
+
+    /// What does not work the first time is left.
+    async fn run(&self, sqlite: &str, postgres: &str) {
+        match &self.place {
+            Place::Sqlite(file) => {
+                let (file, sql) = (file.clone(), sqlite.to_owned());
+                let done = tokio::task::spawn_blocking(move || {
+                    let connection = rusqlite::Connection::open(file)?;
+                    connection.busy_timeout(std::time::Duration::from_secs(5))?;
+                    connection.execute_batch(&format!("BEGIN IMMEDIATE; {sql}; COMMIT"))
+                });
+                if let Ok(Err(error)) = done.await {
+                    eprintln!("sabotage: {error}");
+                }
+            }
+            Place::Postgres(url) => {
+                let Ok(mut connection) = sqlx::PgConnection::connect(url).await else { return };
+                let sql = sqlx::AssertSqlSafe(postgres.to_owned());
+                if let Err(error) = sqlx::raw_sql(sql).execute(&mut connection).await {
+                    eprintln!("sabotage: {error}");
+                }
+            }
+        }
+    }
+}

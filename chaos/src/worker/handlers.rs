@@ -1,0 +1,211 @@
+//! The handlers: each does what the plan says, and writes down that it began and how it ended.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::{BatchContext, BoxError, Context, Message, Reject, Snooze};
+use serde::Deserialize;
+
+use super::{Mouth, Told};
+use crate::ledger::{Fact, Said};
+use crate::plan::{Fate, Plan, number_of};
+use crate::seam::{Effect, Notes, Rigged, pause};
+
+/// The timeout of the handler that may hang.
+pub(super) const HANG: Duration = Duration::from_secs(4);
+/// Longer than any lease of the rig.
+const LONG: Duration = Duration::from_millis(2_200);
+
+/// What handlers work with.
+pub(super) struct Business {
+    pub(super) plan: Plan,
+    pub(super) dir: PathBuf,
+    pub(super) notes: Arc<Notes>,
+    pub(super) mouth: Mouth,
+}
+
+/// What a message says.
+#[derive(Deserialize)]
+struct Body {
+    variant: u8,
+}
+
+type Handled = Result<(), BoxError>;
+
+/// One run of a handler. If nobody says how it ended, it was dropped, or panicked.
+struct Run<'a> {
+    business: &'a Business,
+    message: u32,
+    variant: u8,
+    handler: &'static str,
+    token: i64,
+    said: Option<Said>,
+}
+
+impl<'a> Run<'a> {
+    fn begin(
+        business: &'a Business,
+        message: &Message,
+        handler: &'static str,
+        token: i64,
+    ) -> Result<Self, BoxError> {
+        let number = number_of(message.id()).ok_or("the id is not the rig's")?;
+        let body: Body = serde_json::from_slice(message.payload())?;
+        let run = Self { business, message: number, variant: body.variant, handler, token, said: None };
+        let (m, h, v) = (run.message, handler.to_owned(), run.variant);
+        business.notes.ledger.note(Fact::Start { m, h, tok: token, v });
+        business.notes.pass(true);
+        Ok(run)
+    }
+
+    fn effect(&self) -> Effect {
+        let life = self.business.notes.life;
+        Effect { message: self.message, variant: self.variant, handler: self.handler, life }
+    }
+
+    /// Whether this happens the first time; remembered in a file, because the process cannot.
+    fn first_time(&self) -> bool {
+        let file = self.business.dir.join(format!("once-{}-{}", self.message, self.handler));
+        std::fs::OpenOptions::new().write(true).create_new(true).open(file).is_ok()
+    }
+
+    /// What the plan has in store for this run, before it says that it is done.
+    async fn meet(&mut self, attempt: u32) -> Handled {
+        match self.business.plan.fate(self.message, self.handler) {
+            Fate::Slow(millis) => pause(Duration::from_millis(millis)).await,
+            Fate::Long => pause(LONG).await,
+            Fate::Fails(times) if self.counts(attempt, times) => {
+                self.said = Some(Said::Fail);
+                return Err("the carrier does not answer".into());
+            }
+            Fate::Panics if self.counts(attempt, 1) => {
+                self.said = Some(Said::Panic);
+                panic!("a bug in the handler");
+            }
+            Fate::Hangs if self.counts(attempt, 1) => std::future::pending().await,
+            Fate::Snoozes if self.first_time() => {
+                self.said = Some(Said::Snooze);
+                return Err(Snooze(Duration::from_millis(50)).into());
+            }
+            Fate::Rejects => {
+                self.said = Some(Said::Reject);
+                self.business.mouth.say(Told::Ran(self.message));
+                return Err(Reject("nobody will ever want this".into()).into());
+            }
+            Fate::Aborts if self.first_time() => self.abort(),
+            Fate::Kills => self.abort(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether this attempt is one of the first `times`. An inline handler has no attempts: there the first time counts.
+    fn counts(&self, attempt: u32, times: u32) -> bool {
+        if self.handler == "inline" { self.first_time() } else { attempt <= times }
+    }
+
+    fn abort(&self) -> ! {
+        let life = self.business.notes.life;
+        self.business.notes.ledger.note(Fact::Fault { life, what: "handler: abort".into() });
+        std::process::abort();
+    }
+
+    fn done(mut self) {
+        self.business.notes.pass(false);
+        self.said = Some(Said::Ok);
+        self.business.mouth.say(Told::Ran(self.message));
+    }
+
+    /// The store did not do what the handler needs.
+    fn stuck<T>(&mut self, result: Result<T, impl Into<BoxError>>) -> Result<T, BoxError> {
+        result.map_err(|error| {
+            self.said = Some(Said::Store);
+            error.into()
+        })
+    }
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let said = self.said.unwrap_or(Said::Dropped);
+        let (m, h, tok) = (self.message, self.handler.to_owned(), self.token);
+        self.business.notes.ledger.note(Fact::End { m, h, tok, said });
+    }
+}
+
+/// A run whose effect is a row in its own transaction.
+async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler: &'static str) -> Handled {
+    // Borrowed for longer than the context is.
+    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let token = business.notes.token(cx.key(), handler);
+    let mut run = Run::begin(&business, &message, handler, token)?;
+    let attempt = cx.attempt();
+    let long = matches!(business.plan.fate(run.message, handler), Fate::Long);
+    // SQLite lets one write: what takes long comes before the transaction is asked for.
+    if long {
+        run.meet(attempt).await?;
+    }
+    let effect = run.effect();
+    let tx = run.stuck(cx.tx().await)?;
+    let written = S::effect(tx, effect).await;
+    run.stuck(written)?;
+    if !long {
+        run.meet(attempt).await?;
+    }
+    run.done();
+    Ok(())
+}
+
+pub(super) async fn tx<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
+    transactional(message, cx, "tx").await
+}
+
+pub(super) async fn ordered<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
+    transactional(message, cx, "ordered").await
+}
+
+pub(super) async fn inline<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
+    transactional(message, cx, "inline").await
+}
+
+pub(super) async fn share<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
+    transactional(message, cx, "share").await
+}
+
+/// A run whose effect lies outside: its lines in the ledger are all there is of it.
+pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
+    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let token = business.notes.token(cx.key(), "plain");
+    let mut run = Run::begin(&business, &message, "plain", token)?;
+    run.meet(cx.attempt()).await?;
+    run.done();
+    Ok(())
+}
+
+pub(super) async fn killer<S: Rigged>(message: Message, cx: &mut Context<S>) -> Handled {
+    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let token = business.notes.token(cx.key(), "killer");
+    let mut run = Run::begin(&business, &message, "killer", token)?;
+    run.meet(cx.attempt()).await?;
+    run.done();
+    Ok(())
+}
+
+/// Many messages in one call. One that fails fails the call; each is tried alone then.
+pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchContext<S>) -> Handled {
+    let business = Arc::clone(cx.data::<Arc<Business>>()?);
+    let mut runs = Vec::new();
+    for item in cx.items() {
+        let token = business.notes.token(item.key(), "batch");
+        runs.push((Run::begin(&business, item.message(), "batch", token)?, item.attempt()));
+    }
+    debug_assert_eq!(runs.len(), messages.len());
+    for (run, attempt) in &mut runs {
+        run.meet(*attempt).await?;
+    }
+    for (run, _) in runs {
+        run.done();
+    }
+    Ok(())
+}

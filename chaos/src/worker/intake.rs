@@ -1,0 +1,126 @@
+//! The transport of the rig: deliveries come in lines, and what becomes of them goes out in lines.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use oncebox::source::{Ack, Delivery, Settle, Source};
+use oncebox::store::Store;
+use oncebox::time::Timestamp;
+use oncebox::{Inbox, Message};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
+use tokio::sync::oneshot;
+
+use super::{Handed, Job, Mouth, PEACE, Told};
+use crate::plan::{Plan, id_of};
+use crate::seam::{Notes, pause};
+
+/// The message of a delivery.
+fn message(plan: &Plan, handed: Handed) -> Message {
+    let planned = plan.message(handed.m);
+    let message = Message::new(id_of(handed.m), planned.kind.as_str(), plan.payload(handed.m, handed.v))
+        .with_source("chaos")
+        .with_time(Timestamp::from_millis(handed.at));
+    match planned.line {
+        Some(line) => message.with_ordering_key(format!("line-{line}")),
+        None => message,
+    }
+}
+
+/// A source that reads what the driver writes.
+pub(super) struct Pipe {
+    lines: Lines<BufReader<Stdin>>,
+    plan: Plan,
+    mouth: Mouth,
+    notes: Arc<Notes>,
+    /// Dropped when the driver has hung up.
+    over: Option<oneshot::Sender<()>>,
+}
+
+/// The source, and what resolves when the driver has hung up.
+pub(super) fn source(job: &Job, mouth: Mouth, notes: Arc<Notes>) -> (Pipe, oneshot::Receiver<()>) {
+    let (over, hung_up) = oneshot::channel();
+    let lines = BufReader::new(tokio::io::stdin()).lines();
+    (Pipe { lines, plan: job.plan(), mouth, notes, over: Some(over) }, hung_up)
+}
+
+#[async_trait]
+impl Source for Pipe {
+    fn name(&self) -> &'static str {
+        "pipe"
+    }
+
+    async fn recv(&mut self) -> Option<Delivery> {
+        loop {
+            let Ok(Some(line)) = self.lines.next_line().await else {
+                self.over = None;
+                return None;
+            };
+            if line == PEACE {
+                self.notes.peace();
+            } else if let Ok(handed) = serde_json::from_str::<Handed>(&line) {
+                let settle = Answer { delivery: handed.d, mouth: self.mouth.clone() };
+                return Some(Delivery::new(message(&self.plan, handed), settle));
+            }
+        }
+    }
+}
+
+struct Answer {
+    delivery: u64,
+    mouth: Mouth,
+}
+
+#[async_trait]
+impl Settle for Answer {
+    async fn settle(self: Box<Self>, ack: Ack) -> oncebox::Result<()> {
+        self.mouth.say(match ack {
+            Ack::Done => Told::Acked(self.delivery),
+            Ack::Reject { reason } => Told::Refused(self.delivery, reason),
+            _ => Told::Again(self.delivery),
+        });
+        Ok(())
+    }
+}
+
+/// Takes messages in and runs nothing: those who run have to find out.
+pub(super) async fn front<S: Store>(
+    inbox: &Inbox<S>,
+    job: &Job,
+    mouth: &Mouth,
+    notes: &Notes,
+) -> anyhow::Result<()> {
+    let plan = job.plan();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line?,
+            () = stopped() => None,
+        };
+        let Some(line) = line else { return Ok(()) };
+        if line == PEACE {
+            notes.peace();
+            continue;
+        }
+        let handed: Handed = serde_json::from_str(&line)?;
+        let (inbox, mouth) = (inbox.clone(), mouth.clone());
+        tokio::spawn(async move {
+            let offered = message(&plan, handed);
+            loop {
+                match inbox.accept(offered.clone()).await {
+                    Ok(_) => return mouth.say(Told::Acked(handed.d)),
+                    Err(error) if error.is_retryable() => pause(std::time::Duration::from_millis(5)).await,
+                    Err(error) => return mouth.say(Told::Refused(handed.d, error.to_string())),
+                }
+            }
+        });
+    }
+}
+
+/// Resolves when somebody asks this process to end.
+pub(super) async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => _ = terminate.recv().await,
+        Err(_) => std::future::pending().await,
+    }
+}

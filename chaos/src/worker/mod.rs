@@ -1,0 +1,268 @@
+//! A worker: a real process with the product in it. Takes deliveries on its standard input, says on its standard output what
+//! became of them, and dies as often as somebody likes.
+
+mod handlers;
+mod intake;
+mod stores;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use oncebox::config::OnConflict;
+use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
+use oncebox::{Config, Inbox, Policy, Retry, batch_handler, handler};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::bugs::Bug;
+use crate::ledger::{Fact, Ledger};
+use crate::plan::Plan;
+use crate::seam::{Notes, Odds, Rigged};
+use handlers::Business;
+
+/// What a worker is told, as JSON in its one argument.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) dir: PathBuf,
+    pub(crate) store: Place,
+    pub(crate) seed: u64,
+    pub(crate) life: u64,
+    pub(crate) odds: Odds,
+    /// Takes messages in and runs no handlers.
+    pub(crate) front: bool,
+    pub(crate) killers: bool,
+    pub(crate) long: bool,
+    pub(crate) lease_ms: u64,
+    /// How wrong this process believes the time to be.
+    pub(crate) skew_ms: i64,
+    pub(crate) retention_ms: u64,
+    /// Connections for handlers.
+    pub(crate) connections: usize,
+    /// A planted bug; only in a build that has them.
+    pub(crate) sabotage: Option<String>,
+}
+
+/// Where the store is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Place {
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
+/// What the driver hands a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Handed {
+    pub(crate) d: u64,
+    pub(crate) m: u32,
+    pub(crate) v: u8,
+    /// When the producer made it, in milliseconds.
+    pub(crate) at: i64,
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Told {
+    /// A delivery is safe.
+    Acked(u64),
+    /// A delivery is to come again.
+    Again(u64),
+    /// A message can never be taken.
+    Refused(u64, String),
+    /// A handler was done with a message; only for the generator, which keeps ahead of that.
+    Ran(u32),
+}
+
+/// The line that ends all faults.
+pub(crate) const PEACE: &str = "peace";
+/// Attempts in all.
+pub(crate) const ATTEMPTS: u32 = 8;
+/// After so many crashes a killer is poisoned.
+pub(crate) const CRASHES: u32 = 3;
+/// How long a handler may take before it has failed.
+const TIMEOUT: Duration = Duration::from_secs(12);
+
+/// How long marks are kept: they know nothing of stale messages, so no message may come later than that.
+const REMEMBERED: Duration = Duration::from_hours(1);
+
+/// A clock that is wrong about the time of day, and right about how long things take.
+struct Skewed {
+    clock: SystemClock,
+    millis: i64,
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.clock.now().as_millis() + self.millis)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        self.clock.sleep(duration)
+    }
+}
+
+impl Job {
+    fn clock(&self) -> SharedClock {
+        Arc::new(Skewed { clock: SystemClock::default(), millis: self.skew_ms })
+    }
+
+    fn plan(&self) -> Plan {
+        Plan { seed: self.seed, killers: self.killers, long: self.long }
+    }
+
+    /// Whether a planted bug is one of those that are a matter of settings.
+    fn has(&self, bug: Bug) -> bool {
+        cfg!(feature = "sabotage") && self.sabotage.as_deref().and_then(Bug::named) == Some(bug)
+    }
+
+    fn config(&self) -> Config {
+        let lease = Duration::from_millis(self.lease_ms);
+        Config {
+            lease,
+            rescue: lease / 6,
+            poll: if self.has(Bug::NoPoll) { Duration::from_hours(1) } else { Duration::from_millis(250) },
+            on_conflict: if self.has(Bug::ConflictIsNew) {
+                OnConflict::AcceptAsNew
+            } else {
+                OnConflict::default()
+            },
+            in_flight: 24,
+            batch: 12,
+            prefetch: 64,
+            grace: Duration::from_millis(600),
+            restart: Duration::from_millis(50),
+            retention: Some(Duration::from_millis(self.retention_ms)),
+            sweep: Duration::from_millis(700),
+            busy_wait: Duration::from_millis(300),
+            ..Config::default()
+        }
+    }
+
+    fn policy() -> Policy {
+        let mut policy = Policy::default();
+        policy.retry = Retry::new(ATTEMPTS, Duration::from_millis(20), Duration::from_millis(400));
+        // The rig kills whoever it likes: what happens to run then is not to blame.
+        policy.crashes = 100_000;
+        policy
+    }
+}
+
+/// Runs a worker until it is told to stop, or killed.
+pub(crate) fn work(job: &str) -> Result<()> {
+    let job: Job = serde_json::from_str(job).context("the job is not JSON")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::new("warn"))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    std::panic::set_hook(Box::new(|panic| eprintln!("panic: {panic}")));
+    let ledger = Ledger::open(&job.dir, job.life)?;
+    let seed = job.seed ^ job.life.wrapping_mul(0x2545_f491_4f6c_dd1d);
+    let notes = Arc::new(Notes::new(ledger, job.life, seed, job.odds, job.lease_ms));
+    watch_the_machine(&notes, job.lease_ms);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(stores::open_and_serve(job, notes))
+}
+
+/// Notes when the machine did not let this process run: then leases run out, and nobody is to blame.
+fn watch_the_machine(notes: &Arc<Notes>, lease_ms: u64) {
+    const TICK: Duration = Duration::from_millis(20);
+    let notes = Arc::clone(notes);
+    std::thread::spawn(move || {
+        loop {
+            let start = Instant::now();
+            std::thread::park_timeout(TICK);
+            let over = start.elapsed().saturating_sub(TICK);
+            if over.as_millis() > u128::from(lease_ms / 4) {
+                notes.ledger.note(Fact::Stall { ms: u64::try_from(over.as_millis()).unwrap_or(u64::MAX) });
+            }
+        }
+    });
+}
+
+/// Says things to the driver, one a line.
+#[derive(Clone, Debug)]
+pub(crate) struct Mouth(mpsc::UnboundedSender<Told>);
+
+impl Mouth {
+    fn open() -> (Self, tokio::task::JoinHandle<()>) {
+        let (say, mut said) = mpsc::unbounded_channel::<Told>();
+        let speaker = tokio::task::spawn_blocking(move || {
+            let mut out = std::io::stdout();
+            while let Some(told) = said.blocking_recv() {
+                let line = serde_json::to_string(&told).unwrap_or_default() + "\n";
+                // One write, so that a line is whole or not there. A driver that is gone closes our input, too.
+                let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+            }
+        });
+        (Self(say), speaker)
+    }
+
+    pub(crate) fn say(&self, told: Told) {
+        let _ = self.0.send(told);
+    }
+}
+
+async fn serve<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+    let (mouth, speaker) = Mouth::open();
+    let business =
+        Business { plan: job.plan(), dir: job.dir.clone(), notes: Arc::clone(&notes), mouth: mouth.clone() };
+    let inbox = inbox(&job, store, business)?;
+    if job.front {
+        intake::front(&inbox, &job, &mouth, &notes).await?;
+    } else {
+        let running = inbox.start();
+        let (source, over) = intake::source(&job, mouth.clone(), notes);
+        running.receive(source)?;
+        tokio::select! {
+            () = intake::stopped() => {}
+            _ = over => {}
+        }
+        running.shutdown().await;
+    }
+    drop((inbox, mouth));
+    // What was said has to be heard, but a sender that is kept by a task is not waited for.
+    let _ = tokio::time::timeout(Duration::from_millis(500), speaker).await;
+    std::process::exit(0);
+}
+
+fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>> {
+    let policy = Job::policy();
+    let mut killed = policy.clone();
+    killed.crashes = CRASHES;
+    let mut skips = policy.clone();
+    skips.on_poisoned = oncebox::OnPoisoned::Skip;
+    let built = Inbox::builder("chaos", store)
+        .config(job.config())
+        .clock(job.clock())
+        .data(Arc::new(business))
+        .on(
+            ["tx", "both"],
+            handler("tx", handlers::tx::<S>).policy(policy.clone()).timeout(TIMEOUT).concurrency(12),
+        )
+        .on(
+            ["plain", "both"],
+            handler("plain", handlers::plain::<S>)
+                .policy(policy.clone())
+                .timeout(handlers::HANG)
+                .concurrency(12),
+        )
+        .on("ordered", handler("ordered", handlers::ordered::<S>).policy(skips).concurrency(8))
+        .on("inline", handler("inline", handlers::inline::<S>).inline().retention(REMEMBERED))
+        .on(
+            "share",
+            handler("share", handlers::share::<S>).policy(policy.clone()).share_commit(6).concurrency(12),
+        )
+        .on("batch", batch_handler("batch", handlers::batch::<S>).policy(policy).most(6))
+        .on("killer", handler("killer", handlers::killer::<S>).policy(killed).concurrency(1))
+        .build()?;
+    Ok(built)
+}

@@ -1,0 +1,96 @@
+//! The stores the rig works on, opened as a user would open them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use oncebox::BoxError;
+use oncebox_postgres::{Postgres, PostgresTx, sqlx};
+use oncebox_sqlite::{Sqlite, SqliteTx};
+
+use super::{Job, Place, serve};
+use crate::bugs::Bug;
+use crate::seam::{Chaos, Effect, Notes, Rigged, pause};
+
+const SQLITE_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES (?1, ?2, ?3, ?4)";
+const POSTGRES_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES ($1, $2, $3, $4)";
+
+impl Rigged for Sqlite {
+    fn effect(tx: &mut SqliteTx, effect: Effect) -> impl Future<Output = Result<(), BoxError>> + Send {
+        let Effect { message, variant, handler, life } = effect;
+        let life = i64::try_from(life).unwrap_or(i64::MAX);
+        let written = tx.execute(SQLITE_EFFECT, (message, variant, handler, life));
+        std::future::ready(written.map(drop).map_err(Into::into))
+    }
+}
+
+impl Rigged for Postgres {
+    async fn effect(tx: &mut PostgresTx, effect: Effect) -> Result<(), BoxError> {
+        let Effect { message, variant, handler, life } = effect;
+        sqlx::query(POSTGRES_EFFECT)
+            .bind(i64::from(message))
+            .bind(i16::from(variant))
+            .bind(handler)
+            .bind(i64::try_from(life).unwrap_or(i64::MAX))
+            .execute(&mut **tx)
+            .await?;
+        Ok(())
+    }
+}
+
+/// Opens the store, for as long as it takes, and works.
+pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
+    match job.store.clone() {
+        Place::Sqlite(file) => {
+            let mut options = Sqlite::options(file).busy_timeout(Duration::from_secs(20));
+            if job.has(Bug::AppClockLease) {
+                options = options.clock(job.clock());
+            }
+            let store = until(|| async { options.clone().open() }).await;
+            between(job, store, notes).await
+        }
+        Place::Postgres(url) => {
+            let mut options = Postgres::options(&url)?
+                .patience(Duration::from_secs(4))
+                .idle_handlers(Duration::from_secs(20))
+                .handler_connections(job.connections);
+            if job.has(Bug::AppClockLease) {
+                options = options.clock(job.clock());
+            }
+            let store = until(|| options.clone().open()).await;
+            between(job, store, notes).await
+        }
+    }
+}
+
+/// A worker that starts while the server is away waits for it.
+async fn until<T, F>(open: impl Fn() -> F) -> T
+where
+    F: Future<Output = oncebox::Result<T>>,
+{
+    loop {
+        match open().await {
+            Ok(store) => return store,
+            Err(error) => {
+                eprintln!("the store cannot be opened yet: {error}");
+                pause(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+#[cfg(feature = "sabotage")]
+async fn between<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+    let store = Chaos::new(store, Arc::clone(&notes));
+    let store = crate::seam::sabotage::Sabotaged::new(store, &job)?;
+    serve(job, store, notes).await
+}
+
+#[cfg(not(feature = "sabotage"))]
+async fn between<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+    anyhow::ensure!(
+        job.sabotage.is_none(),
+        "this build has no planted bugs: build it with `--features sabotage`"
+    );
+    serve(job, Chaos::new(store, Arc::clone(&notes)), notes).await
+}

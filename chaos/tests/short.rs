@@ -1,0 +1,45 @@
+//! A short run of each store, as part of every test run. `cargo xtask chaos` runs for longer.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs the rig, and returns what it says at the end.
+fn run(args: &[&str]) -> (bool, Value, String) {
+    let mut rig = Command::new(env!("CARGO_BIN_EXE_oncebox-chaos"));
+    let output = rig.arg("run").args(args).output().expect("the rig starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = text.lines().last().unwrap_or_default();
+    (output.status.success(), serde_json::from_str(last).unwrap_or(Value::Null), errors)
+}
+
+fn survives(store: &str, mix: &str, seed: &str) {
+    let (success, said, errors) =
+        run(&["--store", store, "--mix", mix, "--rounds", "1", "--round", "4", "--seed", seed, "--json"]);
+    assert!(success, "{said}\n{errors}");
+    for none in ["lost", "doubled", "unexplained", "phantom"] {
+        assert_eq!(said[none], 0, "{said}");
+    }
+    assert_eq!(said["violations"], Value::Array(Vec::new()), "{said}");
+    assert!(said["messages"].as_u64() > Some(50), "{said}");
+    assert!(said["kills"].as_u64() > Some(3), "{said}");
+}
+
+// FAULTS A1, A2, B2, B4, C1, C3, C5, D1, D2, E13; I1 to I13
+#[test]
+fn sqlite_survives_a_short_run() {
+    survives("sqlite", "all", "11");
+}
+
+// FAULTS A1, A2, A4, B2, B3, B4, B7, C1, C3, C5, D1, D2, E4, E5; I1 to I13
+#[test]
+fn postgres_survives_a_short_run() {
+    survives("postgres", "all", "12");
+}
+
+#[test]
+fn a_normal_build_has_no_planted_bugs() {
+    let (success, said, errors) = run(&["--sabotage", "unfenced-complete", "--rounds", "1"]);
+    assert!(!success && said.is_null() && errors.contains("no planted bugs"), "{said} {errors}");
+}

@@ -1,0 +1,30 @@
+//! `cargo xtask chaos`: the rig that kills, stops and cuts, built and started.
+
+use std::ffi::OsString;
+
+use anyhow::Result;
+
+use crate::workspace::Workspace;
+use crate::{run, servers};
+
+/// Builds the rig, with planted bugs if they are asked for, and runs it with these arguments. `--release` is ours: it builds
+/// with optimisations.
+pub(crate) fn chaos(workspace: &Workspace, mut args: Vec<OsString>) -> Result<()> {
+    servers::install(workspace)?;
+    let optimised = args.iter().position(|arg| arg == "--release").map(|place| args.remove(place));
+    let planted = args.iter().any(|arg| arg == "sabotage" || arg == "--sabotage");
+    let mut rig = run::cargo(&workspace.root);
+    rig.args(["run", "--locked", "--package", "oncebox-chaos"]);
+    if optimised.is_some() {
+        rig.arg("--release");
+    }
+    if planted {
+        // A directory of its own: no other build can pick up what is built here.
+        rig.args(["--features", "sabotage", "--target-dir"]).arg(workspace.target.join("sabotage"));
+    }
+    rig.arg("--");
+    if !args.first().is_some_and(|first| first == "sabotage" || first == "reliability") {
+        rig.arg("run");
+    }
+    run::check(rig.args(args))
+}
