@@ -40,8 +40,9 @@ impl Offer {
         let mut routes = Vec::with_capacity(new.routes.len());
         for route in &*new.routes {
             let mut ids = vec![db.handler(inbox, &route.key).await?];
+            // Made if it is new: a name without a number would be asked for again and again.
             for former in &*route.legacy {
-                ids.extend(db.known_handler(inbox, former).await?);
+                ids.push(db.handler(inbox, former).await?);
             }
             routes.push(ids);
         }

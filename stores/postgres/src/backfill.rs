@@ -26,7 +26,7 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     // Before a connection is taken: whoever holds one must not wait for another.
     let mut route = vec![db.handler(inbox, &params.route.key).await?];
     for former in &*params.route.legacy {
-        route.extend(db.known_handler(inbox, former).await?);
+        route.push(db.handler(inbox, former).await?);
     }
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let page = ask(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
