@@ -268,7 +268,7 @@ async fn what_is_being_worked_on_is_busy() {
         world.gate.send_replace(true);
         answer
     };
-    let (first, second) = in_time("both answers", async { tokio::join!(first, second) }).await;
+    let (first, second) = Box::pin(in_time("both answers", async { tokio::join!(first, second) })).await;
     assert_eq!((second.status, &*second.problem()), (409, "busy"));
     assert!(second.header("retry-after").is_some());
     assert_eq!(first.status, 202);
