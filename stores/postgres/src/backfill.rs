@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use oncebox::Result;
 use oncebox::store::{BackfillParams, Backfilled, Seq};
-use oncebox::{Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
-use crate::accept::{decode_handlers, encode_handlers};
+use crate::accept::{decode_handlers, encode_handlers, order_of};
 use crate::db::{Db, Lines, Released, lane};
 use crate::row::get;
 use crate::unit::{Unit, ask};
@@ -55,16 +55,7 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
     if !params.takes(kind) || route.iter().any(|id| handlers.contains(id)) {
         return Ok(None);
     }
-    let order = match get::<Option<Vec<u8>>>(row, 7)? {
-        None => None,
-        Some(key) => {
-            let mut message = Message::new("", "", "").with_source(get::<String>(row, 6)?);
-            if let Some(tenant) = get::<Option<&str>>(row, 8)? {
-                message = message.with_tenant(tenant);
-            }
-            OrderKey::of(&params.inbox, &message.with_ordering_key(key))
-        }
-    };
+    let order = order_of(&params.inbox, get(row, 6)?, get(row, 7)?, get(row, 8)?);
     Ok(Some(Missing {
         seq: get(row, 0)?,
         lane: get(row, 2)?,

@@ -16,12 +16,13 @@ use oncebox_testkit::TestClock;
 use support::{Schema, run};
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 24] = [
+const HOT: [(&str, &str, &[&str]); 25] = [
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
     ("accept/known", "ingest", &[]),
     ("accept/add_handlers", "ingest", &[]),
     ("accept/message_again", "ingest", &[]),
+    ("accept/stored_order", "ingest", &[]),
     ("claim/oldest", "control", &[]),
     ("claim/all", "control", &[]),
     ("claim/suspect", "control", &[]),
