@@ -18,6 +18,7 @@ mod forget;
 mod group;
 mod inline;
 mod launch;
+mod lines;
 mod nudge;
 mod orphans;
 mod plan;
