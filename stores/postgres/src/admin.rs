@@ -146,8 +146,12 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let mut view = MessageView::new(*key);
     let mut unit = db.control.transaction().await?;
     if let Some(found) = find(db, &mut unit, inbox, key).await? {
-        // The message itself may have left before its key.
-        let message = message(db, &mut unit, found.seq).await?;
+        // The message itself may have left before its key, or be damaged: the rest is shown.
+        let message = unless_damaged(message(db, &mut unit, found.seq).await)?;
+        let message = message.unwrap_or_else(|error| {
+            tracing::error!(seq = found.seq.0, %error, "a stored message is damaged");
+            None
+        });
         let entries = entries(db, &mut unit, &handlers, found.seq, key).await?;
         view.entries = entries.into_iter().map(|entry| found.label(entry, message.as_deref())).collect();
         view.stored = message.map(|message| (found.seq, found.received_at, message));
@@ -200,6 +204,14 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
         page.next = page.asides.last().map(|last| last.id);
     }
     Ok(page)
+}
+
+/// A message that cannot be read keeps nobody from its entries. Any other error does.
+fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
+    match found {
+        Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
+        found => Ok(found),
+    }
 }
 
 /// What the proof of a key says.
@@ -279,8 +291,13 @@ impl<'a> Operating<'a> {
         let missing = || missing(key, name);
         let found = find(db, unit, self.inbox_id, key).await?.ok_or_else(missing)?;
         let seq = found.seq;
-        let message = message(db, unit, seq).await?;
-        let order = message.as_ref().and_then(|message| OrderKey::of(self.inbox, message));
+        let message = unless_damaged(message(db, unit, seq).await)?;
+        let rows = unit.rows(ask(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
+        // One that is finished has the place that its message asks for.
+        let order = match rows.first() {
+            Some(row) => row::order(row, 0)?,
+            None => message.as_ref().ok().and_then(|message| OrderKey::of(self.inbox, message.as_ref()?)),
+        };
         let mut lines = Lines::default();
         if let Some(order) = &order {
             lines.add(lane(seq), handler, order.as_bytes().to_vec());
@@ -303,7 +320,7 @@ impl<'a> Operating<'a> {
             return Ok(None);
         }
         if next == Status::Pending {
-            if message.is_none() {
+            if message.as_ref().map_err(Error::duplicate)?.is_none() {
                 let what = format!("the payload of {key} has left; only its key is remembered");
                 return Err(Error::new(ErrorKind::Refused, what));
             }
@@ -321,7 +338,7 @@ impl<'a> Operating<'a> {
         let changed = entries(db, unit, &self.handlers, seq, key).await?;
         let changed = changed.into_iter().filter(|entry| entry.handler == *name);
         let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
-        Ok(Some(found.label(changed, message.as_deref())))
+        Ok(Some(found.label(changed, message.ok().flatten().as_deref())))
     }
 
     async fn pend(
