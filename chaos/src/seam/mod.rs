@@ -14,9 +14,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Settlement};
 use oncebox::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan,
-    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
-    Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage,
+    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams,
+    Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -267,6 +267,10 @@ impl<S: Store> Store for Chaos<S> {
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
         self.run("register", self.store.register(params)).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.store.absorbed(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

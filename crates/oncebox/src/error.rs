@@ -49,6 +49,8 @@ pub enum ErrorKind {
     NotFound,
     /// The thing to act on is not in a state that allows the action.
     Refused,
+    /// The identity of an operation was used before, for something else.
+    OperationReused,
     /// A handler failed; the cause is the handler's own error.
     Handler,
     /// A handler ended the transaction that it was given, which only the library may.
@@ -79,6 +81,7 @@ impl ErrorKind {
             Self::Corrupt => "corrupt",
             Self::NotFound => "not_found",
             Self::Refused => "refused",
+            Self::OperationReused => "operation_reused",
             Self::Handler => "handler",
             Self::TransactionEnded => "transaction_ended",
             Self::LeaseLost => "lease_lost",
@@ -125,6 +128,7 @@ impl ErrorKind {
             Self::Corrupt => "stop, keep a copy, and check the store",
             Self::NotFound => "check the key or number",
             Self::Refused => "look at the current state first",
+            Self::OperationReused => "make a new operation id for each thing that is to be done",
             Self::Handler => "mend the handler; the message is tried again",
             Self::TransactionEnded => {
                 "take the COMMIT or ROLLBACK out of the handler, then see what it has written"

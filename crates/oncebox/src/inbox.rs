@@ -1,8 +1,12 @@
 //! The inbox: the three ways in, and the way to start it.
 
+mod absorbing;
 mod prepared;
+mod try_out;
 
+pub(crate) use absorbing::Absorbing;
 pub(crate) use prepared::{Answer, Prepared};
+pub use try_out::TriedOut;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -35,6 +39,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
     pub(crate) lateness: Lateness,
+    pub(crate) absorbing: Absorbing,
     /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
@@ -474,6 +479,7 @@ impl<S: Store> Builder<S> {
                 clock,
                 nudge: Nudge::default(),
                 lateness: Lateness::default(),
+                absorbing: Absorbing::default(),
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),

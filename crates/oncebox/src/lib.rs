@@ -14,6 +14,7 @@ mod message;
 mod name;
 pub mod observe;
 mod once;
+pub mod operate;
 pub mod privacy;
 mod recent;
 mod retention;
@@ -32,7 +33,7 @@ pub use handler::{
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
-pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results};
+pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results, TriedOut};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
@@ -71,4 +72,6 @@ mod guides {
     mod identity {}
     #[doc = include_str!("../../../docs/guides/tenants.md")]
     mod tenants {}
+    #[doc = include_str!("../../../docs/guides/operate.md")]
+    mod operate {}
 }

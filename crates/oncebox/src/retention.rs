@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Admin, BackfillParams, Store};
+use crate::store::{Accepted, Action, Admin, BackfillParams, Store, What};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -276,6 +276,8 @@ impl<S: Store> Inbox<S> {
             );
             return Err(Error::new(ErrorKind::InvalidHandler, what));
         }
+        let what = What::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
+        self.store().act(&Action::new(inbox.name.clone(), what)).await?;
         let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
         let mut all = 0;
         loop {

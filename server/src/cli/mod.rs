@@ -3,6 +3,7 @@
 mod config;
 pub(crate) mod log;
 mod migrate;
+mod operate;
 mod serve;
 
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ use crate::demo;
     propagate_version = true,
     arg_required_else_help = true,
     after_help = "Start here:\n  oncebox serve --to http://127.0.0.1:9000/hook\n\nExit codes: 0 done or stopped as asked, 1 a check \
-                  found something wrong, 2 wrong command line or configuration, 3 could not start, 4 stopped by a failure"
+                  found something wrong, 2 wrong command line or configuration, 3 could not start, 4 stopped by a failure, 5 not found or refused"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -53,6 +54,8 @@ enum Command {
     /// One worker of the demo; started by it.
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
+    #[command(flatten)]
+    Operate(Box<operate::Command>),
 }
 
 /// How the program ended. The numbers are part of the interface.
@@ -99,6 +102,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Migrate(args) => migrate::run(&args),
         Command::Demo(args) => demo::run(&args).map_err(Into::into),
         Command::DemoWorker(args) => demo::work(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Operate(command) => Ok(operate::run(&command)),
     };
     result.unwrap_or_else(|Failed { exit, error }| {
         eprintln!("oncebox: {error:#}");

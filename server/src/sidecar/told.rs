@@ -9,8 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept, Token, Wakeups,
+    Absorbed, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept,
+    Token, Wakeups,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -235,6 +236,10 @@ impl Store for Told {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         self.store.orphans(params).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.store.absorbed(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

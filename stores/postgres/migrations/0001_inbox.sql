@@ -207,6 +207,34 @@ CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, in_line, se
 -- Whether any line is held back at all: mostly none is, and no line has to be looked at.
 CREATE INDEX #poisoned_line ON @poisoned (lane) WHERE in_line IN ('blocks', 'parks');
 
+-- Attempts that did not succeed. Leaves with the key of its message.
+CREATE TABLE @attempt (
+    seq bigint NOT NULL,
+    token bigint NOT NULL,
+    at bigint NOT NULL,
+    attempts integer NOT NULL,
+    crashes integer NOT NULL,
+    generation integer NOT NULL,
+    lane smallint NOT NULL,
+    handler smallint NOT NULL,
+    claim_id uuid NOT NULL,
+    event text NOT NULL,
+    error text,
+    PRIMARY KEY (lane, seq, handler, token),
+    CHECK (lane = seq & 63)
+);
+
+-- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with the key of its message.
+CREATE TABLE @absorbed (
+    seq bigint NOT NULL,
+    count bigint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    lane smallint NOT NULL,
+    PRIMARY KEY (lane, seq),
+    CHECK (lane = seq & 63)
+);
+
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE @aside (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
@@ -225,6 +253,31 @@ CREATE TABLE @aside (
     tenant text,
     UNIQUE (digest, fingerprint)
 );
+
+-- What operators did, who asked for it and why, and what came of it. Written in the transaction that did it. Leaves by age.
+CREATE TABLE @operation (
+    -- Later ones have greater numbers.
+    number bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    id uuid NOT NULL UNIQUE,
+    -- The operation on many that it was a part of.
+    parent uuid,
+    at bigint NOT NULL,
+    inbox smallint NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL,
+    verb text NOT NULL,
+    digest bytea,
+    handler text,
+    -- What was asked for and what was answered, as JSON: the same again gets the same answer.
+    body text NOT NULL,
+    answer text NOT NULL,
+    -- How far a long one has come, and how often that was noted.
+    noted integer NOT NULL DEFAULT 0,
+    progress text
+);
+CREATE INDEX #operation_digest ON @operation (digest, number) WHERE digest IS NOT NULL;
+CREATE INDEX #operation_parent ON @operation (parent, number) WHERE parent IS NOT NULL;
+CREATE INDEX #operation_age ON @operation (inbox, at);
 
 -- Marks of once and inline handlers, written in the caller's own transaction. Leaves like the proof.
 CREATE TABLE @mark (
@@ -421,7 +474,7 @@ END $body$;
 -- order in which everybody takes them.
 CREATE FUNCTION @settle(
     bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[], text[],
-    boolean, int, int[]
+    boolean, int, int[], text[]
 ) RETURNS TABLE (places int[], lanes smallint[], handlers smallint[], seqs bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
@@ -455,17 +508,22 @@ BEGIN
         WITH moment AS MATERIALIZED (
             SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
         ), settlement AS MATERIALIZED (
-            SELECT * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-                 AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error, in_line)
+            SELECT * FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $18)
+                 AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error, in_line, event)
         ), ended AS (
             DELETE FROM @entry r USING settlement s
             WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, coalesce(r.generation, 0) AS generation, r.order_key, s.next,
-                      s.delay, s.attempts, s.crashes, s.reason, s.in_line, coalesce(s.error, r.error) AS error
+                      s.delay, s.attempts, s.crashes, s.reason, s.in_line, coalesce(s.error, r.error) AS error, r.claim_id,
+                      s.event, s.error AS said
         ), finished AS (
             INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
             SELECT e.seq, e.token, m.now, e.attempts, e.crashes, e.generation, e.lane, e.handler, e.next, e.error
             FROM ended e, moment m WHERE e.next IN ('completed', 'discarded')
+        ), failed AS (
+            INSERT INTO @attempt (seq, token, at, attempts, crashes, generation, lane, handler, claim_id, event, error)
+            SELECT e.seq, e.token, m.now, e.attempts, e.crashes, e.generation, e.lane, e.handler, e.claim_id, e.event, e.said
+            FROM ended e, moment m WHERE e.event IS NOT NULL
         ), again AS (
             INSERT INTO @later (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
             SELECT e.seq, CASE WHEN e.order_key IS NULL THEN least(m.now::numeric + e.delay, 9223372036854775807)::bigint
@@ -627,7 +685,7 @@ REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @
             bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
             int[], smallint[]),
     @settle(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
-            text[], boolean, int, int[]) FROM PUBLIC;
+            text[], boolean, int, int[], text[]) FROM PUBLIC;
 
 INSERT INTO @meta (lanes, segment, counted) VALUES (:lanes, 1, 0);
 SELECT @make_segment(1), @make_segment(2);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
     AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
-    EntryView, Filter, HandlerCount, KeptAside, Label, MessageView, Page, Seq,
+    EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -16,9 +16,6 @@ use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::corrupt;
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
-
-/// How often an operation is tried on an entry that is claimed or settled at the same moment.
-const RACES: usize = 20;
 
 pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
@@ -46,9 +43,26 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
     for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
         counts.paused.push(handler_key(&row, 0)?);
     }
+    for (key, _) in paused_keys(db, &mut unit, inbox).await? {
+        if tenant.is_none() || key.line.tenant.as_deref() == tenant {
+            counts.paused_keys.push(key);
+        }
+    }
     unit.end().await?;
+    counts.paused_keys.sort();
     counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
     Ok(counts)
+}
+
+/// Lines of an inbox that an operator holds back, with their order keys.
+pub(crate) async fn paused_keys(db: &Db, unit: &mut Unit, inbox: i16) -> Result<Vec<(PausedKey, Vec<u8>)>> {
+    let rows = unit.rows(ask(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
+    let read = |row: &PgRow| {
+        let line = Line::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
+        let line = line.ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
+        Ok((PausedKey { handler: handler_key(row, 0)?, line }, get(row, 2)?))
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Text columns take no NUL, so nobody has a tenant with one.
@@ -56,11 +70,11 @@ fn can_be_stored(tenant: Option<&str>) -> bool {
     tenant.is_none_or(|tenant| !tenant.contains('\0'))
 }
 
-fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
+pub(crate) fn handler_key(row: &PgRow, column: usize) -> Result<HandlerKey> {
     HandlerKey::new(get::<String>(row, column)?)
 }
 
-fn status_of(word: &str) -> Result<Status> {
+pub(crate) fn status_of(word: &str) -> Result<Status> {
     let known = Status::ALL.into_iter().find(|status| status.as_str() == word);
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
@@ -201,8 +215,8 @@ fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
 }
 
 /// What the proof of a key says.
-struct Found {
-    seq: Seq,
+pub(crate) struct Found {
+    pub(crate) seq: Seq,
     received_at: Timestamp,
     tenant: Option<Box<str>>,
 }
@@ -214,7 +228,7 @@ impl Found {
     }
 }
 
-async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
+pub(crate) async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
     let question = ask(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
     let rows = unit.rows(question).await?;
     let found = |row: &PgRow| {
@@ -224,61 +238,60 @@ async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<
     rows.first().map(found).transpose()
 }
 
-async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
+pub(crate) async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
     let rows = unit.rows(ask(&db.sql.admin_show_message).bind(seq.0)).await?;
     rows.first().map(|row| row::message(row, 0)).transpose()
 }
 
-async fn entries(db: &Db, unit: &mut Unit, handlers: &[i16], seq: Seq, key: &Key) -> Result<Vec<EntryView>> {
+pub(crate) async fn entries(
+    db: &Db,
+    unit: &mut Unit,
+    handlers: &[i16],
+    seq: Seq,
+    key: &Key,
+) -> Result<Vec<EntryView>> {
     let rows = unit.rows(ask(&db.sql.admin_show_entries).bind(seq.0).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| row::entry(row, handler_key(row, 1)?, *key)).collect()
 }
 
-pub(crate) async fn operate(
-    db: &Db,
-    inbox: &InboxName,
-    key: &Key,
-    handler: &HandlerKey,
-    operation: Operation,
-) -> Result<EntryView> {
-    for _ in 0..RACES {
-        let operating = Operating { db, inbox, key, handler, operation };
-        if let Some(entry) = operating.attempt().await? {
-            return Ok(entry);
-        }
-    }
-    Err(Error::new(
-        ErrorKind::Unavailable,
-        format!("the entry of {key} for {handler:?} changes all the time"),
-    ))
-}
-
 /// One operation on one entry.
-struct Operating<'a> {
+pub(crate) struct Operating<'a> {
     db: &'a Db,
     inbox: &'a InboxName,
     key: &'a Key,
-    handler: &'a HandlerKey,
+    name: &'a HandlerKey,
     operation: Operation,
+    inbox_id: i16,
+    handler: i16,
+    handlers: Vec<i16>,
 }
 
-impl Operating<'_> {
-    fn missing(&self) -> Error {
-        let what = format!("no entry of handler {:?} is stored for key {}", self.handler, self.key);
-        Error::new(ErrorKind::NotFound, what)
+impl<'a> Operating<'a> {
+    /// Finds the names, before a connection is taken.
+    pub(crate) async fn new(
+        db: &'a Db,
+        inbox: &'a InboxName,
+        key: &'a Key,
+        name: &'a HandlerKey,
+        operation: Operation,
+    ) -> Result<Self> {
+        let inbox_id = db.known_inbox(inbox).await?.ok_or_else(|| missing(key, name))?;
+        let handler = db.known_handler(inbox_id, name).await?.ok_or_else(|| missing(key, name))?;
+        let handlers = db.handlers_of(inbox_id).await?;
+        Ok(Self { db, inbox, key, name, operation, inbox_id, handler, handlers })
     }
 
     /// Does it; nothing if somebody took the entry meanwhile.
-    async fn attempt(&self) -> Result<Option<EntryView>> {
-        let db = self.db;
-        let inbox = db.known_inbox(self.inbox).await?.ok_or_else(|| self.missing())?;
-        let handler = db.known_handler(inbox, self.handler).await?.ok_or_else(|| self.missing())?;
-        // Before a connection is taken: whoever holds one must not wait for another.
-        let handlers = db.handlers_of(inbox).await?;
-        let mut unit = db.control.transaction().await?;
-        let found = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
+    pub(crate) async fn attempt(
+        &self,
+        unit: &mut Unit,
+        released: &mut Released,
+    ) -> Result<Option<EntryView>> {
+        let Self { db, key, name, handler, .. } = *self;
+        let missing = || missing(key, name);
+        let found = find(db, unit, self.inbox_id, key).await?.ok_or_else(missing)?;
         let seq = found.seq;
-        let message = unless_damaged(message(db, &mut unit, seq).await)?;
+        let message = unless_damaged(message(db, unit, seq).await)?;
         let rows = unit.rows(ask(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
         // One that is finished has the place that its message asks for.
         let order = match rows.first() {
@@ -288,16 +301,16 @@ impl Operating<'_> {
         let mut lines = Lines::default();
         if let Some(order) = &order {
             lines.add(lane(seq), handler, order.as_bytes().to_vec());
-            lines.lock(db, &mut unit).await?;
+            lines.lock(db, unit).await?;
         }
-        let hold = ask(&db.sql.admin_hold).bind(db.lane_of(self.key)).bind(self.key.as_bytes().to_vec());
+        let hold = ask(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
         if unit.rows(hold).await?.is_empty() {
-            return Err(self.missing());
+            return Err(missing());
         }
         // The latest generation is the one that can still be acted on.
-        let current = entries(db, &mut unit, &handlers, seq, self.key).await?;
-        let current = current.into_iter().filter(|entry| entry.handler == *self.handler);
-        let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
+        let current = entries(db, unit, &self.handlers, seq, key).await?;
+        let current = current.into_iter().filter(|entry| entry.handler == *name);
+        let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         let next = decide(entry.status, entry.in_line, self.operation)?;
         let unblock = self.operation == Operation::Unblock;
         let taken = if unblock { &db.sql.admin_unblock } else { &db.sql.admin_remove };
@@ -308,24 +321,23 @@ impl Operating<'_> {
         }
         if next == Status::Pending {
             if message.as_ref().map_err(Error::duplicate)?.is_none() {
-                let what = format!("the payload of {} has left; only its key is remembered", self.key);
+                let what = format!("the payload of {key} has left; only its key is remembered");
                 return Err(Error::new(ErrorKind::Refused, what));
             }
             entry.generation += u32::from(self.operation == Operation::Replay);
-            self.pend(&mut unit, &entry, handler, order).await?;
+            self.pend(unit, &entry, handler, order).await?;
         } else if !unblock {
-            self.discard(&mut unit, &entry, handler).await?;
+            self.discard(unit, &entry, handler).await?;
         }
         if entry.in_line == Some(InLine::Parks) {
-            lines.unpark(db, &mut unit).await?;
+            lines.unpark(db, unit).await?;
         }
-        let released =
-            if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
-        let changed = entries(db, &mut unit, &handlers, seq, self.key).await?;
-        unit.end().await?;
-        released.tell(db);
-        let changed = changed.into_iter().filter(|entry| entry.handler == *self.handler);
-        let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
+        if !lines.is_empty() {
+            released.extend(lines.rearrange(db, unit).await?);
+        }
+        let changed = entries(db, unit, &self.handlers, seq, key).await?;
+        let changed = changed.into_iter().filter(|entry| entry.handler == *name);
+        let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         Ok(Some(found.label(changed, message.ok().flatten().as_deref())))
     }
 
@@ -366,23 +378,26 @@ fn text(entry: &EntryView) -> Option<String> {
     entry.error.as_ref().map(ErrorText::as_str).map(str::to_owned)
 }
 
-pub(crate) async fn set_paused(db: &Db, inbox: &InboxName, handler: &HandlerKey, paused: bool) -> Result<()> {
-    let inbox = db.inbox(inbox).await?;
-    let handler = db.handler(inbox, handler).await?;
-    let mut unit = db.control.single().await?;
-    unit.run(ask(&db.sql.admin_set_paused).bind(handler).bind(paused)).await?;
-    unit.end().await
+fn missing(key: &Key, handler: &HandlerKey) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
 }
 
-pub(crate) async fn purge(db: &Db, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(0) };
+/// Pauses or resumes a handler; says whether that changed anything.
+pub(crate) async fn set_paused(db: &Db, unit: &mut Unit, handler: i16, paused: bool) -> Result<bool> {
+    Ok(unit.run(ask(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
+}
+
+pub(crate) async fn purge(
+    db: &Db,
+    unit: &mut Unit,
+    inbox: i16,
+    age: Duration,
+    limit: usize,
+) -> Result<usize> {
     let purge = ask(&db.sql.admin_purge_aside)
         .bind(db.now())
         .bind(inbox)
         .bind(millis(age))
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
-    let mut unit = db.control.single().await?;
-    let purged = unit.run(purge).await?;
-    unit.end().await?;
-    Ok(usize::try_from(purged).unwrap_or(usize::MAX))
+    Ok(usize::try_from(unit.run(purge).await?).unwrap_or(usize::MAX))
 }

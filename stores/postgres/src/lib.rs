@@ -21,9 +21,12 @@ mod claim;
 mod connect;
 mod db;
 mod error;
+mod examine;
+mod history;
 mod mark;
 mod migrate;
 mod names;
+mod operation;
 mod options;
 mod orphans;
 mod register;
@@ -53,16 +56,16 @@ pub use sqlx;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use oncebox::state::{Next, Operation, Settlement};
+use oncebox::state::{Next, Settlement};
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Backlog, BacklogParams, BlockedKey,
-    BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MarkIn, MessageView,
-    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    Counts, ExamineParams, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan,
+    OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
+    Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -290,6 +293,10 @@ impl Store for Postgres {
         orphans::orphans(&self.inner.db, params).await
     }
 
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        history::absorbed(&self.inner.db, batch).await
+    }
+
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
         backlog::backlog(&self.inner.db, params).await
     }
@@ -470,6 +477,10 @@ impl Admin for Postgres {
         admin::show(&self.inner.db, inbox, key).await
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        history::history(&self.inner.db, inbox, key).await
+    }
+
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
         admin::aside(&self.inner.db, filter).await
     }
@@ -482,29 +493,21 @@ impl Admin for Postgres {
         Ok(page)
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        let entry = admin::operate(&self.inner.db, inbox, key, handler, operation).await?;
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        let acted = operation::act(&self.inner.db, action).await?;
         self.inner.waker.work();
-        Ok(entry)
+        Ok(acted)
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        admin::set_paused(&self.inner.db, inbox, handler, true).await
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        operation::audit(&self.inner.db, filter).await
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        admin::set_paused(&self.inner.db, inbox, handler, false).await?;
-        self.inner.waker.work();
-        Ok(())
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        examine::examine(&self.inner.db, &self.inner.options.plan, params).await
     }
 
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        admin::purge(&self.inner.db, inbox, age, limit).await
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        operation::note(&self.inner.db, id, noted, progress).await
     }
 }

@@ -138,6 +138,11 @@ impl Db {
 }
 
 impl Db {
+    /// The number of a handler, if it was read before: for whoever holds a connection, and must not wait for another.
+    pub(crate) fn known_handler_id(&self, inbox: i16, key: &HandlerKey) -> Option<i16> {
+        self.names.handler_id(inbox, key)
+    }
+
     /// The numbers of an inbox's handlers.
     pub(crate) async fn handlers_of(&self, inbox: i16) -> Result<Vec<i16>> {
         Ok(self.keys_of(inbox).await?.into_iter().map(|(id, _)| id).collect())

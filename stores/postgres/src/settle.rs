@@ -1,7 +1,7 @@
 //! Settle, renew and complete: every write after a claim, under its fence.
 
 use oncebox::Result;
-use oncebox::state::{ErrorText, InLine, Next, Settlement};
+use oncebox::state::{ErrorText, Event, InLine, Next, Settlement};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
@@ -155,7 +155,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
         .bind(fences.column(|at| reason(of(at).next)))
         .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
         .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)));
-    in_lines(db, settlements, lines, false)
+    in_lines(db, settlements, lines, false).bind(fences.column(|at| of(at).failure().map(Event::as_str)))
 }
 
 /// Completes claims of which some have an ordering key.
@@ -169,7 +169,7 @@ fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Ask<'static>
         .bind(None::<Vec<String>>)
         .bind(None::<Vec<String>>)
         .bind(None::<Vec<String>>);
-    in_lines(db, completion, lines, own)
+    in_lines(db, completion, lines, own).bind(None::<Vec<String>>)
 }
 
 /// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.

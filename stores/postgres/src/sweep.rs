@@ -8,6 +8,7 @@ use oncebox::store::{Seq, SweepParams, SweepPosition, Swept, Walk, Windows};
 use uuid::Uuid;
 
 use crate::db::{Db, millis};
+use crate::operation;
 use crate::register;
 use crate::row::get;
 use crate::segment::{self, Segments};
@@ -73,12 +74,12 @@ impl Page<'_> {
             self.swept.next = None;
             return Ok(false);
         }
-        match walk {
-            Some(at) => {
-                let limit = params.limit.saturating_sub(self.swept.looked);
-                self.swept.next = self.walk(&mut unit, at, limit).await?;
-            }
-            None => self.marks(&mut unit, params).await?,
+        if let Some(at) = walk {
+            let limit = params.limit.saturating_sub(self.swept.looked);
+            self.swept.next = self.walk(&mut unit, at, limit).await?;
+        } else {
+            self.marks(&mut unit, params).await?;
+            operation::forget(db, &mut unit, self.inbox, params).await?;
         }
         self.swept.next = self.swept.next.filter(|_| params.limit > 0);
         let goes_on = walk.is_some() || self.swept.next.is_some();

@@ -1,14 +1,13 @@
 //! What an operator sees, opened with the keys of this process.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
-use oncebox::state::{ErrorText, Operation};
+use oncebox::state::ErrorText;
 use oncebox::store::{
-    Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, EntryView,
-    Filter, MessageView, Migrate, Migration, Page,
+    Acted, Action, Admin, Answer, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
+    BlockedKey, BlockedParams, Counts, EntryView, ExamineParams, Filter, Finding, History, MessageView,
+    Migrate, Migration, OperationId, Page,
 };
-use oncebox::{HandlerKey, InboxName, Key, Result};
+use oncebox::{InboxName, Key, Result};
 
 use crate::Sealed;
 
@@ -66,32 +65,45 @@ impl<S: Admin> Admin for Sealed<S> {
         self.store.blocked(params).await
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        let entry = self.store.operate(inbox, key, handler, operation).await?;
-        Ok(self.open_entry(inbox, entry))
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        let mut history = self.store.history(inbox, key).await?;
+        for attempt in history.iter_mut().flat_map(|history| &mut history.attempts) {
+            attempt.error =
+                attempt.error.take().map(|error| self.open_error(inbox, key, &attempt.handler, error));
+        }
+        Ok(history)
     }
 
-    async fn unblock(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<EntryView> {
-        let entry = self.store.unblock(inbox, key, handler).await?;
-        Ok(self.open_entry(inbox, entry))
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        let mut acted = self.store.act(action).await?;
+        acted.answer = self.open_answer(&action.inbox, acted.answer);
+        Ok(acted)
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.store.pause(inbox, handler).await
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        let mut page = self.store.audit(filter).await?;
+        for record in &mut page.operations {
+            let answer = Answer::decode(&record.answer)?;
+            record.answer = self.open_answer(&filter.inbox, answer).encode().into();
+        }
+        Ok(page)
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.store.resume(inbox, handler).await
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        self.store.progress(id, noted, progress).await
     }
 
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        self.store.purge(inbox, age, limit).await
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        self.store.examine(params).await
+    }
+}
+
+impl<S: Admin> Sealed<S> {
+    fn open_answer(&self, inbox: &InboxName, answer: Answer) -> Answer {
+        match answer {
+            Answer::Entry(entry) => Answer::Entry(Box::new(self.open_entry(inbox, *entry))),
+            answer => answer,
+        }
     }
 }
 

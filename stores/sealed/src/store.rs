@@ -3,8 +3,9 @@
 use async_trait::async_trait;
 use oncebox::state::{ErrorText, Outcome, Settlement};
 use oncebox::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
+    Wakeups,
 };
 use oncebox::{Policy, Result};
 
@@ -95,6 +96,10 @@ impl<S: Store> Store for Sealed<S> {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         self.store.orphans(params).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.store.absorbed(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

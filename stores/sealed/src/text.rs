@@ -32,15 +32,24 @@ impl<S> Sealed<S> {
 
     /// The entry as an operator sees it, with its error readable.
     pub(crate) fn open_entry(&self, inbox: &InboxName, mut entry: EntryView) -> EntryView {
-        let sealed = entry.error.as_ref().and_then(|error| error.as_str().strip_prefix(MARK));
-        if let Some(sealed) = sealed {
-            let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
-            let text = match open(&self.keys, place(inbox, &entry.key, &entry.handler), &bytes) {
-                Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
-                Err(why) => format!("(the error cannot be read: {why})"),
-            };
-            entry.error = Some(ErrorText::new(text));
-        }
+        entry.error =
+            entry.error.take().map(|error| self.open_error(inbox, &entry.key, &entry.handler, error));
         entry
+    }
+
+    /// An error, readable.
+    pub(crate) fn open_error(
+        &self,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        error: ErrorText,
+    ) -> ErrorText {
+        let Some(sealed) = error.as_str().strip_prefix(MARK) else { return error };
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
+        ErrorText::new(match open(&self.keys, place(inbox, key, handler), &bytes) {
+            Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
+            Err(why) => format!("(the error cannot be read: {why})"),
+        })
     }
 }

@@ -159,6 +159,29 @@ CREATE TABLE oncebox_poisoned (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX oncebox_poisoned_order ON oncebox_poisoned (handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
 
+-- Attempts that did not succeed. Leaves with its message.
+CREATE TABLE oncebox_attempt (
+    seq INTEGER NOT NULL,
+    handler INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    event TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    claim_id BLOB NOT NULL CHECK (length(claim_id) = 16),
+    error TEXT,
+    PRIMARY KEY (seq, handler, token)
+) STRICT, WITHOUT ROWID;
+
+-- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with its message.
+CREATE TABLE oncebox_absorbed (
+    seq INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL
+) STRICT;
+
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
 CREATE TABLE oncebox_aside (
     id INTEGER PRIMARY KEY,
@@ -192,3 +215,28 @@ CREATE TABLE oncebox_mark (
 -- For the sweep, which would else read every mark to find the few old ones: each handler has its own window. Grows at
 -- one end for each handler, so it is cheap.
 CREATE INDEX oncebox_mark_age ON oncebox_mark (inbox, handler, at);
+
+-- What operators did, who asked for it and why, and what came of it. Written in the transaction that did it. Leaves by age.
+CREATE TABLE oncebox_operation (
+    -- Later ones have greater numbers.
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id BLOB NOT NULL UNIQUE CHECK (length(id) = 16),
+    -- The operation on many that it was a part of.
+    parent BLOB CHECK (length(parent) = 16),
+    inbox INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    digest BLOB,
+    handler TEXT,
+    -- What was asked for and what was answered, as JSON: the same again gets the same answer.
+    body TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    -- How far a long one has come, and how often that was noted.
+    noted INTEGER NOT NULL DEFAULT 0,
+    progress TEXT
+) STRICT;
+CREATE INDEX oncebox_operation_digest ON oncebox_operation (digest) WHERE digest IS NOT NULL;
+CREATE INDEX oncebox_operation_parent ON oncebox_operation (parent) WHERE parent IS NOT NULL;
+CREATE INDEX oncebox_operation_age ON oncebox_operation (inbox, at);

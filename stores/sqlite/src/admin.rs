@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
     AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
-    EntryView, Filter, HandlerCount, KeptAside, Label, MessageView, Page, Seq,
+    EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::entry::Pending;
 use crate::error::{corrupt, store_error};
 use crate::names::Names;
-use crate::order::{Line, order_key};
+use crate::order::{self, order_key};
 use crate::row;
 use crate::writer::Work;
 
@@ -64,6 +64,7 @@ pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -
     (counts.kept_aside, counts.stale) = total(include_str!("../sql/admin/count_aside.sql"))?;
     counts.conflicts = counts.kept_aside - counts.stale;
     counts.paused = names.paused(inbox.id);
+    counts.paused_keys = paused_keys(connection, names, inbox.id)?;
     Ok(counts)
 }
 
@@ -94,10 +95,30 @@ pub(crate) fn count_tenant(
     [counts.messages, counts.unrouted, counts.kept_aside, counts.stale] = totals.map(i64::unsigned_abs);
     counts.conflicts = counts.kept_aside - counts.stale;
     counts.paused = names.paused(inbox.id);
+    counts.paused_keys = paused_keys(connection, names, inbox.id)?;
+    counts.paused_keys.retain(|key| key.line.tenant.as_deref() == Some(tenant));
     Ok(counts)
 }
 
-fn status_of(word: &str) -> Result<Status> {
+/// Lines of an inbox that an operator holds back.
+fn paused_keys(connection: &Connection, names: &Names, inbox: i64) -> Result<Vec<PausedKey>> {
+    let rows: Vec<(i64, String)> = connection
+        .prepare_cached(include_str!("../sql/admin/paused_keys.sql"))
+        .and_then(|mut look| look.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+        .map_err(store_error)?;
+    let mut keys = Vec::new();
+    for (handler, line) in rows {
+        let handler = names.by_id(handler)?;
+        let line = Line::decode(&line).ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
+        if handler.inbox == inbox {
+            keys.push(PausedKey { handler: handler.key.clone(), line });
+        }
+    }
+    keys.sort();
+    Ok(keys)
+}
+
+pub(crate) fn status_of(word: &str) -> Result<Status> {
     let known = Status::ALL.into_iter().find(|status| status.as_str() == word);
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
@@ -236,9 +257,9 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
 }
 
 /// A stored message: its number, when it came, and itself if it can be read.
-type Stored = (Seq, Timestamp, Result<Arc<Message>>);
+pub(crate) type Stored = (Seq, Timestamp, Result<Arc<Message>>);
 
-fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
+pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
     let Some(seq) = work.tail.find(work.connection, key)? else { return Ok(None) };
     let mut statement = work.statement(include_str!("../sql/admin/show_message.sql"))?;
     let mut rows = statement.query(params![seq, inbox]).map_err(store_error)?;
@@ -247,7 +268,7 @@ fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
     Ok(Some((Seq(seq), received_at, row::message(row, 2))))
 }
 
-fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
+pub(crate) fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
     let mut statement = work.statement(include_str!("../sql/admin/show_entries.sql"))?;
     let mut rows = statement.query([seq]).map_err(store_error)?;
     let mut entries = Vec::new();
@@ -291,7 +312,7 @@ pub(crate) fn operate(
         discard(work, &entry, handler_id)?;
     }
     if let Some(order) = order {
-        let line = Line { connection: work.connection, handler: handler_id, order };
+        let line = order::Line { connection: work.connection, handler: handler_id, order };
         if entry.in_line == Some(InLine::Parks) {
             line.unpark()?;
         }
@@ -348,17 +369,19 @@ fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
     Ok(())
 }
 
+/// Pauses or resumes a handler; says whether that changed anything.
 pub(crate) fn set_paused(
     work: &mut Work<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
     paused: bool,
-) -> Result<()> {
+) -> Result<bool> {
     let inbox = work.names.inbox(work.connection, inbox)?;
     let handler = work.names.handler(work.connection, inbox.id, handler)?;
+    let changed = work.names.by_id(handler)?.paused != paused;
     work.names.set_paused(work.connection, handler, paused)?;
     *work.wake |= !paused;
-    Ok(())
+    Ok(changed)
 }
 
 pub(crate) fn purge(work: &Work<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {

@@ -20,9 +20,12 @@ mod claim;
 mod connect;
 mod entry;
 mod error;
+mod examine;
+mod history;
 mod mark;
 mod migrate;
 mod names;
+mod operation;
 mod order;
 mod orphans;
 mod proof;
@@ -44,12 +47,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::{Operation, Settlement};
+use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Backlog, BacklogParams, BlockedKey,
-    BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, MessageView,
-    Migrate, Migration, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed,
-    RescueParams, SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    Counts, ExamineParams, Filter, Finding, History, MessageView, Migrate, Migration, NewMessage,
+    OperationId, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -328,6 +332,11 @@ impl Store for Sqlite {
         self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
     }
 
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        let batch = batch.to_vec();
+        self.call(move |work| history::absorbed(work, &batch)).await
+    }
+
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
         let (params, now) = (params.clone(), self.inner.clock.now());
         self.read(move |connection, names| backlog::backlog(connection, names, &params, now)).await
@@ -399,6 +408,11 @@ impl Admin for Sqlite {
         self.call(move |work| admin::show(work, &inbox, &key)).await
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        let (inbox, key) = (inbox.clone(), *key);
+        self.call(move |work| history::history(work, &inbox, &key)).await
+    }
+
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
         let filter = filter.clone();
         self.read(move |connection, names| admin::aside(connection, names, &filter)).await
@@ -409,40 +423,37 @@ impl Admin for Sqlite {
         self.call(move |work| backfill::backfill(work, &params)).await
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        let (inbox, key, handler) = (inbox.clone(), *key, handler.clone());
-        let operated = self.call(move |work| {
-            match admin::operate(work, &inbox, &key, &handler, operation) {
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        let action = action.clone();
+        let acted = self.call(move |work| {
+            match operation::act(work, &action) {
                 // Said before anything is written: no reason to spoil the transaction for those who share it.
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Refused) => {
-                    Ok(Err(error))
-                }
-                operated => operated.map(Ok),
+                Err(error) if is_answer(error.kind()) => Ok(Err(error)),
+                acted => acted.map(Ok),
             }
         });
-        operated.await?
+        acted.await?
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        let (inbox, handler) = (inbox.clone(), handler.clone());
-        self.call(move |work| admin::set_paused(work, &inbox, &handler, true)).await
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        let filter = filter.clone();
+        self.read(move |connection, names| operation::audit(connection, names, &filter)).await
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        let (inbox, handler) = (inbox.clone(), handler.clone());
-        self.call(move |work| admin::set_paused(work, &inbox, &handler, false)).await
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let (params, opener, now) = (params.clone(), self.inner.opener.clone(), self.inner.clock.now());
+        self.read(move |connection, _| examine::examine(connection, &opener, &params, now)).await
     }
 
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        let inbox = inbox.clone();
-        self.call(move |work| admin::purge(work, &inbox, age, limit)).await
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        let progress = progress.to_owned();
+        self.call(move |work| operation::note(work, id, noted, &progress)).await
     }
+}
+
+/// Whether an error is what an operator is told, and not a fault of the store.
+fn is_answer(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused)
 }
 
 /// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but

@@ -88,6 +88,44 @@ impl Line<'_> {
         Ok(true)
     }
 
+    /// Holds the line back; says whether it was not before. Who was let go and does not run waits again.
+    pub(crate) fn stop(&self, now: Timestamp, line: &str) -> Result<bool> {
+        let stopped = self
+            .connection
+            .prepare_cached(include_str!("../sql/order/stop.sql"))
+            .and_then(|mut stop| {
+                stop.execute(params![self.handler, &self.order.as_bytes()[..], now.as_millis(), line])
+            })
+            .map_err(store_error)?;
+        if let Some(head) = self.head()?
+            && head.due != WAITING
+        {
+            self.move_to(&head, WAITING, head.due)?;
+        }
+        Ok(stopped == 1)
+    }
+
+    /// Lets the line go on; says whether it was held back.
+    pub(crate) fn go(&self, now: Timestamp) -> Result<bool> {
+        let gone = self
+            .connection
+            .prepare_cached(include_str!("../sql/order/go.sql"))
+            .and_then(|mut go| go.execute(params![self.handler, &self.order.as_bytes()[..]]))
+            .map_err(store_error)?;
+        self.release(now)?;
+        Ok(gone == 1)
+    }
+
+    /// Whether an operator holds the line back.
+    pub(crate) fn is_stopped(&self) -> Result<bool> {
+        self.connection
+            .prepare_cached(include_str!("../sql/order/stopped.sql"))
+            .and_then(|mut look| {
+                look.query_row(params![self.handler, &self.order.as_bytes()[..]], |row| row.get(0))
+            })
+            .map_err(store_error)
+    }
+
     fn release_head(&self, head: &Head, now: Timestamp) -> Result<()> {
         if head.due == WAITING {
             self.move_to(head, head.not_before.max(now.as_millis()), 0)?;

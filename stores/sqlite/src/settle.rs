@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
 use crate::error::store_error;
+use crate::history;
 use crate::order::{Line, order_key};
 use crate::writer::Work;
 
@@ -109,6 +110,7 @@ impl Fenced<'_> {
         if finished == 0 {
             return Ok((Settled::LeaseLost, false));
         }
+        history::remember(self.connection, self.handler, settlement, self.now)?;
         let mut woke = false;
         match settlement.next {
             Next::Pending { delay } => {

@@ -10,6 +10,7 @@ use rusqlite::{OptionalExtension as _, Row, params};
 
 use crate::accept::decode_handlers;
 use crate::error::store_error;
+use crate::operation;
 use crate::register::{self, millis};
 use crate::writer::Work;
 
@@ -42,6 +43,7 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
         // Marks have no sequence: when only they are left, the next page starts behind everything.
         next = next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
     }
+    operation::forget(work, inbox, params)?;
     let next = next.filter(|_| params.limit > 0);
     sweeper.hand_on(work, inbox, params, next.is_some())?;
     Ok(Swept::new(messages, marks, looked, next))
@@ -316,7 +318,13 @@ impl Removed {
 
 /// The proof row stays until the next merge passes it; without its message it counts as absent.
 fn remove(work: &Work<'_>, seq: i64) -> Result<()> {
-    for sql in [include_str!("../sql/sweep/outcomes.sql"), include_str!("../sql/sweep/message.sql")] {
+    let all = [
+        include_str!("../sql/sweep/outcomes.sql"),
+        include_str!("../sql/history/forget_attempts.sql"),
+        include_str!("../sql/history/forget_absorbed.sql"),
+        include_str!("../sql/sweep/message.sql"),
+    ];
+    for sql in all {
         work.statement(sql)?.execute([seq]).map_err(store_error)?;
     }
     Ok(())

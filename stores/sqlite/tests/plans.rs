@@ -9,14 +9,12 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 28] = [
+const SCANS: [(&str, &str); 29] = [
     ("admin/behind", "what another part of it has found"),
-    ("admin/blocked", "an operator asks, on a connection of its own"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
     ("admin/count_messages", "an operator asks, on a connection of its own"),
     ("admin/count_pending", "an operator asks, on a connection of its own"),
-    ("admin/count_poisoned", "an operator asks, on a connection of its own"),
     ("admin/count_replayed", "an operator asks, on a connection of its own"),
     ("admin/count_running", "no more than the workers have in hand"),
     ("admin/count_tenant", "an operator asks, on a connection of its own"),
@@ -27,6 +25,9 @@ const SCANS: [(&str, &str); 28] = [
     ("backlog/poisoned", "a limited number of rows"),
     ("claim/peek_in_turn", "as many rows as a handler has keys"),
     ("claim/take_suspect", "as many rows as a handler has keys"),
+    ("examine/index", "as many rows as the schema has"),
+    ("history/ahead", "what another part of it has found"),
+    ("history/holders", "no more than the workers have in hand"),
     ("orphans/running", "no more than the workers have in hand"),
     ("orphans/waiting", "a limited number of rows, which another part of it has looked for"),
     ("admin/totals_tenant", "an operator asks, for rows that only conflicts make"),

@@ -11,8 +11,9 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, Store, SweepParams, Swept, Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, Store, SweepParams,
+    Swept, Wakeups,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
@@ -151,6 +152,10 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
         self.store.register(params).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.store.absorbed(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

@@ -265,6 +265,15 @@ macro_rules! store_conformance {
                     asides_are_counted_and_listed_by_reason,
                     times_are_those_of_the_store,
                 }
+                history {
+                    failed_attempts_are_remembered,
+                    absorbed_duplicates_are_summed_up,
+                    history_leaves_with_its_message,
+                    the_history_of_one_entry_is_bounded,
+                    why_an_entry_does_not_run,
+                    why_an_entry_waits_for_another,
+                    a_conflict_is_part_of_the_story,
+                }
                 list {
                     statuses_are_one_several_or_any,
                     what_is_listed_is_what_is_shown,
@@ -273,6 +282,21 @@ macro_rules! store_conformance {
                     the_latest_generation_is_listed_once,
                     a_page_that_matches_little_is_short_and_goes_on,
                     a_cursor_survives_what_happens_meanwhile,
+                }
+                operations {
+                    who_did_what_and_why_is_recorded,
+                    the_same_again_is_done_once_and_answered_the_same,
+                    an_identity_is_for_one_thing,
+                    what_is_refused_is_not_recorded,
+                    one_of_many_at_once_is_done,
+                    an_answer_that_was_lost_is_asked_for_again,
+                    records_are_listed_page_by_page_and_by_what_they_are_about,
+                    records_outlive_what_they_are_about,
+                    progress_is_noted_by_one_at_a_time,
+                    a_purge_is_done_once,
+                    a_paused_ordering_key_waits_and_others_go_on,
+                    pausing_an_ordering_key_leaves_what_runs,
+                    the_doctor_tells_what_waits_for_a_person,
                 }
                 order {
                     a_key_is_handled_one_by_one_in_order,
@@ -416,7 +440,9 @@ mod tests {
             ("inline", include_str!("inline.rs")),
             ("share", include_str!("share.rs")),
             ("admin", include_str!("admin.rs")),
+            ("history", include_str!("history.rs")),
             ("list", include_str!("list.rs")),
+            ("operations", include_str!("operations.rs")),
             ("order", include_str!("order.rs")),
             ("line", include_str!("line.rs")),
             ("rename", include_str!("rename.rs")),

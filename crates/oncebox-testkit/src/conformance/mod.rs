@@ -31,6 +31,8 @@ pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
 #[doc(hidden)]
+pub mod history;
+#[doc(hidden)]
 pub mod inline;
 #[doc(hidden)]
 pub mod line;
@@ -40,6 +42,8 @@ pub mod list;
 pub mod mark;
 #[doc(hidden)]
 pub mod model;
+#[doc(hidden)]
+pub mod operations;
 #[doc(hidden)]
 pub mod order;
 #[doc(hidden)]

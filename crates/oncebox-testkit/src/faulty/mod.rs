@@ -5,16 +5,16 @@ mod plan;
 pub use plan::{Fault, Faults, Odds, Verb};
 
 use std::future::Future;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use oncebox::state::{Operation, Settlement};
+use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Admin, AsideFilter, AsidePage, BackfillParams, Backfilled, Backlog, BacklogParams, BlockedKey,
-    BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts, EntryView, Filter, Mark, MarkIn,
-    MessageView, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
+    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
+    Counts, ExamineParams, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId,
+    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
+    ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -144,6 +144,10 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Orphans, self.store.orphans(params)).await
     }
 
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.run(Verb::Absorbed, self.store.absorbed(batch)).await
+    }
+
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
         self.run(Verb::Backlog, self.store.backlog(params)).await
     }
@@ -263,6 +267,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::Show, self.store.show(inbox, key)).await
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        self.run(Verb::History, self.store.history(inbox, key)).await
+    }
+
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
         self.run(Verb::Aside, self.store.aside(filter)).await
     }
@@ -271,32 +279,35 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::Backfill, self.store.backfill(params)).await
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        self.run(Verb::Operate, self.store.operate(inbox, key, handler, operation)).await
+    /// Fails as the verb that is asked for.
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        let verb = match action.what {
+            What::Pause { .. } | What::PauseKey { .. } => Verb::Pause,
+            What::Resume { .. } | What::ResumeKey { .. } => Verb::Resume,
+            What::Purge { .. } => Verb::Purge,
+            _ => Verb::Operate,
+        };
+        self.run(verb, self.store.act(action)).await
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.run(Verb::Pause, self.store.pause(inbox, handler)).await
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        self.run(Verb::Audit, self.store.audit(filter)).await
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.run(Verb::Resume, self.store.resume(inbox, handler)).await
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        self.run(Verb::Examine, self.store.examine(params)).await
     }
 
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        self.run(Verb::Purge, self.store.purge(inbox, age, limit)).await
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        self.run(Verb::Progress, self.store.progress(id, noted, progress)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use oncebox::Memory;
+
+    use std::time::Duration;
 
     use super::*;
     use crate::fixture::{inbox, offer};

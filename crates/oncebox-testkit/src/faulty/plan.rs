@@ -41,6 +41,11 @@ pub enum Verb {
     Purge,
     Aside,
     Backfill,
+    Audit,
+    Progress,
+    History,
+    Absorbed,
+    Examine,
 }
 
 /// How a call fails.

@@ -25,7 +25,7 @@ pub(crate) use redact::Redactor;
 pub(crate) use registration::Function;
 pub use registration::Registration;
 pub(crate) use registry::{Keys, Registered, Registry};
-pub(crate) use transaction::{FinishTx, Marked, ShareTx};
+pub(crate) use transaction::{FinishTx, Marked, Open, ShareTx};
 pub(crate) use types::takes;
 
 use std::future::Future;

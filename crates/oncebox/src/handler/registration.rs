@@ -47,6 +47,8 @@ pub struct Registration<S: Store> {
     pub(crate) most: Option<usize>,
     /// Opens the transaction of an inline handler; set together with `inline`.
     pub(crate) open: Option<Open<S>>,
+    /// Opens a transaction to try the handler out in; set if all it does can be undone.
+    pub(crate) rehearse: Option<Open<S>>,
     /// How runs share their commits, if they do.
     pub(crate) share: Option<Share<S>>,
     pub(crate) function: Function<S>,
@@ -71,6 +73,7 @@ impl<S: Store> Registration<S> {
             dedupe: None,
             most: None,
             open: None,
+            rehearse: None,
             share: None,
             function,
         }
@@ -195,6 +198,17 @@ impl<S: Store> Registration<S> {
     {
         self.inline = true;
         self.open = Some(transaction::open::<S>);
+        self
+    }
+
+    /// Says that all the handler does, it does through [`Context::tx`](crate::Context::tx): no request to anybody else, no file,
+    /// nothing that a rollback leaves behind. Then an operator can try a message out on it:
+    /// [`Inbox::try_out`](crate::Inbox::try_out). Nobody can check that for you.
+    pub fn undoable(mut self) -> Self
+    where
+        S: Transactional + MarkIn<<S as Transactional>::Tx>,
+    {
+        self.rehearse = Some(transaction::open::<S>);
         self
     }
 

@@ -285,6 +285,7 @@ impl<S: Store> Shared<S> {
     /// not stored for.
     fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
         self.lateness.note(&self.name, &accepted);
+        self.absorbing.note(&accepted, || self.clock.now());
         if let Accepted::First(seq) = accepted {
             let kind = message.message.kind();
             if message.routes.is_empty() && forget.is_empty() {

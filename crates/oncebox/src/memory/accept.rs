@@ -132,6 +132,8 @@ impl Scope {
             message: Arc::clone(&new.message),
             received_at: now,
             entries: std::collections::BTreeMap::new(),
+            attempts: Vec::new(),
+            absorbed: None,
         };
         self.messages.insert(seq, stored);
     }

@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -13,8 +12,9 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
-    Admin, AsideFilter, AsidePage, AsideReason, AsideView, BackfillParams, Backfilled, BlockedKey,
-    BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, KeptAside, MessageView, Page, Seq,
+    Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
+    BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, ExamineParams, Filter,
+    Finding, HandlerCount, History, KeptAside, MessageView, OperationId, Page, Seq, Severity,
 };
 use crate::time::Timestamp;
 
@@ -36,6 +36,10 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(inbox).show(key)))
     }
 
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+        Ok(self.shared.change(|tables, now| tables.scope(inbox).history(key, now)))
+    }
+
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
         Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params)))
     }
@@ -48,33 +52,26 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, now| tables.scope(&params.inbox).backfill(params, now)))
     }
 
-    async fn operate(
-        &self,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-        operation: Operation,
-    ) -> Result<EntryView> {
-        self.shared.change(|tables, now| tables.scope(inbox).operate(key, handler, operation, now))
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let lasts = Finding::new(
+            Severity::Info,
+            "not_durable",
+            "this store lasts as long as the process",
+            "take a store with a database for what must not be forgotten",
+        );
+        Ok(params.skew(self.shared.clock.now()).into_iter().chain([lasts]).collect())
     }
 
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.shared.change(|tables, _| tables.scope(inbox).paused.insert(handler.clone()));
-        Ok(())
+    async fn act(&self, action: &Action) -> Result<Acted> {
+        self.shared.change(|tables, now| tables.act(action, now))
     }
 
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
-        self.shared.change(|tables, _| {
-            let scope = tables.scope(inbox);
-            if scope.paused.remove(handler) {
-                scope.indexes.announce();
-            }
-        });
-        Ok(())
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
+        Ok(self.shared.change(|tables, _| tables.operations.page(filter)))
     }
 
-    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
-        Ok(self.shared.change(|tables, now| tables.scope(inbox).purge(now.before(age), limit)))
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+        Ok(self.shared.change(|tables, _| tables.operations.note(id, noted, progress)))
     }
 }
 
@@ -96,6 +93,7 @@ impl Scope {
             conflicts: kept_aside - stale,
             stale,
             paused: self.paused.iter().cloned().collect(),
+            paused_keys: self.paused_keys.iter().cloned().collect(),
         }
     }
 
@@ -118,6 +116,12 @@ impl Scope {
             conflicts: kept_aside - stale,
             stale,
             paused: self.paused.iter().cloned().collect(),
+            paused_keys: self
+                .paused_keys
+                .iter()
+                .filter(|key| key.line.tenant.as_deref() == Some(tenant))
+                .cloned()
+                .collect(),
         }
     }
 
@@ -229,7 +233,7 @@ impl Scope {
         Backfilled::new(added, page.last().map(|(seq, _)| *seq).filter(|_| full))
     }
 
-    fn operate(
+    pub(super) fn operate(
         &mut self,
         key: &Key,
         handler: &HandlerKey,
@@ -246,7 +250,7 @@ impl Scope {
         self.view(seq, handler).ok_or_else(unknown)
     }
 
-    fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
+    pub(super) fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
         let old = self.asides.iter().filter(|(_, aside)| aside.received_at <= horizon);
         let old: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
         for under in &old {

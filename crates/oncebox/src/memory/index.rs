@@ -96,6 +96,26 @@ impl Indexes {
             ),
             Some(order) => self.moved_in_lane(seq, handler, order, after),
         };
+        self.turn_changed(handler, before, after);
+    }
+
+    /// Holds a lane back, or lets it go on.
+    pub(super) fn pause_lane(&mut self, handler: &HandlerKey, order: OrderKey, paused: bool) {
+        let id = (handler.clone(), order);
+        let lane = self.lanes.entry(id.clone()).or_default();
+        let before = lane.turn();
+        lane.paused = paused;
+        let after = lane.turn();
+        if lane.is_empty() {
+            self.lanes.remove(&id);
+        }
+        // Another key of the handler may have had to wait for it.
+        self.work |= !paused;
+        self.turn_changed(handler, before, after);
+    }
+
+    /// Follows who of a lane, or who without one, may be claimed.
+    fn turn_changed(&mut self, handler: &HandlerKey, before: Turn, after: Turn) {
         if let Some((seq, place)) = before
             && let Some(queue) = self.queue(place.mode).get_mut(handler)
         {
@@ -197,6 +217,20 @@ impl Indexes {
         self.lanes.get(&(handler.clone(), order))?.behind(seq)
     }
 
+    /// Whether an operator holds a lane back.
+    pub(super) fn is_lane_paused(&self, handler: &HandlerKey, order: OrderKey) -> bool {
+        self.lanes.get(&(handler.clone(), order)).is_some_and(|lane| lane.paused)
+    }
+
+    /// What stands before an entry in its lane: one that runs, or else the first of those that do not let it pass.
+    pub(super) fn ahead(&self, seq: Seq, handler: &HandlerKey, order: OrderKey) -> Option<(Seq, Status)> {
+        let lane = self.lanes.get(&(handler.clone(), order))?;
+        let others = || lane.unfinished.iter().filter(|(other, _)| **other != seq);
+        let running = others().find(|(_, place)| place.status == Status::Running);
+        let first = running.or_else(|| others().next().filter(|(first, _)| **first < seq));
+        first.map(|(seq, place)| (*seq, place.status))
+    }
+
     /// Every lane, with the entry that holds it back.
     pub(super) fn blocked(&self) -> impl Iterator<Item = (Seq, &HandlerKey, OrderKey)> {
         let blocked = |lane: &Lane| {
@@ -225,6 +259,8 @@ struct Lane {
     /// Those of the unfinished that set others aside.
     parks: BTreeSet<Seq>,
     running: usize,
+    /// Whether an operator holds it back.
+    paused: bool,
 }
 
 impl Lane {
@@ -232,16 +268,18 @@ impl Lane {
     /// one waits, after a replay.
     fn turn(&self) -> Turn {
         let (seq, place) = self.unfinished.first_key_value()?;
-        (self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
+        (!self.paused && self.running == 0 && place.status == Status::Pending).then_some((*seq, *place))
     }
 
     /// Whether an entry with the same order key elsewhere need not wait for this lane.
     fn lets_pass(&self, seq: Seq) -> bool {
-        self.running == 0 && self.unfinished.first_key_value().is_none_or(|(first, _)| *first > seq)
+        !self.paused
+            && self.running == 0
+            && self.unfinished.first_key_value().is_none_or(|(first, _)| *first > seq)
     }
 
     fn is_empty(&self) -> bool {
-        self.unfinished.is_empty() && self.parked.is_empty()
+        !self.paused && self.unfinished.is_empty() && self.parked.is_empty()
     }
 
     fn put(&mut self, seq: Seq, place: Option<Place>) {

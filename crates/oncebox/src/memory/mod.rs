@@ -3,7 +3,9 @@
 mod accept;
 mod admin;
 mod claim;
+mod history;
 mod index;
+mod operations;
 mod settle;
 mod sweep;
 mod tables;
@@ -21,8 +23,9 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeup, Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
+    Wakeup, Wakeups,
 };
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use tables::Tables;
@@ -141,6 +144,11 @@ impl Store for Memory {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         Ok(self.shared.change(|tables, now| tables.orphans(params, now)))
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.shared.change(|tables, _| tables.absorbed(batch));
+        Ok(())
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

@@ -14,6 +14,7 @@ impl Tables {
             return if was_applied(entry, settlement) { Settled::Applied } else { Settled::LeaseLost };
         }
         scope.change(claim.seq, &claim.handler, |entry| entry.settle(settlement, now));
+        scope.remember(settlement, now);
         scope.arrange(claim.seq, &claim.handler, now);
         Settled::Applied
     }

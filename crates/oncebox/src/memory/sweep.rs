@@ -25,6 +25,7 @@ enum Fate {
 
 impl Tables {
     pub(super) fn sweep(&mut self, params: &SweepParams, now: Timestamp) -> Swept {
+        let audit = now.before(params.audit);
         let scope = self.scope(&params.inbox);
         if scope.sweeper.is_some_and(|(id, until)| id != params.sweep_id && now <= until) {
             return Swept::NOTHING;
@@ -50,6 +51,7 @@ impl Tables {
         }
         swept.next = swept.next.filter(|_| params.limit > 0);
         scope.sweeper = swept.next.map(|_| (params.sweep_id, now.after(params.hold)));
+        self.operations.forget(&params.inbox, audit);
         swept
     }
 

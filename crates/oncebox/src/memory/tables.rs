@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::index::Indexes;
+use super::operations::Operations;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, InLine, PoisonReason, Status};
 use crate::store::{
-    AsideId, AsideReason, Claim, ClaimId, EntryView, RegisteredWindow, Seq, SweepId, Token, Walk,
+    Absorbed, AsideId, AsideReason, Attempt, Claim, ClaimId, EntryView, PausedKey, RegisteredWindow, Seq,
+    SweepId, Token, Walk,
 };
 use crate::time::Timestamp;
 
@@ -20,6 +22,7 @@ use crate::time::Timestamp;
 pub(super) struct Tables {
     pub(super) capacity: usize,
     pub(super) scopes: BTreeMap<InboxName, Scope>,
+    pub(super) operations: Operations,
     last_seq: i64,
     last_token: i64,
 }
@@ -41,6 +44,7 @@ pub(super) struct Scope {
     /// One row for each payload under a key, so that redeliveries do not pile up.
     pub(super) asides: BTreeMap<(Key, [u8; 16]), Aside>,
     pub(super) paused: BTreeSet<HandlerKey>,
+    pub(super) paused_keys: BTreeSet<PausedKey>,
     /// The same by number, in the order they were kept.
     pub(super) aside_ids: BTreeMap<AsideId, (Key, [u8; 16])>,
     pub(super) last_aside: i64,
@@ -68,6 +72,10 @@ pub(super) struct Stored {
     pub(super) message: Arc<Message>,
     pub(super) received_at: Timestamp,
     pub(super) entries: BTreeMap<HandlerKey, Entry>,
+    /// Attempts that did not succeed, the oldest first.
+    pub(super) attempts: Vec<Attempt>,
+    /// Deliveries that were absorbed.
+    pub(super) absorbed: Option<Absorbed>,
 }
 
 impl Stored {
@@ -171,7 +179,13 @@ impl Entry {
 
 impl Tables {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, scopes: BTreeMap::new(), last_seq: 0, last_token: 0 }
+        Self {
+            capacity,
+            scopes: BTreeMap::new(),
+            operations: Operations::default(),
+            last_seq: 0,
+            last_token: 0,
+        }
     }
 
     /// The tables of an inbox, made at its first use.

@@ -11,8 +11,9 @@ use super::{Watch, emit, names};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan, OrphanParams,
-    RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
+    Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -196,6 +197,10 @@ impl<S: Store> Store for Observed<S> {
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
         self.observe("backlog", 1, self.store.backlog(params)).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        self.observe("absorbed", batch.len(), self.store.absorbed(batch)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

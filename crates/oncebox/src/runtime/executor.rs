@@ -48,7 +48,12 @@ impl Said {
     }
 
     /// What follows from it. What the database ended is not the handler's failure, unless it does so every time.
-    pub(super) fn settle<S: Store>(mut self, handler: &Registered<S>, claim: &Claim) -> Verdict {
+    pub(super) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
+        Verdict::Settle(self.decide(handler, claim))
+    }
+
+    /// The same, before it is to be written.
+    pub(super) fn decide<S: Store>(mut self, handler: &Registered<S>, claim: &Claim) -> Settlement {
         let policy = &handler.registration.policy;
         if let Some(error) = self.transient.take()
             && !handler.reruns.is_free(claim)
@@ -57,10 +62,10 @@ impl Said {
             tracing::warn!(handler = %key, seq = claim.seq.0, %error, "the database ended the handler's transaction again and again; an attempt is counted");
             self.outcome = Outcome::Retry { error, after: None };
         }
-        Verdict::Settle(match self.retry {
+        match self.retry {
             None => decide(policy, claim, self.outcome),
             Some(retry) => decide(&Policy { retry, ..policy.clone() }, claim, self.outcome),
-        })
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod orphans;
 mod plan;
 mod quiet;
 mod receiver;
+mod rehearse;
 mod renewer;
 mod repeat;
 mod rescuer;
@@ -36,6 +37,7 @@ pub(crate) use drive::{drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
+pub(crate) use rehearse::rehearse;
 pub(crate) use sweeper::{Registered, registered, sweep};
 
 use std::sync::Arc;

@@ -26,13 +26,27 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             }
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "rescue", &error),
         }
+        write_absorbed(&core.inbox).await;
         core.beats.turn("rescuer", core.inbox.config.rescue);
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.rescue) => {}
             () = core.stop.wait() => {}
         }
     }
+    write_absorbed(&core.inbox).await;
     Ok(())
+}
+
+/// Writes down which duplicates were absorbed. What cannot be written is not counted: nobody waits for it, and a call that is
+/// repeated might count twice.
+pub(super) async fn write_absorbed<S: Store>(inbox: &Shared<S>) {
+    let absorbed = inbox.absorbing.take();
+    if absorbed.is_empty() {
+        return;
+    }
+    if let Err(error) = inbox.store.absorbed(&absorbed).await {
+        tracing::debug!(inbox = %inbox.name, error = %error, "cannot write down which duplicates were absorbed");
+    }
 }
 
 /// Rescues one batch; returns its size. If this is interrupted between the two steps, a later rescue finds the

@@ -1,10 +1,15 @@
 //! The operator's verbs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{BackfillParams, Backfilled, Cursor, Filter, HandlerCount, Label, Page, Seq, Store};
+use super::{
+    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ExamineParams,
+    Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey, Seq, Store,
+    What,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
@@ -30,6 +35,8 @@ pub struct Counts {
     pub stale: u64,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
+    /// Ordering keys that are paused.
+    pub paused_keys: Vec<PausedKey>,
 }
 
 impl Counts {
@@ -367,6 +374,13 @@ impl<'a, S: Admin> OfTenant<'a, S> {
         Ok(view.filter(|view| view.tenant.as_deref() == Some(&*self.tenant)))
     }
 
+    /// Everything known of a key, what happened to it, and what it waits for.
+    pub async fn explain(&self, key: &Key) -> Result<Option<Explanation>> {
+        // What stands ahead has the same ordering key, and so the same tenant.
+        let explained = self.store.explain(&self.inbox, key).await?;
+        Ok(explained.filter(|explained| explained.view.tenant.as_deref() == Some(&*self.tenant)))
+    }
+
     /// Retries, discards or replays one entry. A key of another tenant is not found.
     pub async fn operate(&self, key: &Key, handler: &HandlerKey, operation: Operation) -> Result<EntryView> {
         // A key belongs to one tenant for good, so what was seen before the operation is true during it.
@@ -375,6 +389,19 @@ impl<'a, S: Admin> OfTenant<'a, S> {
             return Err(Error::new(ErrorKind::NotFound, what));
         }
         self.store.operate(&self.inbox, key, handler, operation).await
+    }
+
+    /// Does what is asked for with one entry, and records it. A key of another tenant is not found, and what concerns all
+    /// tenants is refused. The inbox of the action is not looked at.
+    pub async fn act(&self, action: &Action) -> Result<Acted> {
+        let Some(key) = action.what.key() else {
+            let what = format!("{} concerns more than one tenant", action.what.verb());
+            return Err(Error::new(ErrorKind::Refused, what));
+        };
+        if self.show(key).await?.is_none() {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no entry of {key}")));
+        }
+        self.store.act(&Action { inbox: self.inbox.clone(), ..action.clone() }).await
     }
 }
 
@@ -394,6 +421,21 @@ pub trait Admin: Store {
     /// Everything known of a key.
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>>;
 
+    /// What is remembered of a key beyond where its entries stand; nothing if there is no message under it.
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>>;
+
+    /// Everything known of a key, what happened to it, and what it waits for.
+    ///
+    /// It is put together from several looks, so what changes meanwhile may be told as it was and as it is.
+    async fn explain(&self, inbox: &InboxName, key: &Key) -> Result<Option<Explanation>> {
+        let Some(view) = self.show(inbox, key).await? else { return Ok(None) };
+        let history = self.history(inbox, key).await?.unwrap_or_default();
+        let filter = AuditFilter { key: Some(*key), limit: 1_000, ..AuditFilter::new(inbox.clone()) };
+        let mut operations = self.audit(&filter).await?.operations;
+        operations.reverse();
+        Ok(Some(Explanation::new(view, history, operations)))
+    }
+
     /// Messages that were kept aside, the first kept first, a page at a time.
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage>;
 
@@ -407,28 +449,68 @@ pub trait Admin: Store {
     /// behind it is listed too: the next message would wait.
     async fn blocked(&self, params: &BlockedParams) -> Result<Vec<BlockedKey>>;
 
-    /// Retries, discards, replays or unblocks one entry, as [`operate`](crate::state::operate) allows.
+    /// Does what an operator asks for, and records who did and why, in one transaction. What is refused is not recorded.
+    ///
+    /// The same action under the same identity is done once, and answered the same each time, so one whose answer was lost is
+    /// asked for again. Another action under that identity is an error of kind
+    /// [`OperationReused`](ErrorKind::OperationReused).
+    async fn act(&self, action: &Action) -> Result<Acted>;
+
+    /// The records of operations, the latest first, a page at a time.
+    async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage>;
+
+    /// Notes how far a long operation has come, if nobody has since it was noted for the `noted`th time; says whether it is
+    /// noted now.
+    async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool>;
+
+    /// What the store knows of its own health: settings, indexes, clocks.
+    async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>>;
+
+    /// What an operator should know of an inbox and its store, the worst first.
+    async fn doctor(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
+        let mut findings = self.examine(params).await?;
+        findings.extend(super::examine::of_inbox(self, params).await?);
+        findings.sort_by(|a, b| (b.severity, a.code).cmp(&(a.severity, b.code)));
+        Ok(findings)
+    }
+
+    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act).
     async fn operate(
         &self,
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
         operation: Operation,
-    ) -> Result<EntryView>;
+    ) -> Result<EntryView> {
+        let what = What::Entry { key: *key, handler: handler.clone(), operation };
+        match self.act(&Action::new(inbox.clone(), what)).await?.answer {
+            Answer::Entry(entry) => Ok(*entry),
+            _ => Err(Error::new(ErrorKind::Corrupt, "an operation on an entry was answered without one")),
+        }
+    }
 
     /// Lets those behind a poisoned entry with its ordering key go on without it; it stays poisoned, and is flagged as
-    /// skipped. Refused if nothing is held back by it.
+    /// skipped. Refused if nothing is held back by it. Short for [`act`](Self::act).
     async fn unblock(&self, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<EntryView> {
         self.operate(inbox, key, handler, Operation::Unblock).await
     }
 
-    /// Stops claims for a handler, on every worker. What runs already goes on.
-    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()>;
+    /// Stops claims for a handler, on every worker. What runs already goes on. Short for [`act`](Self::act).
+    async fn pause(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.act(&Action::new(inbox.clone(), What::Pause { handler: handler.clone() })).await.map(|_| ())
+    }
 
-    /// Allows claims for a handler again.
-    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()>;
+    /// Allows claims for a handler again. Short for [`act`](Self::act).
+    async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
+        self.act(&Action::new(inbox.clone(), What::Resume { handler: handler.clone() })).await.map(|_| ())
+    }
 
     /// Removes messages kept aside longer than `age`, a bounded number at a time; returns how many. Entries are not
-    /// touched: a poisoned one is discarded first, and leaves with its retention.
-    async fn purge(&self, inbox: &InboxName, age: std::time::Duration, limit: usize) -> Result<usize>;
+    /// touched: a poisoned one is discarded first, and leaves with its retention. Short for [`act`](Self::act).
+    async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
+        match self.act(&Action::new(inbox.clone(), What::Purge { age, limit })).await?.answer {
+            Answer::Purged(count) => Ok(count),
+            _ => Err(Error::new(ErrorKind::Corrupt, "a purge was answered without a count")),
+        }
+    }
 }

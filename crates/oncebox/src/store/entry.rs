@@ -48,6 +48,12 @@ impl ClaimId {
     }
 }
 
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A handler a message goes to, with the names it had before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {

@@ -7,16 +7,21 @@
 //! Every verb works on batches and takes one parameter struct, so fields can be added without breaking stores.
 //! The store's clock dates everything; callers send durations, never times.
 
+mod action;
 mod admin;
 mod backlog;
 mod entry;
+mod examine;
 mod filter;
+mod history;
+mod line;
 mod migrate;
 mod sweep;
 mod transaction;
 mod wakeups;
 mod windows;
 
+pub use action::{Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, What};
 pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
     EntryView, KeptAside, MessageView, OfTenant,
@@ -26,7 +31,10 @@ pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
     Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
+pub use examine::{ExamineParams, Finding, Severity};
 pub use filter::{Cursor, Filter, Label, Page};
+pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
+pub use line::{Line, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
@@ -114,6 +122,13 @@ pub trait Store: Send + Sync + 'static {
     /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
+    /// Writes down how many deliveries of known messages were absorbed; each adds to what was written before. Repeating a call
+    /// counts twice, so nobody repeats it. A store that keeps no history leaves this as it is.
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        let _ = batch;
+        Ok(())
+    }
+
     /// What waits for each handler key of an inbox, those with something alone, by key. Costs no more for a large backlog
     /// than for a small one: it is asked for all the time, by every process.
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>>;
@@ -168,6 +183,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         (**self).orphans(params).await
+    }
+
+    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+        (**self).absorbed(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

@@ -45,6 +45,8 @@ pub struct SweepParams {
     /// The windows of handler keys that the caller knows: for their entries and their marks. Legacy keys are named like
     /// others. What it does not know leaves by what was [registered](super::Store::register).
     pub windows: Vec<(HandlerKey, Duration)>,
+    /// How long the records of operations are kept, from when they were done.
+    pub audit: Duration,
     /// How long others are kept away after a page. One that does not come back within it has died.
     pub hold: Duration,
     /// Look at no more messages than this.
@@ -57,10 +59,14 @@ impl SweepParams {
     /// How long others are kept away after a page, unless it is said otherwise.
     pub const HOLD: Duration = Duration::from_mins(1);
 
+    /// How long the records of operations are kept, unless it is said otherwise: 400 days, longer than a year's audit looks
+    /// back.
+    pub const AUDIT: Duration = Duration::from_hours(400 * 24);
+
     /// The first page of a sweep.
     pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
-        let (sweep_id, hold) = (SweepId::fresh(), Self::HOLD);
-        Self { inbox, sweep_id, retention, windows: Vec::new(), hold, limit, after: None }
+        let (sweep_id, audit, hold) = (SweepId::fresh(), Self::AUDIT, Self::HOLD);
+        Self { inbox, sweep_id, retention, windows: Vec::new(), audit, hold, limit, after: None }
     }
 }
 

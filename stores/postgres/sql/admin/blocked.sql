@@ -3,10 +3,10 @@
 WITH head AS MATERIALIZED (
     SELECT e.seq, e.lane, e.handler, e.order_key, e.at, e.in_line, h.key
     FROM @poisoned e JOIN @handler h ON h.id = e.handler
-    WHERE h.inbox = $1 AND e.in_line IN ('blocks', 'parks') AND NOT EXISTS (
+    WHERE h.inbox = $1 AND e.seq >= 68719476736 AND e.in_line IN ('blocks', 'parks') AND NOT EXISTS (
         SELECT 1 FROM @poisoned b
         WHERE b.lane = e.lane AND b.handler = e.handler AND b.order_key = e.order_key AND b.in_line IN ('blocks', 'parks')
-          AND b.seq < e.seq
+          AND b.seq < e.seq AND b.seq >= 68719476736
     ) AND ($3::text IS NULL OR EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq AND p.tenant = $3))
     ORDER BY e.seq, h.key COLLATE "C" LIMIT $2
 )

@@ -11,7 +11,7 @@ WITH replayed AS (
     SELECT handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, count(*) AS count FROM @entry
     GROUP BY 1, 2
     UNION ALL SELECT handler, 'pending', count(*) FROM @later GROUP BY handler
-    UNION ALL SELECT handler, 'poisoned', count(*) FROM @poisoned GROUP BY handler
+    UNION ALL SELECT handler, 'poisoned', count(*) FROM @poisoned WHERE seq >= 68719476736 GROUP BY handler
     -- History may be there a while longer than what is remembered.
     UNION ALL SELECT o.handler, o.status, count(*) FROM @outcome o
     WHERE EXISTS (SELECT 1 FROM @proof p WHERE p.seq = o.seq) GROUP BY o.handler, o.status

@@ -54,6 +54,14 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @outcome_kept k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+), attempts AS (
+    DELETE FROM @attempt k
+    WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+), absorbed AS (
+    DELETE FROM @absorbed k
+    WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (

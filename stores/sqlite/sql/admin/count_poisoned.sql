@@ -1,1 +1,1 @@
-SELECT handler, count(*) FROM oncebox_poisoned GROUP BY handler
+SELECT handler, count(*) FROM oncebox_poisoned WHERE seq > 0 GROUP BY handler

@@ -1,0 +1,69 @@
+//! Counts the duplicates that were absorbed, until they are written down.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::store::{Absorbed, Accepted, Seq};
+use crate::time::Timestamp;
+
+/// How many messages are told apart between two writes. A flood of duplicates of more messages than this costs no more memory
+/// and no more writes; those beyond are not counted.
+const MOST: usize = 1_024;
+
+/// Duplicates by message.
+#[derive(Default)]
+pub(crate) struct Absorbing {
+    counted: Mutex<HashMap<Seq, Absorbed>>,
+}
+
+impl Absorbing {
+    pub(crate) fn note(&self, accepted: &Accepted, now: impl FnOnce() -> Timestamp) {
+        let Accepted::Duplicate(known) = accepted else { return };
+        let mut counted = self.counted.lock();
+        if counted.len() >= MOST && !counted.contains_key(&known.seq) {
+            return;
+        }
+        let now = now();
+        let one = Absorbed { seq: known.seq, count: 1, first: now, last: now };
+        counted.entry(known.seq).and_modify(|known| *known = known.and(one)).or_insert(one);
+    }
+
+    /// What was counted since the last call.
+    pub(crate) fn take(&self) -> Vec<Absorbed> {
+        let mut counted = self.counted.lock();
+        if counted.is_empty() {
+            return Vec::new();
+        }
+        let mut taken: Vec<Absorbed> = counted.drain().map(|(_, absorbed)| absorbed).collect();
+        drop(counted);
+        // Everybody who writes several takes them in one order.
+        taken.sort_unstable_by_key(|absorbed| absorbed.seq);
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::Known;
+
+    #[test]
+    fn a_flood_of_keys_is_bounded() {
+        let absorbing = Absorbing::default();
+        let at = Timestamp::from_millis;
+        for round in 1..=3 {
+            for n in 0..2_000 {
+                let known = Accepted::Duplicate(Known::new(Seq(n), Duration::ZERO));
+                absorbing.note(&known, || at(round));
+            }
+        }
+        absorbing.note(&Accepted::Stale, || at(9));
+        let taken = absorbing.take();
+        assert_eq!(taken.len(), MOST);
+        assert_eq!(taken[7], Absorbed { seq: Seq(7), count: 3, first: at(1), last: at(3) });
+        assert!(absorbing.take().is_empty());
+    }
+}

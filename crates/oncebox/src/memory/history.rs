@@ -1,0 +1,63 @@
+//! What happened to a message.
+
+use super::tables::{Scope, Tables};
+use crate::key::Key;
+use crate::state::{Settlement, Status};
+use crate::store::{Absorbed, Ahead, Attempt, History, Holder};
+use crate::time::Timestamp;
+
+impl Tables {
+    pub(super) fn absorbed(&mut self, batch: &[Absorbed]) {
+        for absorbed in batch {
+            let known = self.scopes.values_mut().find_map(|scope| scope.messages.get_mut(&absorbed.seq));
+            if let Some(stored) = known {
+                stored.absorbed = Some(stored.absorbed.map_or(*absorbed, |known| known.and(*absorbed)));
+            }
+        }
+    }
+}
+
+impl Scope {
+    /// Keeps what is kept of a settlement.
+    pub(super) fn remember(&mut self, settlement: &Settlement, now: Timestamp) {
+        let Some(event) = settlement.failure() else { return };
+        let claim = &settlement.claim;
+        let Some(stored) = self.messages.get_mut(&claim.seq) else { return };
+        stored.attempts.push(Attempt {
+            handler: claim.handler.clone(),
+            generation: claim.generation,
+            at: now,
+            event,
+            attempts: settlement.attempts,
+            crashes: settlement.crashes,
+            error: settlement.error.clone(),
+            claim_id: claim.claim_id,
+        });
+    }
+
+    pub(super) fn history(&self, key: &Key, now: Timestamp) -> Option<History> {
+        let seq = *self.keys.get(key)?;
+        let stored = self.messages.get(&seq)?;
+        let mut history = History { now, attempts: stored.attempts.clone(), ..History::default() };
+        history.absorbed = stored.absorbed;
+        history.paused = self.paused.iter().cloned().collect();
+        for (handler, entry) in &stored.entries {
+            if let (Status::Running, Some((_, claim_id))) = (entry.status, entry.claim) {
+                let (claimed_at, lease_until) = (entry.claimed_at, entry.at);
+                history.holders.push(Holder { handler: handler.clone(), claim_id, claimed_at, lease_until });
+            }
+            if stored.order.is_some_and(|order| self.indexes.is_lane_paused(handler, order)) {
+                history.key_paused.push(handler.clone());
+            }
+            let waits = matches!(entry.status, Status::Pending | Status::Poisoned);
+            let ahead =
+                stored.order.filter(|_| waits).and_then(|order| self.indexes.ahead(seq, handler, order));
+            if let Some((seq, status)) = ahead
+                && let Some(first) = self.messages.get(&seq)
+            {
+                history.ahead.push(Ahead { handler: handler.clone(), seq, key: first.key, status });
+            }
+        }
+        Some(history)
+    }
+}

@@ -1,0 +1,111 @@
+//! What operators did, and the record of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::tables::{Scope, Tables};
+use crate::error::Result;
+use crate::name::{HandlerKey, InboxName};
+use crate::store::{
+    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, PausedKey, What,
+};
+use crate::time::Timestamp;
+
+/// The records, of all inboxes: an identity is used once.
+#[derive(Default)]
+pub(super) struct Operations {
+    by_number: BTreeMap<i64, (InboxName, OperationView)>,
+    numbers: HashMap<OperationId, i64>,
+    last: i64,
+}
+
+impl Operations {
+    fn get(&self, id: OperationId) -> Option<&OperationView> {
+        self.by_number.get(self.numbers.get(&id)?).map(|(_, view)| view)
+    }
+
+    fn add(&mut self, action: &Action, answer: &Answer, now: Timestamp) {
+        self.last += 1;
+        self.numbers.insert(action.id, self.last);
+        let view = OperationView::of(action, answer, self.last, now);
+        self.by_number.insert(self.last, (action.inbox.clone(), view));
+    }
+
+    pub(super) fn page(&self, filter: &AuditFilter) -> AuditPage {
+        let before = filter.before.unwrap_or(i64::MAX);
+        let wanted = |view: &OperationView| {
+            filter.id.is_none_or(|id| view.id == id)
+                && filter.parent.is_none_or(|parent| view.parent == Some(parent))
+                && filter.key.is_none_or(|key| view.key == Some(key))
+                && filter.actor.as_ref().is_none_or(|actor| view.actor == *actor)
+        };
+        let all = self.by_number.range(..before).rev().map(|(_, row)| row);
+        let theirs = all.filter(|(inbox, view)| *inbox == filter.inbox && wanted(view));
+        let mut operations: Vec<_> =
+            theirs.take(filter.limit.saturating_add(1)).map(|(_, view)| view.clone()).collect();
+        let more = operations.len() > filter.limit;
+        operations.truncate(filter.limit);
+        let next = operations.last().map(|last| last.number).filter(|_| more);
+        AuditPage { operations, next }
+    }
+
+    pub(super) fn note(&mut self, id: OperationId, noted: u32, progress: &str) -> bool {
+        let row = self.numbers.get(&id).and_then(|number| self.by_number.get_mut(number));
+        let Some((_, view)) = row else { return false };
+        let known = view.progress.as_ref().map_or(0, |(noted, _)| *noted);
+        if known == noted {
+            view.progress = Some((noted + 1, progress.into()));
+        }
+        known == noted
+    }
+
+    /// Forgets what an inbox has recorded up to a time.
+    pub(super) fn forget(&mut self, inbox: &InboxName, horizon: Timestamp) {
+        let numbers = &mut self.numbers;
+        self.by_number.retain(|_, (of, view)| {
+            let stays = of != inbox || view.at > horizon;
+            if !stays {
+                numbers.remove(&view.id);
+            }
+            stays
+        });
+    }
+}
+
+impl Scope {
+    fn pause_key(&mut self, inbox: &InboxName, handler: &HandlerKey, line: &Line, paused: bool) -> Answer {
+        let key = PausedKey { handler: handler.clone(), line: line.clone() };
+        let changed = if paused { self.paused_keys.insert(key) } else { self.paused_keys.remove(&key) };
+        if let Some(order) = line.order(inbox).filter(|_| changed) {
+            self.indexes.pause_lane(handler, order, paused);
+        }
+        Answer::Changed(changed)
+    }
+}
+
+impl Tables {
+    pub(super) fn act(&mut self, action: &Action, now: Timestamp) -> Result<Acted> {
+        if let Some(known) = self.operations.get(action.id) {
+            return Acted::again(action, &known.body, &known.answer);
+        }
+        let scope = self.scope(&action.inbox);
+        let answer = match &action.what {
+            What::Entry { key, handler, operation } => {
+                Answer::Entry(Box::new(scope.operate(key, handler, *operation, now)?))
+            }
+            What::Pause { handler } => Answer::Changed(scope.paused.insert(handler.clone())),
+            What::Resume { handler } => {
+                let resumed = scope.paused.remove(handler);
+                if resumed {
+                    scope.indexes.announce();
+                }
+                Answer::Changed(resumed)
+            }
+            What::PauseKey { handler, line } => scope.pause_key(&action.inbox, handler, line, true),
+            What::ResumeKey { handler, line } => scope.pause_key(&action.inbox, handler, line, false),
+            What::Purge { age, limit } => Answer::Purged(scope.purge(now.before(*age), *limit)),
+            What::Bulk { .. } | What::Backfill { .. } => Answer::Begun,
+        };
+        self.operations.add(action, &answer, now);
+        Ok(Acted::now(answer))
+    }
+}

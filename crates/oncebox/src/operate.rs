@@ -1,0 +1,404 @@
+//! Operations on many entries: previewed, capped, slow at first, stopped when they do harm, and carried on after a crash.
+//!
+//! Each entry is done by [`Admin::act`] under an identity that follows from the operation's own, so nothing is done twice
+//! however often the operation is run. How far it has come stands with its record.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> oncebox::Result<()> {
+//! use oncebox::operate::Bulk;
+//! use oncebox::state::{Operation, Status};
+//! use oncebox::store::Filter;
+//! use oncebox::time::SystemClock;
+//! use oncebox::{InboxName, Memory};
+//!
+//! let store = Memory::new();
+//! let mut filter = Filter::new(InboxName::new("orders")?, Status::Poisoned);
+//! filter.error_contains = Some("connection refused".into());
+//! let bulk = Bulk::new(Operation::Retry, filter)?.by("ada", "the depot is back");
+//! println!("{} entries", bulk.preview(&store).await?.count);
+//! let report = bulk.run(&store, &SystemClock::shared()).await?;
+//! assert_eq!(report.done, 0);
+//! # Ok(()) }
+//! ```
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::Key;
+use crate::name::HandlerKey;
+use crate::state::{Operation, Status};
+use crate::store::{Action, Admin, AuditFilter, Cursor, EntryView, Filter, OperationId, OperationView, What};
+use crate::time::SharedClock;
+
+/// The time of one step: so much is done in it, and what was done is looked at before the next.
+const STEP: Duration = Duration::from_secs(1);
+/// How many entries are looked at in a step, to see whether they failed again.
+const WATCHED: usize = 50;
+
+/// An operation on every entry that a filter takes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Bulk {
+    /// The identity of the operation. Running it again under the same one carries it on.
+    pub id: OperationId,
+    /// What to do with each entry.
+    pub operation: Operation,
+    /// Which entries.
+    pub filter: Filter,
+    /// How many entries at most. Default 1,000.
+    pub most: usize,
+    /// How many entries a second, once it is at full speed. It begins with one, and doubles every second. Default 50.
+    pub per_second: usize,
+    /// How many of those that were retried or replayed may be poisoned again before it stops. Default 10.
+    pub failures: usize,
+    /// Whether to carry on one that was stopped by failures. Default: no.
+    pub go_on: bool,
+    /// Who asks for it.
+    pub actor: Box<str>,
+    /// Why.
+    pub reason: Box<str>,
+}
+
+impl Bulk {
+    /// An operation on the entries that a filter takes. One that asks for nothing but an inbox and statuses is refused: see
+    /// [`on_everything`](Self::on_everything). Without statuses, those are taken that the operation is meant for.
+    pub fn new(operation: Operation, filter: Filter) -> Result<Self> {
+        if !filter.is_narrow() {
+            let what = format!("{} of everything in the inbox was not meant", operation.as_str());
+            return Err(Error::new(ErrorKind::Refused, what));
+        }
+        Ok(Self::on_everything(operation, filter))
+    }
+
+    /// The same, for a filter that takes everything with a status, on purpose.
+    pub fn on_everything(operation: Operation, mut filter: Filter) -> Self {
+        if filter.statuses.is_empty() {
+            filter.statuses = vec![match operation {
+                Operation::Retry | Operation::Discard | Operation::Unblock => Status::Poisoned,
+                Operation::Replay => Status::Completed,
+            }];
+        }
+        (filter.after, filter.limit) = (None, 100);
+        Self {
+            id: OperationId::fresh(),
+            operation,
+            filter,
+            most: 1_000,
+            per_second: 50,
+            failures: 10,
+            go_on: false,
+            actor: Action::NOBODY.into(),
+            reason: "".into(),
+        }
+    }
+
+    /// The same, with who asks for it and why.
+    #[must_use]
+    pub fn by(mut self, actor: &str, reason: &str) -> Self {
+        (self.actor, self.reason) = (actor.into(), reason.into());
+        self
+    }
+
+    /// The same, under an identity that was made before.
+    #[must_use]
+    pub fn id(mut self, id: OperationId) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// What it would do, without doing it: how many entries there are, and the first of them.
+    pub async fn preview<S: Admin + ?Sized>(&self, store: &S) -> Result<Preview> {
+        let mut preview = Preview::default();
+        let mut filter = self.filter.clone();
+        filter.limit = 1_000;
+        loop {
+            let page = store.list(&filter).await?;
+            let room = Preview::SHOWN.saturating_sub(preview.first.len());
+            preview.first.extend(page.entries.iter().take(room).cloned());
+            preview.count += page.entries.len();
+            if preview.count > self.most {
+                (preview.count, preview.more) = (self.most, true);
+                return Ok(preview);
+            }
+            match page.next {
+                None => return Ok(preview),
+                next => filter.after = next,
+            }
+        }
+    }
+
+    /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
+    pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<Report> {
+        let what =
+            What::Bulk { operation: self.operation, filter: Box::new(self.filter.clone()), most: self.most };
+        let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(&self.actor, &self.reason);
+        store.act(&action).await?;
+        let mut run = Run::load(self, store).await?;
+        let stopped = run.progress.state == State::Stopped && !self.go_on;
+        if stopped || matches!(run.progress.state, State::Finished | State::Capped) {
+            return Ok(run.report());
+        }
+        run.resume();
+        let mut speed = 1;
+        while run.progress.state == State::Running {
+            let some = run.step(speed).await?;
+            run.watch().await?;
+            run.note().await?;
+            if some && run.progress.state == State::Running {
+                clock.sleep(STEP).await;
+                speed = (speed * 2).min(self.per_second.max(1));
+            }
+        }
+        Ok(run.report())
+    }
+
+    /// How far it has come; nothing if it was never begun.
+    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
+        match Run::load(self, store).await {
+            Ok(run) => Ok(Some(run.report())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What an operation would do.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Preview {
+    /// How many entries it would be done to.
+    pub count: usize,
+    /// Whether there are more of them than it may be done to.
+    pub more: bool,
+    /// The first of them.
+    pub first: Vec<EntryView>,
+}
+
+impl Preview {
+    /// How many entries are shown at most.
+    pub const SHOWN: usize = 10;
+}
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// It is carried on, or was interrupted.
+    Running,
+    /// It has seen every entry that there was.
+    Finished,
+    /// It was done to as many entries as it might be.
+    Capped,
+    /// Too many of those that it was done to failed again.
+    Stopped,
+}
+
+impl State {
+    const ALL: [Self; 4] = [Self::Running, Self::Finished, Self::Capped, Self::Stopped];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Capped => "capped",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// What an operation has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The identity of the operation.
+    pub id: OperationId,
+    /// Where it stands.
+    pub state: State,
+    /// To how many entries it was done.
+    pub done: usize,
+    /// How many had changed before their turn came, so that it could not be done to them.
+    pub refused: usize,
+    /// How many of those it was done to were seen to be poisoned again.
+    pub failed: usize,
+}
+
+/// What is noted with the record of an operation.
+#[derive(Clone, Debug)]
+struct Progress {
+    state: State,
+    cursor: Option<Cursor>,
+    refused: usize,
+    failed: usize,
+}
+
+impl Progress {
+    fn encode(&self) -> String {
+        let cursor = self.cursor.as_ref().map(ToString::to_string);
+        let Self { state, refused, failed, .. } = self;
+        json!({ "state": state.as_str(), "cursor": cursor, "refused": refused, "failed": failed }).to_string()
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let count = |name: &str| usize::try_from(value.get(name)?.as_u64()?).ok();
+        let word = value.get("state")?.as_str()?;
+        let cursor = match value.get("cursor")?.as_str() {
+            None => None,
+            Some(text) => Some(text.parse().ok()?),
+        };
+        let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
+        Some(Self { state, cursor, refused: count("refused")?, failed: count("failed")? })
+    }
+}
+
+/// An operation that is carried on.
+struct Run<'a, S: ?Sized> {
+    bulk: &'a Bulk,
+    store: &'a S,
+    progress: Progress,
+    noted: u32,
+    /// What it was done to, by this run or an earlier one.
+    done: HashSet<(Key, HandlerKey)>,
+    /// Those of them of which it is not known yet how they ended.
+    watched: VecDeque<(Key, HandlerKey)>,
+    /// Failures that somebody has seen and gone on.
+    forgiven: usize,
+}
+
+impl<'a, S: Admin + ?Sized> Run<'a, S> {
+    async fn load(bulk: &'a Bulk, store: &'a S) -> Result<Self> {
+        let mut filter = AuditFilter::new(bulk.filter.inbox.clone());
+        filter.id = Some(bulk.id);
+        let known = store.audit(&filter).await?.operations.into_iter().next();
+        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no operation {}", bulk.id));
+        let record = known.ok_or_else(unknown)?;
+        let (noted, progress) = match &record.progress {
+            None => (0, Progress { state: State::Running, cursor: None, refused: 0, failed: 0 }),
+            Some((noted, text)) => (*noted, Progress::decode(text).ok_or_else(|| unreadable(&record))?),
+        };
+        let (done, watched) = (HashSet::new(), VecDeque::new());
+        let mut run = Self { bulk, store, progress, noted, done, watched, forgiven: 0 };
+        run.load_done().await?;
+        Ok(run)
+    }
+
+    /// Goes on from where it was. After a crash everything it was done to is looked at anew; after it was stopped by failures,
+    /// and told to go on, only what is done from now on counts.
+    fn resume(&mut self) {
+        if self.progress.state == State::Stopped {
+            self.watched.clear();
+            self.forgiven = self.progress.failed;
+        } else {
+            self.progress.failed = 0;
+        }
+        self.progress.state = State::Running;
+    }
+
+    /// What was done before: each entry has a record of its own.
+    async fn load_done(&mut self) -> Result<()> {
+        let mut filter = AuditFilter::new(self.bulk.filter.inbox.clone());
+        (filter.parent, filter.limit) = (Some(self.bulk.id), 1_000);
+        loop {
+            let page = self.store.audit(&filter).await?;
+            for record in page.operations {
+                if let (Some(key), Some(handler)) = (record.key, record.handler) {
+                    self.add(key, handler);
+                }
+            }
+            match page.next {
+                None => return Ok(()),
+                next => filter.before = next,
+            }
+        }
+    }
+
+    fn add(&mut self, key: Key, handler: HandlerKey) {
+        let runs_again = matches!(self.bulk.operation, Operation::Retry | Operation::Replay);
+        if self.done.insert((key, handler.clone())) && runs_again {
+            self.watched.push_back((key, handler));
+        }
+    }
+
+    /// Does it to the next entries; says whether there were any.
+    async fn step(&mut self, speed: usize) -> Result<bool> {
+        let room = self.bulk.most.saturating_sub(self.done.len());
+        if room == 0 {
+            self.progress.state = State::Capped;
+            return Ok(false);
+        }
+        let mut filter = self.bulk.filter.clone();
+        (filter.after, filter.limit) = (self.progress.cursor.clone(), speed.min(room));
+        let page = self.store.list(&filter).await?;
+        for entry in &page.entries {
+            self.act(entry).await?;
+            self.progress.cursor = Some(entry.cursor());
+        }
+        match page.next {
+            None => self.progress.state = State::Finished,
+            next => self.progress.cursor = next,
+        }
+        Ok(!page.entries.is_empty())
+    }
+
+    async fn act(&mut self, entry: &EntryView) -> Result<()> {
+        let EntryView { key, handler, .. } = entry;
+        let what = What::Entry { key: *key, handler: handler.clone(), operation: self.bulk.operation };
+        let mut action = Action::new(self.bulk.filter.inbox.clone(), what)
+            .id(self.bulk.id.of_entry(key, handler))
+            .by(&self.bulk.actor, &self.bulk.reason);
+        action.parent = Some(self.bulk.id);
+        match self.store.act(&action).await {
+            Ok(_) => self.add(*key, handler.clone()),
+            // Somebody else was faster, or a worker.
+            Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::NotFound) => {
+                self.progress.refused += 1;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Looks at some of those that it was done to, and stops if too many failed again.
+    async fn watch(&mut self) -> Result<()> {
+        for _ in 0..self.watched.len().min(WATCHED) {
+            let Some((key, handler)) = self.watched.pop_front() else { break };
+            let view = self.store.show(&self.bulk.filter.inbox, &key).await?;
+            let entries = view.into_iter().flat_map(|view| view.entries);
+            let latest =
+                entries.filter(|entry| entry.handler == handler).max_by_key(|entry| entry.generation);
+            match latest.map(|entry| entry.status) {
+                Some(Status::Poisoned) => self.progress.failed += 1,
+                Some(Status::Pending | Status::Running) => self.watched.push_back((key, handler)),
+                Some(Status::Completed | Status::Discarded) | None => {}
+            }
+        }
+        if self.progress.failed - self.forgiven > self.bulk.failures && self.progress.state == State::Running
+        {
+            self.progress.state = State::Stopped;
+        }
+        Ok(())
+    }
+
+    async fn note(&mut self) -> Result<()> {
+        if !self.store.progress(self.bulk.id, self.noted, &self.progress.encode()).await? {
+            let what = format!("operation {} is carried on by somebody else", self.bulk.id);
+            return Err(Error::new(ErrorKind::Refused, what));
+        }
+        self.noted += 1;
+        Ok(())
+    }
+
+    fn report(&self) -> Report {
+        let Progress { state, refused, failed, .. } = self.progress;
+        Report { id: self.bulk.id, state, done: self.done.len(), refused, failed }
+    }
+}
+
+fn unreadable(record: &OperationView) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the progress of operation {} cannot be read", record.id))
+}

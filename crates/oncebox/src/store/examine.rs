@@ -1,0 +1,170 @@
+//! What a store knows of its own health, for a doctor to tell.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Admin, BlockedParams, OrphanParams};
+use crate::error::Result;
+use crate::name::{HandlerKey, InboxName};
+use crate::state::Status;
+use crate::time::Timestamp;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Somebody should look at it.
+    Warning,
+    /// What was promised is not kept, or may not be.
+    Danger,
+}
+
+impl Severity {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Danger => "danger",
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// A stable word for it, for machines.
+    pub code: &'static str,
+    /// What was found.
+    pub what: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl Finding {
+    /// A finding.
+    pub fn new(
+        severity: Severity,
+        code: &'static str,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self { severity, code, what: what.into(), fix: fix.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({}); {}", self.severity.as_str(), self.what, self.code, self.fix)
+    }
+}
+
+/// What a doctor is told before it looks.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExamineParams {
+    /// The inbox.
+    pub inbox: InboxName,
+    /// The time by the clock of the process that asks.
+    pub now: Timestamp,
+    /// The handler keys that are known to run somewhere. Orphans are looked for only if this is given.
+    pub known: Option<Vec<HandlerKey>>,
+}
+
+impl ExamineParams {
+    /// Clocks that differ by more than this are a finding.
+    pub const SKEW: Duration = Duration::from_secs(2);
+
+    /// To look at an inbox at a time.
+    pub fn new(inbox: InboxName, now: Timestamp) -> Self {
+        Self { inbox, now, known: None }
+    }
+
+    /// What a store whose clock says `theirs` finds of the clocks.
+    pub fn skew(&self, theirs: Timestamp) -> Option<Finding> {
+        let apart = self.now.since(theirs).max(theirs.since(self.now));
+        (apart > Self::SKEW).then(|| {
+            Finding::new(
+                Severity::Warning,
+                "clock_skew",
+                format!("the clocks of this process and of the store are {apart:?} apart"),
+                "leases are safe, since only the store's clock counts for them; mend the time service, or logs and message \
+                 times will mislead",
+            )
+        })
+    }
+}
+
+/// What an operator should know of an inbox, whatever the store: what waits for a person, and what nobody waits for.
+pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let counts = store.count(&params.inbox).await?;
+    let poisoned = counts.with_status(Status::Poisoned);
+    if poisoned > 0 {
+        let what = format!("{poisoned} entries failed for good");
+        findings.push(Finding::new(
+            Severity::Warning,
+            "poisoned",
+            what,
+            "list them, mend the cause, then retry or discard them",
+        ));
+    }
+    if counts.kept_aside > 0 {
+        let what = format!(
+            "{} messages are kept aside: {} in conflict, {} stale",
+            counts.kept_aside, counts.conflicts, counts.stale
+        );
+        findings.push(Finding::new(
+            Severity::Warning,
+            "kept_aside",
+            what,
+            "look at them, ask their producers, then purge what is settled",
+        ));
+    }
+    for handler in &counts.paused {
+        findings.push(Finding::new(
+            Severity::Warning,
+            "paused",
+            format!("the handler {handler:?} is paused"),
+            "resume it when the reason is gone; the audit says who paused it and why",
+        ));
+    }
+    for key in &counts.paused_keys {
+        let (handler, ordering_key) = (&key.handler, String::from_utf8_lossy(&key.line.ordering_key));
+        findings.push(Finding::new(
+            Severity::Warning,
+            "key_paused",
+            format!("the ordering key {ordering_key:?} is paused for {handler:?}"),
+            "resume it when the reason is gone; the audit says who paused it and why",
+        ));
+    }
+    let blocked = store.blocked(&BlockedParams::new(params.inbox.clone())).await?;
+    if let Some(first) = blocked.first() {
+        let (most, waiting) = (blocked.len(), blocked.iter().map(|key| key.waiting).sum::<u64>());
+        findings.push(Finding::new(
+            Severity::Warning,
+            "blocked",
+            format!("{most} ordering keys or more are held back, and {waiting} entries with them; the first by {}", first.head_key),
+            "retry, discard or unblock the entry in front of each",
+        ));
+    }
+    if let Some(known) = &params.known {
+        let orphans = OrphanParams::new(params.inbox.clone(), known.clone(), Duration::ZERO);
+        for orphan in store.orphans(&orphans).await? {
+            let what =
+                format!("{} entries or more wait for {:?}, which nobody runs", orphan.count, orphan.handler);
+            findings.push(Finding::new(
+                Severity::Danger,
+                "orphaned",
+                what,
+                "start a process with that handler, name it as a legacy key, or discard the entries",
+            ));
+        }
+    }
+    Ok(findings)
+}

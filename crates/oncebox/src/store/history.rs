@@ -1,0 +1,294 @@
+//! What a store remembers of what happened to a message, and what follows from it.
+
+use std::fmt;
+
+use super::{ClaimId, EntryView, MessageView, OperationView, Seq};
+use crate::key::Key;
+use crate::name::HandlerKey;
+use crate::state::{ErrorText, Event, InLine, Settlement, Status};
+use crate::time::Timestamp;
+
+/// An attempt that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The handler key that the entry is stored under.
+    pub handler: HandlerKey,
+    /// The generation of the entry.
+    pub generation: u32,
+    /// When it was settled.
+    pub at: Timestamp,
+    /// What happened: fail, exhaust, reject, crash or `crash_out`.
+    pub event: Event,
+    /// Failed attempts until then, this one included.
+    pub attempts: u32,
+    /// Leases that ran out until then, this one included.
+    pub crashes: u32,
+    /// What the handler said.
+    pub error: Option<ErrorText>,
+    /// The claim it was settled under: its worker's, or for a crash that of whoever found it.
+    pub claim_id: ClaimId,
+}
+
+impl Attempt {
+    /// How many attempts of an entry are kept, from its beginning or from when an operator retried it: those after that are
+    /// only counted.
+    pub const KEPT: u32 = 100;
+
+    /// The word of an event that is kept.
+    pub fn event_of(word: &str) -> Option<Event> {
+        let kept = [Event::Fail, Event::Exhaust, Event::Reject, Event::Crash, Event::CrashOut];
+        kept.into_iter().find(|event| event.as_str() == word)
+    }
+}
+
+impl Settlement {
+    /// What is kept of it in the history of attempts: nothing of what succeeded, was postponed or given back, and nothing
+    /// beyond [`Attempt::KEPT`].
+    pub fn failure(&self) -> Option<Event> {
+        let failed = Attempt::event_of(self.event.as_str()).is_some();
+        let few = self.attempts.saturating_add(self.crashes) <= Attempt::KEPT;
+        Some(self.event).filter(|_| failed && few)
+    }
+}
+
+/// Deliveries of a message that were absorbed because it was known.
+///
+/// Processes count them in memory and write the sums down every now and then, so that a duplicate costs no write of its own. A
+/// process that dies takes what it had not written with it, and one that sees very many keys repeated at once does not tell
+/// them all apart: the number is a lower bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absorbed {
+    /// The message that was known.
+    pub seq: Seq,
+    /// How many.
+    pub count: u64,
+    /// When the first came, by the clock of the process that took it.
+    pub first: Timestamp,
+    /// When the last came.
+    pub last: Timestamp,
+}
+
+impl Absorbed {
+    /// Both together; they are of the same message.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            seq: self.seq,
+            count: self.count.saturating_add(other.count),
+            first: self.first.min(other.first),
+            last: self.last.max(other.last),
+        }
+    }
+}
+
+/// Who holds an entry that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The handler key that the entry is stored under.
+    pub handler: HandlerKey,
+    /// The claim of the worker.
+    pub claim_id: ClaimId,
+    /// When it was claimed.
+    pub claimed_at: Timestamp,
+    /// Until when it is leased.
+    pub lease_until: Timestamp,
+}
+
+/// The first entry with the same ordering key that stands before another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// The handler key of both.
+    pub handler: HandlerKey,
+    /// Its message's number.
+    pub seq: Seq,
+    /// Its key.
+    pub key: Key,
+    /// Where it stands.
+    pub status: Status,
+}
+
+/// What a store remembers of one key beyond where its entries stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct History {
+    /// The time on the store's clock.
+    pub now: Timestamp,
+    /// Attempts that did not succeed, the oldest first.
+    pub attempts: Vec<Attempt>,
+    /// Deliveries that were absorbed, as far as they were written down.
+    pub absorbed: Option<Absorbed>,
+    /// Who holds what runs.
+    pub holders: Vec<Holder>,
+    /// What stands before entries that wait for their turn, or are set aside.
+    pub ahead: Vec<Ahead>,
+    /// Handlers that are paused.
+    pub paused: Vec<HandlerKey>,
+    /// Handlers for which the ordering key of the message is paused.
+    pub key_paused: Vec<HandlerKey>,
+}
+
+/// Why an entry is where it is, and what it waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// It is finished.
+    Finished,
+    /// A later generation has taken its place.
+    Replayed,
+    /// A worker has it.
+    Leased {
+        /// Who, and until when.
+        holder: Holder,
+        /// Whether the lease is over, so that it waits for the next rescue.
+        over: bool,
+    },
+    /// It failed for good and waits for a person.
+    NeedsPerson,
+    /// It waits for an earlier one with its ordering key.
+    Behind(Ahead),
+    /// Its handler is paused.
+    Paused,
+    /// Its ordering key is paused for its handler.
+    KeyPaused,
+    /// It is not due yet.
+    NotDue(Timestamp),
+    /// It is due, and nobody has taken it yet.
+    Due(Timestamp),
+}
+
+impl Why {
+    /// Why an entry is where it is. Pure.
+    pub fn of(entry: &EntryView, view: &MessageView, history: &History) -> Self {
+        let same = |handler: &HandlerKey| *handler == entry.handler;
+        let later = |other: &EntryView| same(&other.handler) && other.generation > entry.generation;
+        if view.entries.iter().any(later) {
+            return Self::Replayed;
+        }
+        let ahead = history.ahead.iter().find(|ahead| same(&ahead.handler)).cloned();
+        match entry.status {
+            Status::Completed | Status::Discarded => Self::Finished,
+            Status::Running => history.holders.iter().find(|holder| same(&holder.handler)).map_or(
+                Self::Due(entry.at),
+                |holder| Self::Leased { holder: holder.clone(), over: holder.lease_until < history.now },
+            ),
+            Status::Poisoned if entry.in_line == Some(InLine::Parked) => {
+                ahead.map_or(Self::NeedsPerson, Self::Behind)
+            }
+            Status::Poisoned => Self::NeedsPerson,
+            Status::Pending if history.paused.iter().any(same) => Self::Paused,
+            Status::Pending if history.key_paused.iter().any(same) => Self::KeyPaused,
+            Status::Pending => match ahead {
+                Some(ahead) => Self::Behind(ahead),
+                None if entry.at > history.now => Self::NotDue(entry.at),
+                None => Self::Due(entry.at),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished => f.write_str("it is finished"),
+            Self::Replayed => f.write_str("a later generation has taken its place"),
+            Self::Leased { holder, over: false } => {
+                write!(f, "a worker has it until {} (claim {})", holder.lease_until, holder.claim_id)
+            }
+            Self::Leased { holder, over: true } => write!(
+                f,
+                "its worker (claim {}) has not been heard of since its lease ended at {}; it is taken over by the next rescue \
+                 of a process that knows its handler",
+                holder.claim_id, holder.lease_until
+            ),
+            Self::NeedsPerson => {
+                f.write_str("it failed for good and waits for a person to retry or discard it")
+            }
+            Self::Behind(ahead) => write!(
+                f,
+                "it waits for message {} with the same ordering key, which is {} (key {})",
+                ahead.seq, ahead.status, ahead.key
+            ),
+            Self::Paused => f.write_str("its handler is paused; resume it"),
+            Self::KeyPaused => f.write_str("its ordering key is paused for its handler; resume it"),
+            Self::NotDue(at) => write!(f, "it is due at {at}"),
+            Self::Due(at) => write!(
+                f,
+                "it is due since {at} and nobody has taken it: its handler is not running, busy, over its rate, or its breaker is \
+                 open (each process has its own, which the store does not know)"
+            ),
+        }
+    }
+}
+
+/// Everything known of a key, and why it is as it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The message and its entries.
+    pub view: MessageView,
+    /// What happened to it.
+    pub history: History,
+    /// What operators did with it, the oldest first; of many the latest.
+    pub operations: Vec<OperationView>,
+    /// Why each entry of `view` is where it is, in the same order.
+    pub why: Vec<Why>,
+}
+
+impl Explanation {
+    pub(super) fn new(view: MessageView, history: History, operations: Vec<OperationView>) -> Self {
+        let why = view.entries.iter().map(|entry| Why::of(entry, &view, &history)).collect();
+        Self { view, history, operations, why }
+    }
+
+    /// What happened, in the order of time, a line each: deliveries, attempts, and what operators did.
+    pub fn story(&self) -> Vec<(Timestamp, String)> {
+        let mut story = Vec::new();
+        if let Some((seq, at, _)) = &self.view.stored {
+            story.push((*at, format!("delivered first, and stored as message {seq}")));
+        }
+        if let Some(Absorbed { count, first, last, .. }) = &self.history.absorbed {
+            story
+                .push((*first, format!("delivered again and absorbed, at least {count} times until {last}")));
+        }
+        for aside in &self.view.kept_aside {
+            let why = format!("delivered and kept aside: {}", aside.reason.as_str());
+            story.push((aside.received_at, why));
+        }
+        for attempt in &self.history.attempts {
+            let error = attempt.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+            let Attempt { handler, event, attempts, crashes, claim_id, .. } = attempt;
+            let word = event.as_str();
+            story.push((
+                attempt.at,
+                format!(
+                    "{handler}: {word}, attempts {attempts}, crashes {crashes} (claim {claim_id}){error}"
+                ),
+            ));
+        }
+        for entry in &self.view.entries {
+            if matches!(entry.status, Status::Completed | Status::Discarded) {
+                story.push((entry.at, format!("{}: {}", entry.handler, entry.status)));
+            }
+        }
+        for OperationView { id, at, actor, reason, verb, handler, .. } in &self.operations {
+            let handler = handler.as_ref().map_or(String::new(), |handler| format!(" {handler}"));
+            story.push((*at, format!("{actor} asked to {verb}{handler} (operation {id}): {reason}")));
+        }
+        story.sort_by_key(|(at, _)| *at);
+        story
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.view.key)?;
+        for (at, line) in self.story() {
+            writeln!(f, "  {at} {line}")?;
+        }
+        for (entry, why) in self.view.entries.iter().zip(&self.why) {
+            let EntryView { handler, generation, status, .. } = entry;
+            writeln!(f, "  {handler} (generation {generation}) is {status}: {why}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Duplicates that were absorbed are written down now and then, and told.
+
+use oncebox::store::{Absorbed, Admin as _};
+use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
+use oncebox_testkit::{FaultyStore, TestClock, Verb};
+
+async fn ship(_: Message, _: &mut Context<FaultyStore<Memory>>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flood_of_duplicates_costs_one_write() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let inbox = Inbox::builder("orders", store)
+        .clock(clock.shared())
+        .on("order.placed", handler("ship-order", ship))
+        .build()
+        .unwrap();
+    let message = |id: &'static str| Message::new(id, "order.placed", "{}");
+    let start = oncebox::time::Clock::now(&clock);
+    inbox.accept(message("1")).await.unwrap();
+    inbox.accept(message("2")).await.unwrap();
+    for _ in 0..500 {
+        inbox.accept(message("1")).await.unwrap();
+    }
+    assert_eq!(inbox.store().faults().calls(Verb::Absorbed), 0, "no duplicate writes by itself");
+    inbox.drain().await.unwrap();
+    inbox.drain().await.unwrap();
+    assert_eq!(
+        inbox.store().faults().calls(Verb::Absorbed),
+        1,
+        "all of them in one, and nothing without any"
+    );
+    let absorbed = async |id| {
+        let key = inbox.key_of(&message(id), "ship-order").unwrap().unwrap();
+        inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap().history.absorbed
+    };
+    let Some(Absorbed { count, first, last, .. }) = absorbed("1").await else { panic!("it was absorbed") };
+    assert_eq!((count, first, last), (500, start, start));
+    assert_eq!(absorbed("2").await, None);
+}

@@ -1,0 +1,1 @@
+UPDATE @operation SET answer = $2 WHERE id = $1

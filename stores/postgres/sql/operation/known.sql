@@ -1,0 +1,1 @@
+SELECT body, answer FROM @operation WHERE id = $1

@@ -1,0 +1,122 @@
+//! What the server knows of its own health, as far as an inbox depends on it.
+
+use oncebox::Result;
+use oncebox::store::{ExamineParams, Finding, Severity};
+use oncebox::time::Timestamp;
+
+use crate::db::Db;
+use crate::migrate::Plan;
+use crate::row::get;
+use crate::unit::{Unit, ask};
+
+/// A transaction that is open for longer than this keeps dead rows from being removed.
+const LONG: i64 = 10 * 60;
+/// A table with more dead rows than this, and than living ones, costs every reader.
+const DEAD: i64 = 100_000;
+
+pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Result<Vec<Finding>> {
+    let mut unit = db.reads().await?;
+    let mut findings = server(db, &mut unit, params).await?;
+    findings.extend(indexes(db, &mut unit, plan).await?);
+    findings.extend(tables(db, &mut unit).await?);
+    findings.extend(transactions(db, &mut unit).await?);
+    unit.end().await?;
+    Ok(findings)
+}
+
+/// Settings and the clock.
+async fn server(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for row in unit.rows(ask(&db.sql.examine_settings)).await? {
+        let (name, value): (&str, &str) = (get(&row, 0)?, get(&row, 1)?);
+        let finding = match (name, value) {
+            ("fsync", "off") => Finding::new(
+                Severity::Danger,
+                "fsync_off",
+                "fsync is off: a crash of the machine can lose or damage what was acknowledged",
+                "set fsync = on",
+            ),
+            ("full_page_writes", "off") => Finding::new(
+                Severity::Danger,
+                "full_page_writes_off",
+                "full_page_writes is off: a crash of the machine can damage tables",
+                "set full_page_writes = on, unless the file system writes pages whole",
+            ),
+            ("synchronous_commit", "off") => Finding::new(
+                Severity::Warning,
+                "synchronous_commit_off",
+                "synchronous_commit is off: the store switches it on for itself and for handlers' transactions, but what `once` marks \
+                 on the caller's own connection can be lost in a crash",
+                "set synchronous_commit = on for the service's role",
+            ),
+            ("autovacuum", "off") => Finding::new(
+                Severity::Danger,
+                "autovacuum_off",
+                "autovacuum is off: dead rows of the hot table are never removed, and claims become slow",
+                "set autovacuum = on",
+            ),
+            ("clock", millis) => {
+                let theirs = Timestamp::from_millis(millis.parse().unwrap_or_default());
+                let Some(skew) = params.skew(theirs) else { continue };
+                skew
+            }
+            _ => continue,
+        };
+        findings.push(finding);
+    }
+    Ok(findings)
+}
+
+/// Indexes that are missing or cannot be used.
+async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> {
+    let mut wanted: Vec<String> = Vec::new();
+    for step in plan.steps() {
+        let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
+        wanted.extend(made.filter_map(|(_, rest)| rest.split('"').nth(1)).map(str::to_owned));
+    }
+    let mut findings = Vec::new();
+    let question = ask(&db.sql.examine_indexes).bind(plan.place.schema.clone()).bind(wanted);
+    for row in unit.rows(question).await? {
+        let (name, missing): (&str, bool) = (get(&row, 0)?, get(&row, 1)?);
+        let state = if missing { "missing" } else { "not valid: it was built half" };
+        findings.push(Finding::new(
+            Severity::Danger,
+            "index",
+            format!("the index {name} is {state}; statements that need it read whole tables"),
+            format!(
+                "make it as the migration does (`REINDEX INDEX CONCURRENTLY {name}` if it is only invalid)"
+            ),
+        ));
+    }
+    Ok(findings)
+}
+
+/// Tables with more dead rows than living ones.
+async fn tables(db: &Db, unit: &mut Unit) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for row in unit.rows(ask(&db.sql.examine_tables).bind(DEAD)).await? {
+        let (name, dead, living): (&str, i64, i64) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
+        findings.push(Finding::new(
+            Severity::Warning,
+            "dead_rows",
+            format!("{name} has {dead} dead rows beside {living} living ones"),
+            "see whether a long transaction keeps vacuum from removing them, or vacuum the table by hand",
+        ));
+    }
+    Ok(findings)
+}
+
+/// Transactions that keep dead rows from being removed.
+async fn transactions(db: &Db, unit: &mut Unit) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for row in unit.rows(ask(&db.sql.examine_transactions).bind(LONG)).await? {
+        let (what, seconds): (&str, i64) = (get(&row, 0)?, get(&row, 1)?);
+        findings.push(Finding::new(
+            Severity::Warning,
+            "long_transaction",
+            format!("{what} holds back the removal of dead rows since {seconds} seconds"),
+            "end it, or find out why it never ends",
+        ));
+    }
+    Ok(findings)
+}

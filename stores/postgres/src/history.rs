@@ -1,0 +1,111 @@
+//! What happened to a message.
+
+use oncebox::state::{ErrorText, Status};
+use oncebox::store::{Absorbed, Ahead, Attempt, ClaimId, History, Holder, Seq};
+use oncebox::time::Timestamp;
+use oncebox::{InboxName, Key, OrderKey, Result};
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::admin::{self, Found, handler_key};
+use crate::db::Db;
+use crate::error::corrupt;
+use crate::row::{self, get};
+use crate::unit::{Unit, ask};
+
+pub(crate) async fn absorbed(db: &Db, batch: &[Absorbed]) -> Result<()> {
+    let absorb = ask(&db.sql.history_absorb)
+        .bind(batch.iter().map(|one| one.seq.0).collect::<Vec<_>>())
+        .bind(batch.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+        .bind(batch.iter().map(|one| one.first.as_millis()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|one| one.last.as_millis()).collect::<Vec<_>>());
+    let mut unit = db.control.single().await?;
+    unit.run(absorb).await?;
+    unit.end().await
+}
+
+pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Option<History>> {
+    let Some(inbox) = db.known_inbox(name).await? else { return Ok(None) };
+    // Before a connection is taken: whoever holds one must not wait for another.
+    let handlers = db.handlers_of(inbox).await?;
+    let mut unit = db.control.transaction().await?;
+    let Some(Found { seq, .. }) = admin::find(db, &mut unit, inbox, key).await? else {
+        unit.end().await?;
+        return Ok(None);
+    };
+    let mut history = History::default();
+    let attempts = unit.rows(ask(&db.sql.history_attempts).bind(seq.0)).await?;
+    history.attempts = attempts.iter().map(attempt).collect::<Result<_>>()?;
+    let absorbed = unit.rows(ask(&db.sql.history_absorbed).bind(seq.0)).await?;
+    history.absorbed = absorbed.first().map(|row| read_absorbed(row, seq)).transpose()?;
+    for row in
+        unit.rows(ask(&db.sql.history_holders).bind(seq.0).bind(handlers.clone()).bind(db.now())).await?
+    {
+        match get::<Option<Uuid>>(&row, 1)? {
+            None => history.now = Timestamp::from_millis(get(&row, 2)?),
+            Some(claim_id) => history.holders.push(Holder {
+                handler: handler_key(&row, 0)?,
+                claim_id: ClaimId::from_bytes(*claim_id.as_bytes()),
+                claimed_at: Timestamp::from_millis(get(&row, 2)?),
+                lease_until: Timestamp::from_millis(get(&row, 3)?),
+            }),
+        }
+    }
+    for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
+        history.paused.push(handler_key(&row, 0)?);
+    }
+    ahead(db, &mut unit, (name, inbox), &handlers, (seq, key), &mut history).await?;
+    unit.end().await?;
+    Ok(Some(history))
+}
+
+fn attempt(row: &PgRow) -> Result<Attempt> {
+    let event = Attempt::event_of(get(row, 3)?);
+    Ok(Attempt {
+        handler: handler_key(row, 0)?,
+        generation: row::count(row, 1)?,
+        at: Timestamp::from_millis(get(row, 2)?),
+        event: event.ok_or_else(|| corrupt("a stored attempt has an unknown event"))?,
+        attempts: row::count(row, 4)?,
+        crashes: row::count(row, 5)?,
+        error: get::<Option<&str>>(row, 6)?.map(ErrorText::stored),
+        claim_id: ClaimId::from_bytes(*get::<Uuid>(row, 7)?.as_bytes()),
+    })
+}
+
+fn read_absorbed(row: &PgRow, seq: Seq) -> Result<Absorbed> {
+    let (first, last) = (Timestamp::from_millis(get(row, 1)?), Timestamp::from_millis(get(row, 2)?));
+    Ok(Absorbed { seq, count: get::<i64>(row, 0)?.unsigned_abs(), first, last })
+}
+
+/// What stands before the entries of a message that wait for their turn.
+async fn ahead(
+    db: &Db,
+    unit: &mut Unit,
+    (name, inbox): (&InboxName, i16),
+    handlers: &[i16],
+    (seq, key): (Seq, &Key),
+    history: &mut History,
+) -> Result<()> {
+    let message = admin::message(db, unit, seq).await?;
+    let Some(order) = message.and_then(|message| OrderKey::of(name, &message)) else { return Ok(()) };
+    for (key, of) in admin::paused_keys(db, unit, inbox).await? {
+        if of == order.as_bytes() {
+            history.key_paused.push(key.handler);
+        }
+    }
+    history.key_paused.sort();
+    for entry in admin::entries(db, unit, handlers, seq, key).await? {
+        let Some(handler) = db.known_handler_id(inbox, &entry.handler) else { continue };
+        if !matches!(entry.status, Status::Pending | Status::Poisoned) {
+            continue;
+        }
+        let question = ask(&db.sql.history_ahead).bind(seq.0).bind(handler).bind(order.as_bytes().to_vec());
+        for row in unit.rows(question).await? {
+            let status = admin::status_of(get(&row, 1)?)?;
+            let handler = entry.handler.clone();
+            history.ahead.push(Ahead { handler, seq: Seq(get(&row, 0)?), key: row::key(&row, 2)?, status });
+        }
+    }
+    Ok(())
+}

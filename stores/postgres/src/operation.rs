@@ -1,0 +1,210 @@
+//! What operators do, and the record of it.
+
+use oncebox::store::{
+    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, SweepParams, What,
+};
+use oncebox::time::Timestamp;
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::admin::{self, Operating};
+use crate::db::{Db, Lines, Released, millis};
+use crate::row::{self, get};
+use crate::unit::{Unit, ask};
+
+/// How often an operation is tried on an entry that is claimed or settled at the same moment.
+const RACES: usize = 20;
+
+pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
+    for _ in 0..RACES {
+        if let Some(acted) = attempt(db, action).await? {
+            return Ok(acted);
+        }
+    }
+    let what =
+        format!("what {} of operation {} is about changes all the time", action.what.verb(), action.id);
+    Err(Error::new(ErrorKind::Unavailable, what))
+}
+
+/// Does it; nothing if somebody took the entry meanwhile.
+async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
+    // Before a connection is taken: whoever holds one must not wait for another.
+    let operating = match &action.what {
+        What::Entry { key, handler, operation } => {
+            // What was done before is answered, even if the entry has left since.
+            match Operating::new(db, &action.inbox, key, handler, *operation).await {
+                Ok(operating) => Some(operating),
+                Err(error) => return known(db, action).await?.map(Some).ok_or(error),
+            }
+        }
+        _ => None,
+    };
+    let inbox = db.inbox(&action.inbox).await?;
+    let handler = match &action.what {
+        What::Pause { handler }
+        | What::Resume { handler }
+        | What::PauseKey { handler, .. }
+        | What::ResumeKey { handler, .. } => Some(db.handler(inbox, handler).await?),
+        _ => None,
+    };
+    let mut unit = db.control.transaction().await?;
+    if !begin(db, &mut unit, inbox, action).await? {
+        unit.undo().await;
+        return known(db, action).await;
+    }
+    let mut released = Released::default();
+    let answer = match (&action.what, operating, handler) {
+        (_, Some(operating), _) => match operating.attempt(&mut unit, &mut released).await {
+            Ok(Some(entry)) => Answer::Entry(Box::new(entry)),
+            Ok(None) => {
+                unit.undo().await;
+                return Ok(None);
+            }
+            Err(error) => {
+                unit.undo().await;
+                return Err(error);
+            }
+        },
+        (What::Pause { .. }, _, Some(handler)) => {
+            Answer::Changed(admin::set_paused(db, &mut unit, handler, true).await?)
+        }
+        (What::Resume { .. }, _, Some(handler)) => {
+            Answer::Changed(admin::set_paused(db, &mut unit, handler, false).await?)
+        }
+        (What::PauseKey { line, .. }, _, Some(handler)) => Answer::Changed(
+            pause_key(db, &mut unit, (&action.inbox, handler), (line, true), &mut released).await?,
+        ),
+        (What::ResumeKey { line, .. }, _, Some(handler)) => Answer::Changed(
+            pause_key(db, &mut unit, (&action.inbox, handler), (line, false), &mut released).await?,
+        ),
+        (What::Purge { age, limit }, ..) => {
+            Answer::Purged(admin::purge(db, &mut unit, inbox, *age, *limit).await?)
+        }
+        _ => Answer::Begun,
+    };
+    unit.run(ask(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
+    unit.end().await?;
+    released.tell(db);
+    Ok(Some(Acted::now(answer)))
+}
+
+/// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
+async fn pause_key(
+    db: &Db,
+    unit: &mut Unit,
+    (inbox, handler): (&InboxName, i16),
+    (line, paused): (&Line, bool),
+    released: &mut Released,
+) -> Result<bool> {
+    let Some(order) = line.order(inbox) else { return Ok(false) };
+    let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
+    let mut lines = Lines::default();
+    lines.add(lane, handler, bytes.clone());
+    lines.lock(db, unit).await?;
+    if paused {
+        let stop = ask(&db.sql.order_stop).bind(db.now()).bind(lane).bind(handler).bind(bytes.clone());
+        let stopped = unit.rows(stop.bind(line.encode())).await?;
+        unit.run(ask(&db.sql.order_hold).bind(lane).bind(handler).bind(bytes)).await?;
+        return Ok(!stopped.is_empty());
+    }
+    let gone = unit.run(ask(&db.sql.order_go).bind(lane).bind(handler).bind(bytes)).await?;
+    released.extend(lines.release(db, unit).await?);
+    Ok(gone > 0)
+}
+
+/// Takes the identity of an action; says whether nobody had it.
+async fn begin(db: &Db, unit: &mut Unit, inbox: i16, action: &Action) -> Result<bool> {
+    let record = OperationView::of(action, &Answer::Begun, 0, Timestamp::ZERO);
+    let add = ask(&db.sql.operation_add)
+        .bind(db.now())
+        .bind(uuid(action.id))
+        .bind(action.parent.map(uuid))
+        .bind(inbox)
+        .bind(record.actor.into_string())
+        .bind(record.reason.into_string())
+        .bind(record.verb.into_string())
+        .bind(record.key.map(|key| key.as_bytes().to_vec()))
+        .bind(record.handler.map(|handler| handler.as_str().to_owned()))
+        .bind(record.body.into_string());
+    Ok(!unit.rows(add).await?.is_empty())
+}
+
+/// The answer to an action that was done before; nothing if none was done under its identity.
+async fn known(db: &Db, action: &Action) -> Result<Option<Acted>> {
+    let mut unit = db.control.single().await?;
+    let rows = unit.rows(ask(&db.sql.operation_known).bind(uuid(action.id))).await?;
+    unit.end().await?;
+    rows.first().map(|row| Acted::again(action, get(row, 0)?, get(row, 1)?)).transpose()
+}
+
+fn uuid(id: OperationId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}
+
+pub(crate) async fn note(db: &Db, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+    let note = ask(&db.sql.operation_note)
+        .bind(uuid(id))
+        .bind(i32::try_from(noted).unwrap_or(i32::MAX))
+        .bind(progress.to_owned());
+    let mut unit = db.control.single().await?;
+    let noted = unit.run(note).await?;
+    unit.end().await?;
+    Ok(noted == 1)
+}
+
+pub(crate) async fn audit(db: &Db, filter: &AuditFilter) -> Result<AuditPage> {
+    let mut page = AuditPage::default();
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(page) };
+    let question = ask(&db.sql.operation_audit)
+        .bind(inbox)
+        .bind(filter.before.unwrap_or(i64::MAX))
+        // One more than asked tells whether there is another page.
+        .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
+        .bind(filter.id.map(uuid))
+        .bind(filter.parent.map(uuid))
+        .bind(filter.key.map(|key| key.as_bytes().to_vec()))
+        // Text columns take no NUL, so nobody has one in their name.
+        .bind(filter.actor.as_ref().map(|actor| actor.replace('\0', "\u{fffd}")));
+    let mut unit = db.reads().await?;
+    let rows = unit.rows(question).await?;
+    unit.end().await?;
+    page.operations = rows.iter().take(filter.limit).map(read).collect::<Result<_>>()?;
+    if rows.len() > filter.limit {
+        page.next = page.operations.last().map(|last| last.number);
+    }
+    Ok(page)
+}
+
+fn read(row: &PgRow) -> Result<OperationView> {
+    let text = |column| -> Result<Box<str>> { Ok(get::<&str>(row, column)?.into()) };
+    let id = |uuid: Uuid| OperationId::from_bytes(*uuid.as_bytes());
+    let key: Option<Key> = get::<Option<&[u8]>>(row, 7)?.map(|_| row::key(row, 7)).transpose()?;
+    let progress = get::<Option<&str>>(row, 12)?.map(Into::into);
+    let noted = row::count(row, 11)?;
+    Ok(OperationView {
+        number: get(row, 0)?,
+        id: id(get(row, 1)?),
+        parent: get::<Option<Uuid>>(row, 2)?.map(id),
+        at: Timestamp::from_millis(get(row, 3)?),
+        actor: text(4)?,
+        reason: text(5)?,
+        verb: text(6)?,
+        key,
+        handler: get::<Option<&str>>(row, 8)?.and_then(|key| HandlerKey::new(key).ok()),
+        body: text(9)?,
+        answer: text(10)?,
+        progress: progress.map(|progress| (noted, progress)),
+    })
+}
+
+/// Forgets records past their window, a bounded number at a time.
+pub(crate) async fn forget(db: &Db, unit: &mut Unit, inbox: i16, params: &SweepParams) -> Result<()> {
+    let forget = ask(&db.sql.operation_forget)
+        .bind(db.now())
+        .bind(inbox)
+        .bind(millis(params.audit))
+        .bind(i64::try_from(params.limit).unwrap_or(i64::MAX));
+    unit.run(forget).await?;
+    Ok(())
+}

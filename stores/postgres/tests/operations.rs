@@ -1,0 +1,55 @@
+//! What operators do is recorded in the transaction that does it, and what the server knows of its own health.
+
+mod fixture;
+mod support;
+
+use fixture::{accept, claim_one, rejected, settle, status};
+use oncebox::state::{Operation, Status};
+use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity};
+use oncebox::time::{Clock as _, SystemClock};
+use oncebox_testkit::TestClock;
+use support::{Schema, handler, inbox, key};
+
+// FAULTS J1: the audit is written with what it is about, or nothing is done.
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done() {
+    let schema = Schema::shared();
+    let store = schema.open(&TestClock::new()).await;
+    accept(&store, "1").await;
+    let claimed = claim_one(&store, "h").await;
+    settle(&store, &[claimed], &rejected()).await;
+    schema
+        .run(
+            "CREATE FUNCTION @full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room'; END $$;
+             CREATE TRIGGER full_up BEFORE UPDATE ON @operation FOR EACH ROW EXECUTE FUNCTION @full()",
+        )
+        .await;
+    assert!(store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.is_err());
+    assert!(store.pause(&inbox(), &handler("h")).await.is_err());
+    assert_eq!(status(&store, "1", "h").await, Some(Status::Poisoned));
+    assert!(store.count(&inbox()).await.expect("count").paused.is_empty());
+    assert!(store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations.is_empty());
+    schema.run("DROP TRIGGER full_up ON @operation").await;
+    store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.expect("retry");
+    assert_eq!(store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations.len(), 1);
+    schema.check().await;
+}
+
+#[tokio::test]
+async fn the_doctor_sees_what_is_missing() {
+    let schema = Schema::shared();
+    let store = schema.open(&TestClock::new()).await;
+    let params = ExamineParams::new(inbox(), SystemClock::default().now());
+    let indexes = async || {
+        let findings = store.examine(&params).await.expect("examine");
+        findings.into_iter().filter(|finding| finding.code == "index").collect::<Vec<_>>()
+    };
+    assert_eq!(indexes().await, []);
+    schema.run("DROP INDEX @later_head").await;
+    let [missing] = &indexes().await[..] else { panic!("one index is missing") };
+    assert_eq!(missing.severity, Severity::Danger);
+    assert!(missing.what.contains("oncebox_later_head"), "{missing}");
+    let late = ExamineParams::new(inbox(), params.now.after(std::time::Duration::from_mins(1)));
+    let told = store.examine(&late).await.expect("examine");
+    assert!(told.iter().any(|finding| finding.code == "clock_skew"), "{told:?}");
+}

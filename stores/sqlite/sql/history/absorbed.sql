@@ -1,0 +1,1 @@
+SELECT count, first, last FROM oncebox_absorbed WHERE seq = ?1

@@ -1,0 +1,16 @@
+-- What stands before an entry of a line: one that runs, or else the first that does not let it pass. ?1 handler, ?2 order key,
+-- ?3 the entry's number.
+SELECT a.seq, a.status, m.digest
+FROM (
+    SELECT seq, 'running' AS status, 0 AS place FROM oncebox_running WHERE handler = ?1 AND order_key = ?2 AND seq <> ?3
+    UNION ALL
+    SELECT * FROM (
+        SELECT seq, 'poisoned', 1 FROM oncebox_poisoned
+        WHERE handler = ?1 AND order_key = ?2 AND in_line IN ('blocks', 'parks') AND seq < ?3 ORDER BY seq LIMIT 1
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT seq, 'pending', 1 FROM oncebox_entry WHERE handler = ?1 AND order_key = ?2 AND seq < ?3 ORDER BY seq LIMIT 1
+    )
+) a JOIN oncebox_message m ON m.seq = a.seq
+ORDER BY a.place, a.seq LIMIT 1

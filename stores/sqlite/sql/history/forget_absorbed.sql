@@ -1,0 +1,1 @@
+DELETE FROM oncebox_absorbed WHERE seq = ?1

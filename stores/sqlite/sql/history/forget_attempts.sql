@@ -1,0 +1,1 @@
+DELETE FROM oncebox_attempt WHERE seq = ?1

@@ -1,0 +1,81 @@
+//! What the file knows of its own health.
+
+use oncebox::Result;
+use oncebox::store::{ExamineParams, Finding, Severity};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::connect::{Opener, Synchronous};
+use crate::error::store_error;
+use crate::migrate::MIGRATIONS;
+
+/// A log longer than this is not folded into the file any more: somebody reads all the time.
+const LONG_LOG: u64 = 256 * 1024 * 1024;
+/// More free pages than used ones are worth a word, in a file of at least this many.
+const MANY_PAGES: i64 = 25_600;
+
+pub(crate) fn examine(
+    connection: &Connection,
+    opener: &Opener,
+    params: &ExamineParams,
+    now: oncebox::time::Timestamp,
+) -> Result<Vec<Finding>> {
+    let mut findings: Vec<Finding> = params.skew(now).into_iter().collect();
+    if opener.synchronous == Synchronous::Normal {
+        findings.push(Finding::new(
+            Severity::Danger,
+            "synchronous_normal",
+            "synchronous is normal: the last commits can be lost with the power, though their messages were acknowledged",
+            "open the file with `Synchronous::Full`",
+        ));
+    }
+    findings.extend(missing_indexes(connection)?);
+    let pragma = |name: &str| -> Result<i64> {
+        connection.pragma_query_value(None, name, |row| row.get(0)).map_err(store_error)
+    };
+    let (pages, free) = (pragma("page_count")?, pragma("freelist_count")?);
+    if pages > MANY_PAGES && free > pages / 2 {
+        findings.push(Finding::new(
+            Severity::Info,
+            "free_pages",
+            format!("{free} of {pages} pages of the file are free; new messages fill them first"),
+            "run VACUUM while nothing else uses the file, if the disk is short",
+        ));
+    }
+    let mut log = opener.path.clone().into_os_string();
+    log.push("-wal");
+    let length = std::fs::metadata(&log).map_or(0, |log| log.len());
+    if length > LONG_LOG {
+        findings.push(Finding::new(
+            Severity::Warning,
+            "long_log",
+            format!("the log of the file has {length} bytes: a reader keeps it from being folded in"),
+            "end the transaction that reads for so long",
+        ));
+    }
+    Ok(findings)
+}
+
+fn missing_indexes(connection: &Connection) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut statement =
+        connection.prepare_cached(include_str!("../sql/examine/index.sql")).map_err(store_error)?;
+    for step in MIGRATIONS {
+        let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
+        let names = made.filter_map(|(_, rest)| rest.split_whitespace().next());
+        for name in names {
+            let found: Option<i64> =
+                statement.query_row([name], |row| row.get(0)).optional().map_err(store_error)?;
+            if found.is_none() {
+                findings.push(Finding::new(
+                    Severity::Danger,
+                    "index",
+                    format!(
+                        "the index {name} is missing; statements that need it read whole tables, or fail"
+                    ),
+                    "make it as the migration does",
+                ));
+            }
+        }
+    }
+    Ok(findings)
+}

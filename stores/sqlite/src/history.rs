@@ -1,0 +1,147 @@
+//! What happened to a message.
+
+use oncebox::state::{ErrorText, Settlement, Status};
+use oncebox::store::{Absorbed, Ahead, Attempt, ClaimId, History, Holder, Seq};
+use oncebox::time::Timestamp;
+use oncebox::{HandlerKey, InboxName, Key, OrderKey, Result};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::admin;
+use crate::error::{corrupt, store_error};
+use crate::order::Line;
+use crate::row;
+use crate::writer::Work;
+
+/// Keeps what is kept of a settlement.
+pub(crate) fn remember(
+    connection: &Connection,
+    handler: i64,
+    settlement: &Settlement,
+    now: Timestamp,
+) -> Result<()> {
+    let Some(event) = settlement.failure() else { return Ok(()) };
+    let claim = &settlement.claim;
+    connection
+        .prepare_cached(include_str!("../sql/history/attempt.sql"))
+        .and_then(|mut statement| {
+            statement.execute(params![
+                claim.seq.0,
+                handler,
+                claim.token.0,
+                claim.generation,
+                now.as_millis(),
+                event.as_str(),
+                settlement.attempts,
+                settlement.crashes,
+                &claim.claim_id.as_bytes()[..],
+                settlement.error.as_ref().map(ErrorText::as_str),
+            ])
+        })
+        .map_err(store_error)?;
+    Ok(())
+}
+
+pub(crate) fn absorbed(work: &Work<'_>, batch: &[Absorbed]) -> Result<()> {
+    let mut statement = work.statement(include_str!("../sql/history/absorb.sql"))?;
+    for Absorbed { seq, count, first, last } in batch {
+        let count = i64::try_from(*count).unwrap_or(i64::MAX);
+        statement.execute(params![seq.0, count, first.as_millis(), last.as_millis()]).map_err(store_error)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    let Some(known) = work.names.known_inbox(inbox) else { return Ok(None) };
+    let Some((seq, _, message)) = admin::stored(work, known.id, key)? else { return Ok(None) };
+    let mut history = History::default();
+    (history.now, history.paused) = (work.now, work.names.paused(known.id));
+    history.paused.sort();
+    history.attempts = attempts(work, seq)?;
+    history.absorbed = work
+        .statement(include_str!("../sql/history/absorbed.sql"))?
+        .query_row([seq.0], |row| {
+            let (first, last) = (Timestamp::from_millis(row.get(1)?), Timestamp::from_millis(row.get(2)?));
+            Ok(Absorbed { seq, count: row.get::<_, i64>(0)?.unsigned_abs(), first, last })
+        })
+        .optional()
+        .map_err(store_error)?;
+    history.holders = holders(work, seq)?;
+    let order = message.ok().and_then(|message| OrderKey::of(inbox, &message));
+    if let Some(order) = order {
+        for (handler, known) in work.names.of_inbox(known.id) {
+            if (Line { connection: work.connection, handler, order }).is_stopped()? {
+                history.key_paused.push(known.key.clone());
+            }
+        }
+        history.key_paused.sort();
+        for entry in admin::entries(work, seq.0, key)? {
+            if matches!(entry.status, Status::Pending | Status::Poisoned) {
+                history.ahead.extend(ahead(work, known.id, &entry.handler, order, seq)?);
+            }
+        }
+    }
+    Ok(Some(history))
+}
+
+fn attempts(work: &Work<'_>, seq: Seq) -> Result<Vec<Attempt>> {
+    let mut statement = work.statement(include_str!("../sql/history/attempts.sql"))?;
+    let mut rows = statement.query([seq.0]).map_err(store_error)?;
+    let mut attempts = Vec::new();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler = work.names.by_id(row.get(0).map_err(store_error)?)?.key.clone();
+        let word: String = row.get(3).map_err(store_error)?;
+        let event =
+            Attempt::event_of(&word).ok_or_else(|| corrupt("a stored attempt has an unknown event"))?;
+        let read = || -> rusqlite::Result<Attempt> {
+            Ok(Attempt {
+                handler,
+                generation: row.get(1)?,
+                at: Timestamp::from_millis(row.get(2)?),
+                event,
+                attempts: row.get(4)?,
+                crashes: row.get(5)?,
+                error: row.get::<_, Option<String>>(6)?.map(ErrorText::stored),
+                claim_id: ClaimId::from_bytes(row.get(7)?),
+            })
+        };
+        attempts.push(read().map_err(store_error)?);
+    }
+    Ok(attempts)
+}
+
+fn holders(work: &Work<'_>, seq: Seq) -> Result<Vec<Holder>> {
+    let mut statement = work.statement(include_str!("../sql/history/holders.sql"))?;
+    let mut rows = statement.query([seq.0]).map_err(store_error)?;
+    let mut holders = Vec::new();
+    while let Some(row) = rows.next().map_err(store_error)? {
+        let handler = work.names.by_id(row.get(0).map_err(store_error)?)?.key.clone();
+        let read = || -> rusqlite::Result<Holder> {
+            let time =
+                |column| -> rusqlite::Result<Timestamp> { Ok(Timestamp::from_millis(row.get(column)?)) };
+            let claim_id = ClaimId::from_bytes(row.get(1)?);
+            Ok(Holder { handler, claim_id, claimed_at: time(2)?, lease_until: time(3)? })
+        };
+        holders.push(read().map_err(store_error)?);
+    }
+    Ok(holders)
+}
+
+fn ahead(
+    work: &Work<'_>,
+    inbox: i64,
+    handler: &HandlerKey,
+    order: OrderKey,
+    seq: Seq,
+) -> Result<Option<Ahead>> {
+    let id = work.names.known_handler(inbox, handler);
+    let found: Option<(i64, String, Key)> = work
+        .statement(include_str!("../sql/history/ahead.sql"))?
+        .query_row(params![id, &order.as_bytes()[..], seq.0], |row| {
+            Ok((row.get(0)?, row.get(1)?, row::key(row, 2)?))
+        })
+        .optional()
+        .map_err(store_error)?;
+    let Some((seq, word, key)) = found else { return Ok(None) };
+    let status = admin::status_of(&word)?;
+    Ok(Some(Ahead { handler: handler.clone(), seq: Seq(seq), key, status }))
+}

@@ -1,0 +1,144 @@
+//! What operators do, and the record of it.
+
+use oncebox::store::{
+    Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, SweepParams, What,
+};
+use oncebox::time::Timestamp;
+use oncebox::{HandlerKey, InboxName, Key, Result, store};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::admin;
+use crate::error::store_error;
+use crate::names::Names;
+use crate::order::Line;
+use crate::writer::Work;
+
+pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
+    let known: Option<(String, String)> = work
+        .statement(include_str!("../sql/operation/known.sql"))?
+        .query_row([&action.id.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .map_err(store_error)?;
+    if let Some((body, answer)) = known {
+        return Acted::again(action, &body, &answer);
+    }
+    let inbox = &action.inbox;
+    let answer = match &action.what {
+        What::Entry { key, handler, operation } => {
+            Answer::Entry(Box::new(admin::operate(work, inbox, key, handler, *operation)?))
+        }
+        What::Pause { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, true)?),
+        What::Resume { handler } => Answer::Changed(admin::set_paused(work, inbox, handler, false)?),
+        What::PauseKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, true)?),
+        What::ResumeKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, false)?),
+        What::Purge { age, limit } => Answer::Purged(admin::purge(work, inbox, *age, *limit)?),
+        _ => Answer::Begun,
+    };
+    record(work, action, &answer)?;
+    Ok(Acted::now(answer))
+}
+
+/// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
+fn pause_key(
+    work: &mut Work<'_>,
+    inbox: &InboxName,
+    handler: &HandlerKey,
+    line: &store::Line,
+    paused: bool,
+) -> Result<bool> {
+    let Some(order) = line.order(inbox) else { return Ok(false) };
+    let inbox = work.names.inbox(work.connection, inbox)?;
+    let handler = work.names.handler(work.connection, inbox.id, handler)?;
+    let held = Line { connection: work.connection, handler, order };
+    if paused {
+        return held.stop(work.now, &line.encode());
+    }
+    *work.wake = true;
+    held.go(work.now)
+}
+
+fn record(work: &mut Work<'_>, action: &Action, answer: &Answer) -> Result<()> {
+    let inbox = work.names.inbox(work.connection, &action.inbox)?.id;
+    let record = OperationView::of(action, answer, 0, work.now);
+    work.statement(include_str!("../sql/operation/add.sql"))?
+        .execute(params![
+            &record.id.as_bytes()[..],
+            record.parent.as_ref().map(|parent| &parent.as_bytes()[..]),
+            inbox,
+            record.at.as_millis(),
+            &*record.actor,
+            &*record.reason,
+            &*record.verb,
+            record.key.as_ref().map(|key| &key.as_bytes()[..]),
+            record.handler.as_ref().map(HandlerKey::as_str),
+            &*record.body,
+            &*record.answer,
+        ])
+        .map_err(store_error)?;
+    Ok(())
+}
+
+pub(crate) fn note(work: &Work<'_>, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+    let noted = work
+        .statement(include_str!("../sql/operation/note.sql"))?
+        .execute(params![&id.as_bytes()[..], noted, progress])
+        .map_err(store_error)?;
+    Ok(noted == 1)
+}
+
+pub(crate) fn audit(connection: &Connection, names: &Names, filter: &AuditFilter) -> Result<AuditPage> {
+    let mut page = AuditPage::default();
+    let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
+    let sql = match (&filter.key, &filter.parent) {
+        (Some(_), _) => include_str!("../sql/operation/audit_key.sql"),
+        (None, Some(_)) => include_str!("../sql/operation/audit_parent.sql"),
+        (None, None) => include_str!("../sql/operation/audit.sql"),
+    };
+    // One more than asked tells whether there is another page.
+    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let values = params![
+        inbox.id,
+        filter.before.unwrap_or(i64::MAX),
+        limit,
+        filter.id.as_ref().map(|id| &id.as_bytes()[..]),
+        filter.parent.as_ref().map(|parent| &parent.as_bytes()[..]),
+        filter.key.as_ref().map(|key| &key.as_bytes()[..]),
+        filter.actor.as_deref(),
+    ];
+    page.operations = connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_map(values, read)?.collect())
+        .map_err(store_error)?;
+    if page.operations.len() > filter.limit {
+        page.operations.truncate(filter.limit);
+        page.next = page.operations.last().map(|last| last.number);
+    }
+    Ok(page)
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
+    let (noted, progress): (u32, Option<Box<str>>) = (row.get(11)?, row.get(12)?);
+    Ok(OperationView {
+        number: row.get(0)?,
+        id: OperationId::from_bytes(row.get(1)?),
+        parent: row.get::<_, Option<[u8; 16]>>(2)?.map(OperationId::from_bytes),
+        at: Timestamp::from_millis(row.get(3)?),
+        actor: row.get(4)?,
+        reason: row.get(5)?,
+        verb: row.get(6)?,
+        key: row.get::<_, Option<[u8; 32]>>(7)?.map(Key::from_bytes),
+        handler: row.get::<_, Option<String>>(8)?.and_then(|key| HandlerKey::new(key).ok()),
+        body: row.get(9)?,
+        answer: row.get(10)?,
+        progress: progress.map(|progress| (noted, progress)),
+    })
+}
+
+/// Forgets records past their window, a bounded number at a time.
+pub(crate) fn forget(work: &Work<'_>, inbox: i64, params: &SweepParams) -> Result<()> {
+    let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
+    work.statement(include_str!("../sql/operation/forget.sql"))?
+        .execute(params![inbox, work.now.before(params.audit).as_millis(), limit])
+        .map_err(store_error)?;
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! What operators do is recorded in the transaction that does it, and what the file knows of its own health.
+
+mod support;
+
+use oncebox::state::{ErrorText, Operation, Outcome, Status};
+use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity, Store as _};
+use oncebox::time::Clock as _;
+use oncebox::{Policy, Result};
+use oncebox_sqlite::{Sqlite, Synchronous};
+use support::{File, claim_one, first, handler, inbox, key, status};
+
+async fn codes(store: &Sqlite, file: &File) -> Vec<(Severity, &'static str)> {
+    let findings = store.doctor(&ExamineParams::new(inbox(), file.clock.now())).await.expect("doctor");
+    findings.into_iter().map(|finding| (finding.severity, finding.code)).collect()
+}
+
+// FAULTS J1: the audit is written with what it is about, or nothing is done.
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    let claimed = claim_one(&store).await;
+    let poisoned = claimed.claim.settle(&Policy::default(), Outcome::Reject { error: ErrorText::new("no") });
+    store.settle(&[poisoned]).await.expect("settle");
+    file.connect()
+        .execute_batch("CREATE TRIGGER full BEFORE INSERT ON oncebox_operation BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        .expect("a trigger");
+    let retry: Result<_> = store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await;
+    assert!(retry.is_err());
+    assert!(store.pause(&inbox(), &handler("h")).await.is_err());
+    assert_eq!(status(&store, "1").await, Some(Status::Poisoned));
+    assert!(store.count(&inbox()).await.expect("count").paused.is_empty());
+    file.connect().execute_batch("DROP TRIGGER full").expect("no trigger");
+    store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.expect("retry");
+    assert_eq!(store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations.len(), 1);
+    assert_eq!(claim_one(&store).await.claim.key, key("1"), "it may be claimed: nothing is paused");
+    file.check();
+}
+
+#[tokio::test]
+async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
+    let file = File::new();
+    assert_eq!(codes(&file.open(), &file).await, [(Severity::Danger, "synchronous_normal")]);
+    let store = file.options().synchronous(Synchronous::Full).open().expect("the file opens");
+    assert_eq!(codes(&store, &file).await, []);
+    file.connect().execute_batch("DROP INDEX oncebox_entry_order").expect("drop");
+    assert_eq!(codes(&store, &file).await, [(Severity::Danger, "index")]);
+    let late = ExamineParams::new(inbox(), file.clock.now().after(std::time::Duration::from_secs(3)));
+    let told = store.examine(&late).await.expect("examine");
+    assert!(
+        told.iter().any(|finding| finding.code == "clock_skew" && finding.what.contains("3s")),
+        "{told:?}"
+    );
+}
