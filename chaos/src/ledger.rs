@@ -25,6 +25,8 @@ pub(crate) enum Fact {
     Acked { m: u32, v: u8 },
     /// The transport was told that a message can never be taken.
     Refused { m: u32, v: u8, why: String },
+    /// An entry was claimed, to be run.
+    Claimed { m: u32, h: String, tok: i64 },
     /// A handler has begun.
     Start { m: u32, h: String, tok: i64, v: u8 },
     /// A handler has ended, and how; `dropped` if it was not let go on.

@@ -142,7 +142,7 @@ impl Plan {
         };
         match (handler, fate) {
             ("killer", _) => Fate::Kills,
-            (_, Fate::Slow(_) | Fate::Long | Fate::Hangs) if self.quick => Fate::Well,
+            (_, Fate::Slow(_) | Fate::Long | Fate::Hangs | Fate::Aborts) if self.quick => Fate::Well,
             // While SQLite's one transaction is open nothing else is written: there is nothing to be learned from that.
             ("share" | "ordered" | "inline", Fate::Long | Fate::Hangs) | ("tx", Fate::Hangs) => Fate::Slow(3),
             // Its retries are the transport's.

@@ -11,6 +11,7 @@ use crate::ledger::{Answer, Fact, Line, Said};
 struct Run {
     life: u64,
     token: i64,
+    claimed: u64,
     start: u64,
     end: Option<u64>,
     said: Option<Said>,
@@ -75,6 +76,9 @@ fn runs(lines: &[Line]) -> BTreeMap<(u32, String), BTreeMap<i64, Run>> {
     let mut all: BTreeMap<(u32, String), BTreeMap<i64, Run>> = BTreeMap::new();
     for line in lines {
         match &line.fact {
+            Fact::Claimed { m, h, tok } => {
+                all.entry((*m, h.clone())).or_default().entry(*tok).or_default().claimed = line.t;
+            }
             Fact::Start { m, h, tok, .. } if *tok > 0 => {
                 let run = all.entry((*m, h.clone())).or_default().entry(*tok).or_default();
                 if run.start == 0 {
@@ -120,7 +124,8 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, verdict: &mut Verdic
             verdict.violations.push(what);
         } else if before.given_back() && before.end.is_some_and(|end| end < after.start) {
             // The handler said no, or was told to stop: that is no repeat.
-        } else if faults.between(before.life, before.start, after.start) {
+        } else if faults.between(before.life, before.claimed.min(before.start), after.start.max(before.start))
+        {
             verdict.explained += 1;
         } else {
             verdict.unexplained += 1;

@@ -101,6 +101,12 @@ impl Notes {
                 self.numbers.lock().insert(claim.key, number);
             }
             if runs {
+                let m = number_of(message.id()).unwrap_or(u32::MAX);
+                self.ledger.note(Fact::Claimed {
+                    m,
+                    h: claim.handler.as_str().to_owned(),
+                    tok: claim.token.0,
+                });
                 let place = (claim.key, claim.handler.as_str().to_owned());
                 self.tokens.lock().insert(place, claim.token.0);
             }
