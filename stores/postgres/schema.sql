@@ -301,7 +301,8 @@ END $body$;
 -- nothing, by line: $2 lane, $3 handler, $4 order key.
 CREATE FUNCTION "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
+SET enable_nestloop = on AS $body$
 BEGIN
     -- Each statement has to see what was committed since the lock was asked for.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -343,7 +344,8 @@ END $body$;
 CREATE FUNCTION "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean)
 RETURNS TABLE (lane smallint, handler smallint, seq bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
+SET enable_nestloop = on AS $body$
 BEGIN
     RETURN QUERY WITH moment AS MATERIALIZED (
         SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
@@ -387,6 +389,36 @@ BEGIN
     PERFORM "public"."oncebox_park"($1, $2, $3, $4);
 END $body$;
 
+-- Parks whoever was let go although an older one of its line has come since. Waits for a claim that is taking it: then it
+-- runs, and is left alone. Needs the lock of the lines, taken by an earlier statement. By line: $1 lane, $2 handler, $3 order key.
+CREATE FUNCTION "public"."oncebox_step_back"(smallint[], smallint[], bytea[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
+SET enable_nestloop = on AS $body$
+BEGIN
+    WITH line AS MATERIALIZED (
+        SELECT * FROM unnest($1, $2, $3) AS l (lane, handler, order_key)
+    ), back AS (
+        DELETE FROM "public"."oncebox_entry" p USING line l
+        WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key = l.order_key AND p.token IS NULL
+          AND EXISTS (
+            SELECT 1 FROM "public"."oncebox_later" older
+            WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq
+        )
+        RETURNING p.seq, p.due, p.lane, p.handler, p.order_key
+    ), waits AS (
+        INSERT INTO "public"."oncebox_later" (seq, due, not_before, lane, handler, order_key)
+        SELECT b.seq, 9223372036854775807, b.due, b.lane, b.handler, b.order_key FROM back b
+    )
+    UPDATE "public"."oncebox_later" p SET due = 9223372036854775807, not_before = p.due
+    FROM line l
+    WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key = l.order_key AND p.due <> 9223372036854775807
+      AND EXISTS (
+        SELECT 1 FROM "public"."oncebox_later" older
+        WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq
+      );
+END $body$;
+
 -- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
 -- the least number that became work. Each line has one entry that runs: where that is settled, nothing else does. $1 now or
 -- nothing; by settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay,
@@ -398,7 +430,8 @@ CREATE FUNCTION "public"."oncebox_settle"(
     boolean, int, int[]
 ) RETURNS TABLE (places int[], lanes smallint[], handlers smallint[], seqs bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $body$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
+SET enable_nestloop = on AS $body$
 DECLARE
     line_lanes smallint[];
     line_handlers smallint[];
@@ -459,7 +492,12 @@ BEGIN
     END IF;
     IF line_lanes IS NOT NULL THEN
         SELECT array_agg(r.lane), array_agg(r.handler), array_agg(r.seq) INTO lanes, handlers, seqs
-        FROM "public"."oncebox_release"($1, line_lanes, line_handlers, line_keys, true) AS r;
+        FROM (
+            -- Each line once.
+            SELECT array_agg(l.lane), array_agg(l.handler), array_agg(l.order_key)
+            FROM (SELECT DISTINCT * FROM unnest(line_lanes, line_handlers, line_keys) AS u (lane, handler, order_key)) l
+        ) d (line_lanes, line_handlers, line_keys)
+        CROSS JOIN LATERAL "public"."oncebox_release"($1, d.line_lanes, d.line_handlers, d.line_keys, true) AS r;
     END IF;
     RETURN NEXT;
 END $body$;
@@ -590,6 +628,7 @@ END $body$;
 REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebox_drop_payload"(bigint, bigint[]), "public"."oncebox_drop_segment"(bigint, bigint[]),
     "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text),
     "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]), "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean),
+    "public"."oncebox_step_back"(smallint[], smallint[], bytea[]),
     "public"."oncebox_accept"(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
             bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
             int[], smallint[]),

@@ -1,4 +1,5 @@
 //! A broker of RabbitMQ: started, broken, and gone.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::fs;
 use std::io::{Read as _, Write as _};

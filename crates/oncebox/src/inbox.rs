@@ -41,8 +41,8 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) forget: Forget,
     /// What was started last, for health.
     pub(crate) running: parking_lot::Mutex<Weak<Core<S>>>,
-    /// Set once the store knows the windows of this process.
-    pub(crate) registered: tokio::sync::OnceCell<()>,
+    /// When the store was last told the windows of this process.
+    pub(crate) registered: runtime::Registered,
 }
 
 impl<S: Store> Shared<S> {
@@ -478,7 +478,7 @@ impl<S: Store> Builder<S> {
                 redactor: self.redactor,
                 forget: Forget::default(),
                 running: parking_lot::Mutex::new(Weak::new()),
-                registered: tokio::sync::OnceCell::new(),
+                registered: runtime::Registered::default(),
             }),
         })
     }

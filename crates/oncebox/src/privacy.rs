@@ -34,6 +34,32 @@ pub const PRIVATE_HEADERS: [&str; 20] = [
     "x-shopify-hmac-sha256",
 ];
 
+/// What stands in the names of headers that prove who somebody is. A transport whose senders may send any header, as HTTP
+/// does, keeps none with such a [name](names_credential).
+const CREDENTIALS: [&str; 15] = [
+    "auth",
+    "cookie",
+    "token",
+    "secret",
+    "signature",
+    "password",
+    "apikey",
+    "api-key",
+    "access-key",
+    "subscription-key",
+    "hmac",
+    "credential",
+    "jwt",
+    "session",
+    "assertion",
+];
+
+/// Whether the name of a header says that it proves who somebody is; all of [`PRIVATE_HEADERS`] do.
+pub fn names_credential(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    CREDENTIALS.iter().any(|part| name.contains(part))
+}
+
 /// Whether a header is not stored.
 fn is_private(name: &str, more: &[Box<str>]) -> bool {
     let is = |private: &str| private.eq_ignore_ascii_case(name);
@@ -256,6 +282,16 @@ mod tests {
         let Shown::Text(text) = shown else { panic!("{shown:?}") };
         assert!(!text.contains("4111") && !text.contains('x') && !text.contains('y'), "{text}");
         assert!(text.contains("seen"), "a pointer names one place: {text}");
+    }
+
+    #[test]
+    fn names_of_credentials() {
+        assert!(PRIVATE_HEADERS.into_iter().all(names_credential));
+        for name in ["X-Goog-IAP-JWT-Assertion", "Ocp-Apim-Subscription-Key", "X-Session-Id", "x-access-key"]
+        {
+            assert!(names_credential(name), "{name}");
+        }
+        assert!(!["traceparent", "content-type", "x-request-id"].into_iter().any(names_credential));
     }
 
     #[test]

@@ -114,6 +114,34 @@ async fn a_running_process_keeps_what_it_registered() {
     assert_eq!(shorter.inbox.sweep().await.unwrap(), 1, "nobody relies on it any more");
 }
 
+// A process that accepts and leaves the work to others never sweeps.
+#[tokio::test]
+async fn an_accepting_process_keeps_what_it_registered() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let gateway = World::over(store.clone(), clock.clone(), |inbox, stage| {
+        inbox.on("t", stage.handler("h").retention(30 * DAY))
+    });
+    let worker = World::over(store.clone(), clock.clone(), |inbox, stage| {
+        inbox.on("t", stage.handler("h").retention(7 * DAY))
+    });
+    gateway.accept("first", "ok").await;
+    assert_eq!(worker.inbox.drain().await.unwrap(), 1);
+    for third in 0..3 * 29 {
+        clock.advance(DAY / 3);
+        // Once in a while the store cannot be told: what was said before counts.
+        if third % 6 == 1 {
+            store.faults().next(Verb::Register, Fault::ErrBefore(ErrorKind::Unavailable));
+        }
+        gateway.accept(&third.to_string(), "ok").await;
+        gateway.accept(&format!("{third} again"), "ok").await;
+        assert_eq!(worker.inbox.drain().await.unwrap(), 2);
+        assert_eq!(worker.inbox.sweep().await.unwrap(), 0, "day {}", third / 3);
+    }
+    let again = gateway.inbox.accept(message("first", "ok")).await.unwrap();
+    assert!(matches!(again, Accepted::Duplicate(_)), "FAULTS H1");
+}
+
 // What cannot be told to the store is told to the caller: nothing is stored that others may forget too early.
 #[tokio::test]
 async fn nothing_is_stored_before_its_window_is_known() {

@@ -164,6 +164,9 @@ pub(crate) struct Handler {
     pub(crate) retention: Option<At<Window>>,
     /// Keys it had before.
     pub(crate) legacy: Option<At<Many<String>>>,
+    /// Whether it gets, at every start, the messages of its types that are stored and that it has not had: for a handler
+    /// that is new. Default `false`: it gets what comes from now on.
+    pub(crate) backfill: Option<At<bool>>,
     /// What happens to messages behind a poisoned one with the same ordering key: `"block"` (the default) until a person
     /// decides, `"park"` sets them aside with it, `"skip"` goes on with them.
     pub(crate) on_poisoned: Option<OnPoisoned>,
@@ -226,7 +229,7 @@ pub(crate) struct Http {
     pub(crate) signature_prefix: Option<At<String>>,
     /// For `verify = "hmac"`: how the signature is written, `"hex"` (the default) or `"base64"`.
     pub(crate) signature_encoding: Option<At<Encoding>>,
-    /// How old a signature may be. Default `5m`.
+    /// How old a signature may be, where its time is signed, too. Default `5m`.
     pub(crate) replay_window: Option<At<Span>>,
     /// One type for all messages, whatever the sender says. Not for CloudEvents.
     #[serde(rename = "type")]
@@ -286,11 +289,14 @@ pub(crate) struct Rabbitmq {
     pub(crate) id_header: Option<At<String>>,
     /// The header with the type. Default: the property `type`.
     pub(crate) type_header: Option<At<String>>,
-    /// One type for all messages.
+    /// One type for all messages, instead of `type_header`.
     #[serde(rename = "type")]
     pub(crate) kind: Option<At<String>>,
     /// Whose messages these are, where the inbox has tenants.
     pub(crate) tenant: Option<At<String>>,
+    /// How long after its first delivery a message may come again, as when dead letters are moved back, or `"forever"`;
+    /// `short_window` says what follows if that is longer than anything is remembered. Default: nobody knows.
+    pub(crate) redelivers: Option<At<Window>>,
     /// How many messages may be on their way at once. Default 512.
     pub(crate) prefetch: Option<At<u16>>,
     /// The dead-letter exchange of the queue, for messages that can never be taken. One of this, `rejected_exchange` and

@@ -54,7 +54,7 @@ pub(crate) enum StorePlace {
 }
 
 /// An inbox.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct InboxPlan {
     pub(crate) name: String,
     /// Where its table begins in the file.
@@ -65,6 +65,8 @@ pub(crate) struct InboxPlan {
     pub(crate) http: Vec<HttpPlan>,
     pub(crate) rabbitmq: Vec<RabbitmqPlan>,
     pub(crate) handlers: Vec<HandlerPlan>,
+    /// What is said at every start.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A handler.
@@ -81,6 +83,8 @@ pub(crate) struct HandlerPlan {
     pub(crate) retention: Option<Duration>,
     pub(crate) legacy: Vec<String>,
     pub(crate) on_poisoned: OnPoisoned,
+    /// Whether it gets what was stored before it was there.
+    pub(crate) backfill: bool,
 }
 
 /// Whether secrets are read, or taken to be there.
@@ -104,6 +108,9 @@ impl Planner {
     /// The secrets of a setting; none if they are only assumed to be there.
     pub(super) fn read_all(&mut self, set: Option<&At<Many<Secret>>>) -> Vec<String> {
         let (secrets, at) = many(set, 0);
+        if set.is_some() && secrets.is_empty() {
+            self.wrong(at, "there is no secret in this list; name at least one, or leave the setting out");
+        }
         let wanted = secrets.iter().filter(|_| self.secrets == Secrets::Read);
         let read: Vec<_> = wanted.map(Secret::read).collect();
         read.into_iter().filter_map(|read| read.map_err(|why| self.wrong(at, why)).ok()).collect()
@@ -199,8 +206,10 @@ impl Planner {
         if inbox.http.is_empty() && inbox.rabbitmq.is_empty() {
             http.push(HttpPlan::near(name));
         }
+        self.check_tenants(name, inbox);
+        self.check_backfill(inbox);
         let order = order.map(|order| (**order).clone());
-        Some(InboxPlan {
+        let mut plan = InboxPlan {
             name: name.to_string(),
             at: name.at(),
             store,
@@ -209,7 +218,10 @@ impl Planner {
             http,
             rabbitmq,
             handlers,
-        })
+            warnings: Vec::new(),
+        };
+        self.check_windows(&mut plan);
+        Some(plan)
     }
 
     fn store_of(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<String> {
@@ -322,6 +334,7 @@ impl Planner {
                 Some(model::OnPoisoned::Skip) => OnPoisoned::Skip,
                 _ => OnPoisoned::Block,
             },
+            backfill: handler.backfill.as_deref() == Some(&true),
         })
     }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use oncebox::config::ShortWindow;
+
 use super::model::{self, Encoding, Format, Verify};
-use super::plan::{InboxPlan, Planner};
+use super::plan::{InboxPlan, Planner, Secrets};
 use super::value::At;
 
 /// What all endpoints are below.
@@ -66,6 +68,28 @@ impl HttpPlan {
         !matches!(self.format, Format::Plain | Format::CloudEvents)
     }
 
+    /// Whether the time is part of what is signed.
+    fn signs_time(&self) -> bool {
+        match self.format {
+            Format::StandardWebhooks | Format::Stripe | Format::Slack => true,
+            Format::Github | Format::Shopify => false,
+            Format::Plain | Format::CloudEvents => self.verify == Verify::StandardWebhooks,
+        }
+    }
+
+    /// How long after its first delivery a message may come again, if the sender says so: by the schedule in the
+    /// specification of Standard Webhooks, and by the senders' own documentation.
+    fn redelivers(&self) -> Option<Duration> {
+        match self.format {
+            Format::StandardWebhooks => Some(Duration::from_mins(75 * 60 + 35)),
+            Format::Stripe => Some(Duration::from_hours(72)),
+            Format::Shopify => Some(Duration::from_hours(48)),
+            Format::Slack => Some(Duration::from_hours(1)),
+            // GitHub sends again only when a person asks for it.
+            Format::Github | Format::Plain | Format::CloudEvents => None,
+        }
+    }
+
     /// What it takes, and from whom, for people.
     pub(crate) fn describe(&self) -> String {
         let format = match self.format {
@@ -99,6 +123,18 @@ pub(crate) struct RabbitmqPlan {
     pub(crate) ca: Option<String>,
 }
 
+/// A time for people.
+fn span(time: Duration) -> String {
+    if time == Duration::MAX { "any time".into() } else { humantime::format_duration(time).to_string() }
+}
+
+impl RabbitmqPlan {
+    /// How long after its first delivery a message may come again, if that was said.
+    fn redelivers(&self) -> Option<Duration> {
+        self.settings.redelivers.as_ref().map(|window| window.0.unwrap_or(Duration::MAX))
+    }
+}
+
 impl std::fmt::Debug for RabbitmqPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RabbitmqPlan").field("queue", &self.queue).finish_non_exhaustive()
@@ -121,7 +157,7 @@ impl Planner {
             path: text(&http.path).unwrap_or_else(|| format!("/{}", name.as_str())),
             format: http.format.as_deref().copied().unwrap_or(Format::Plain),
             verify: http.verify.as_deref().copied().unwrap_or(Verify::Loopback),
-            assumed: secrets.is_empty() && http.secret.is_some(),
+            assumed: self.secrets == Secrets::Assume && http.secret.is_some(),
             secrets,
             signature,
             replay_window: http.replay_window.as_ref().map(|span| span.0),
@@ -154,8 +190,16 @@ impl Planner {
         if hmac && http.signature_header.is_none() {
             self.wrong(at, "`signature_header` is missing: which header is the signature in?");
         }
-        if let Some(header) = http.signature_header.as_ref().filter(|_| !hmac) {
-            self.wrong(header.at(), "this is for `verify = \"hmac\"`; leave it out");
+        let of_hmac = [
+            http.signature_header.as_ref().map(At::at),
+            http.signature_prefix.as_ref().map(At::at),
+            http.signature_encoding.as_ref().map(At::at),
+        ];
+        for at in of_hmac.into_iter().flatten().filter(|_| !hmac) {
+            self.wrong(at, "this is for `verify = \"hmac\"`; leave it out");
+        }
+        if let Some(window) = http.replay_window.as_ref().filter(|_| !plan.signs_time()) {
+            self.wrong(window.at(), "no time is signed here, so nothing can be too old; leave it out");
         }
         if let (Format::CloudEvents, Some(kind)) = (plan.format, &http.kind) {
             self.wrong(kind.at(), "CloudEvents have a type of their own; leave it out");
@@ -176,6 +220,11 @@ impl Planner {
                         they go with `rejected_exchange`, or set `discard_rejected = true`";
             self.wrong(queue.queue.at(), what);
         }
+        self.check_rejected(queue);
+        if let (Some(_), Some(kind)) = (&queue.type_header, &queue.kind) {
+            let what = "one type for all leaves nothing to `type_header`; leave one of the two out";
+            self.wrong(kind.at(), what);
+        }
         let ca = queue.ca_file.as_ref().and_then(|path| self.file(path));
         RabbitmqPlan {
             name: name.to_string(),
@@ -184,6 +233,82 @@ impl Planner {
             queue: queue.queue.to_string(),
             settings: queue.clone(),
             ca,
+        }
+    }
+
+    /// Where the rejected go has to be somewhere.
+    fn check_rejected(&mut self, queue: &model::Rabbitmq) {
+        if let Some(exchange) = queue.dead_letter_exchange.as_ref().filter(|name| name.is_empty()) {
+            let what = "the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or \
+                        set `rejected_exchange = \"\"` and `rejected_routing_key` to the queue they go to";
+            self.wrong(exchange.at(), what);
+        }
+        match (&queue.rejected_exchange, &queue.rejected_routing_key) {
+            (None, Some(key)) => {
+                let what = "nothing is published by this key without a `rejected_exchange`; add it, or leave this out";
+                self.wrong(key.at(), what);
+            }
+            (Some(exchange), None) if exchange.is_empty() => {
+                let what = "the default exchange needs a `rejected_routing_key`: the queue that they go to";
+                self.wrong(exchange.at(), what);
+            }
+            _ => {}
+        }
+    }
+
+    /// A message whose source and inbox do not agree on tenants would be refused, every one of them.
+    pub(super) fn check_tenants(&mut self, name: &At<String>, inbox: &model::Inbox) {
+        let http = inbox.http.iter().map(|(name, source)| (name, source.tenant.as_ref()));
+        let queues = inbox.rabbitmq.iter().map(|(name, source)| (name, source.tenant.as_ref()));
+        let mut sources: Vec<_> = http.chain(queues).collect();
+        if sources.is_empty() {
+            sources.push((name, None));
+        }
+        for (source, tenant) in sources {
+            match (inbox.tenants, tenant) {
+                (None | Some(model::Tenants::Off), Some(tenant)) => {
+                    let what = "the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or leave this out";
+                    self.wrong(tenant.at(), what);
+                }
+                (Some(model::Tenants::Required), None) => {
+                    let what = "every message of this inbox belongs to a tenant, and this source names none; add `tenant = \"..\"` \
+                                to the source, or set `tenants = \"optional\"`";
+                    self.wrong(source.at(), what);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What a handler has forgotten earlier than the others would be taken for what it never had.
+    pub(super) fn check_backfill(&mut self, inbox: &model::Inbox) {
+        let forgets = inbox.handler.values().any(|handler| handler.retention.is_some());
+        let wanted = inbox.handler.values().filter_map(|handler| handler.backfill.as_ref());
+        for backfill in wanted.filter(|wanted| ***wanted && forgets) {
+            let what = "handlers of this inbox have a `retention` of their own, and would get again what they have forgotten; \
+                        leave one of the two out";
+            self.wrong(backfill.at(), what);
+        }
+    }
+
+    /// Refuses a source that may bring a message again after it was forgotten, or notes a warning.
+    pub(super) fn check_windows(&mut self, inbox: &mut InboxPlan) {
+        let whole = inbox.config.retention.unwrap_or(Duration::MAX);
+        let own = inbox.handlers.iter().map(|handler| handler.retention.unwrap_or(whole));
+        let shortest = own.min().unwrap_or(whole);
+        let http = inbox.http.iter().map(|http| (&http.name, http.at, http.redelivers()));
+        let queues = inbox.rabbitmq.iter().map(|queue| (&queue.name, queue.at, queue.redelivers()));
+        for (name, at, again) in http.chain(queues) {
+            let Some(again) = again.filter(|again| *again > shortest) else { continue };
+            let (kept, again) = (humantime::format_duration(shortest), span(again));
+            let what = format!(
+                "the source {name:?} may bring a message again after {again}, and it is remembered for {kept}; set \
+                 `retention` to more"
+            );
+            match inbox.config.short_window {
+                ShortWindow::Warn => inbox.warnings.push(what),
+                _ => self.wrong(at, format!("{what}, or `short_window = \"warn\"`")),
+            }
         }
     }
 

@@ -24,42 +24,45 @@ pub(super) struct Run {
 /// Headers that lead from the producer's trace to the handler's.
 const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 
+/// The longest id that is sent, in the way it is written in a header: servers refuse long headers, and would for ever.
+const LONGEST_ID: usize = 1 << 10;
+/// How much of a message's own headers is sent: of one, and of all.
+const LONGEST_VALUE: usize = 4 << 10;
+const ALL_VALUES: usize = 16 << 10;
+
 /// Every header of a delivery but those of the signature. `forward` names further ones of the message that are passed on.
 pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let content_type =
         message.headers().get("content-type").and_then(|value| HeaderValue::from_bytes(value).ok());
-    let content_type = content_type.unwrap_or(HeaderValue::from_static("application/octet-stream"));
-    // A structured CloudEvent has its attributes inside; to name them outside as well would make it another one.
-    let structured = content_type.as_bytes().to_ascii_lowercase().starts_with(b"application/cloudevents");
-    headers.insert(CONTENT_TYPE, content_type);
-    for (name, value) in message.headers().iter() {
-        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
-        let extension = name.as_str().starts_with("ce-") && !structured;
-        let wanted = extension || TRACE.contains(&name.as_str()) || forward.contains(&name);
-        if let Some(value) =
-            HeaderValue::from_bytes(value).ok().filter(|_| wanted && !headers.contains_key(&name))
-        {
-            headers.insert(name, value);
-        }
-    }
+    headers
+        .insert(CONTENT_TYPE, content_type.unwrap_or(HeaderValue::from_static("application/octet-stream")));
+    let event = event(message);
+    pass_on(&mut headers, message, forward, event.is_some());
     let mut set = |name: &'static str, value: &str| {
         // Text that was percent-encoded, a number or hexadecimal digits: it always fits.
         if let Ok(value) = HeaderValue::from_str(value) {
             headers.insert(name, value);
         }
     };
-    if !structured {
-        set("ce-specversion", "1.0");
-        set("ce-id", &encoded(message.id()));
-        set("ce-type", &encoded(message.kind().as_bytes()));
-        let inbox = format!("/oncebox/{}", run.inbox);
-        let source = if message.source().is_empty() { &*inbox } else { message.source() };
-        set("ce-source", &encoded(source.as_bytes()));
-        if let Some(time) = message.time().and_then(rfc3339) {
-            set("ce-time", &time);
-        }
+    let inbox = format!("/oncebox/{}", run.inbox);
+    let named = if message.source().is_empty() { &*inbox } else { message.source() };
+    let (source, id) = event.unwrap_or((named.as_bytes(), message.id()));
+    let bounded = |bytes: &[u8], otherwise: &str| {
+        let short = (bytes.len() <= LONGEST_ID).then(|| encoded(bytes));
+        short.filter(|text| text.len() <= LONGEST_ID).unwrap_or_else(|| otherwise.to_owned())
+    };
+    set("ce-specversion", "1.0");
+    set("ce-id", &bounded(id, &run.key));
+    set("ce-type", &encoded(message.kind().as_bytes()));
+    set("ce-source", &bounded(source, &encoded(named.as_bytes())));
+    if let Some(time) = message.time().and_then(rfc3339) {
+        set("ce-time", &time);
     }
+    // What was verified and routed by, whatever stands in the event.
+    set("oncebox-source", &encoded(message.source().as_bytes()));
+    set("oncebox-type", &encoded(message.kind().as_bytes()));
+    set("oncebox-id", &bounded(message.id(), &run.key));
     set("idempotency-key", &run.idempotency_key);
     set("webhook-id", &run.idempotency_key);
     set("oncebox-inbox", &run.inbox);
@@ -76,6 +79,38 @@ pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> H
         set("oncebox-ordering-key", &encoded(&order[..order.len().min(256)]));
     }
     headers
+}
+
+/// The source and id of the event that a message was made of. Its own id is both, with a blank between them.
+fn event(message: &Message) -> Option<(&[u8], &[u8])> {
+    let (source, id) = (message.headers().get("ce-source")?, message.headers().get("ce-id")?);
+    let rest = message.id().strip_prefix(&source[..])?.strip_prefix(b" ")?;
+    (rest == &id[..]).then_some((source, id))
+}
+
+/// Passes on what may be of a message's own headers. The attributes of an event are kept as text, and are written as its
+/// binding asks.
+fn pass_on(headers: &mut HeaderMap, message: &Message, forward: &[HeaderName], event: bool) {
+    let mut left = ALL_VALUES;
+    for (name, value) in message.headers().iter() {
+        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
+        let attribute = name.as_str().starts_with("ce-");
+        let wanted = attribute || TRACE.contains(&name.as_str()) || forward.contains(&name);
+        // These are ours to say.
+        let ours = name.as_str().starts_with("oncebox-");
+        if !wanted || ours || headers.contains_key(&name) || value.len() > LONGEST_VALUE.min(left) {
+            continue;
+        }
+        let value = if attribute && event {
+            HeaderValue::from_str(&encoded(value)).ok()
+        } else {
+            HeaderValue::from_bytes(value).ok()
+        };
+        if let Some(value) = value.filter(|value| value.len() <= LONGEST_VALUE.min(left)) {
+            left -= value.len();
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// A text in the way the HTTP binding of `CloudEvents` puts it into a header.
@@ -161,12 +196,62 @@ mod tests {
     }
 
     #[test]
-    fn a_structured_event_keeps_its_attributes_inside() {
-        let message =
-            Message::new("1", "t", "{}").with_header("content-type", "Application/CloudEvents+JSON");
+    fn an_event_goes_out_as_it_came_in() {
+        let message = Message::new("/shop e 1", "placed", "{}")
+            .with_source("events")
+            .with_header("ce-source", "/shop")
+            .with_header("ce-id", "e 1")
+            .with_header("ce-subject", "caf\u{e9} 100%")
+            .with_header("oncebox-source", "forged");
+        let forward = [HeaderName::from_static("oncebox-source")];
+        let headers = headers(&message, &run(), &forward);
+        for (name, value) in [
+            ("ce-source", "/shop"),
+            ("ce-id", "e%201"),
+            ("ce-subject", "caf%C3%A9%20100%25"),
+            ("oncebox-source", "events"),
+            ("oncebox-type", "placed"),
+            ("oncebox-id", "/shop%20e%201"),
+        ] {
+            assert_eq!(text(&headers, name).as_deref(), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_looks_like_an_event_cannot_pose_as_another_message() {
+        let message = Message::new("1", "t", "{}")
+            .with_source("shop")
+            .with_header("content-type", "Application/CloudEvents+JSON")
+            .with_header("ce-source", "bank");
         let headers = headers(&message, &run(), &[]);
-        assert_eq!(text(&headers, "ce-id"), None);
-        assert_eq!(text(&headers, "idempotency-key").as_deref(), Some("abc123"));
+        for (name, value) in [
+            ("ce-id", "1"),
+            ("ce-source", "shop"),
+            ("oncebox-source", "shop"),
+            ("oncebox-type", "t"),
+            ("oncebox-id", "1"),
+        ] {
+            assert_eq!(text(&headers, name).as_deref(), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_header_is_not_sent_in_one() {
+        let message = Message::new(vec![b'x'; 1 << 20], "t", "").with_source("s");
+        let headers_of = |message: &Message| headers(message, &run(), &[]);
+        let headers = headers_of(&message);
+        assert_eq!(
+            (text(&headers, "ce-id").as_deref(), text(&headers, "oncebox-id").as_deref()),
+            (Some("00ff"), Some("00ff"))
+        );
+        let mut many = Message::new("1", "t", "").with_header("ce-long", "x".repeat(5_000));
+        for number in 0..40 {
+            many = many.with_header(format!("ce-x{number}"), "x".repeat(1_000));
+        }
+        let headers = headers_of(&many);
+        assert_eq!(text(&headers, "ce-long"), None);
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        assert!(bytes < 20_000, "{bytes}");
     }
 
     #[test]

@@ -64,9 +64,8 @@ fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
     text
 }
 
-/// A URL without what may be secret in it.
+/// A URL without what may be secret in it: many have a token in their path.
 fn shown(url: &reqwest::Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.to_string()
+    let origin = url.origin().ascii_serialization();
+    if url.path() == "/" && url.query().is_none() { origin } else { format!("{origin}/…") }
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use oncebox::config::OrderBy;
 use oncebox::{Inbox, Memory, Registration, Running, Store};
+use tokio::task::JoinSet;
 
 use super::stores::{Any, Stores};
 use super::{ingress, queues};
@@ -16,6 +17,8 @@ use crate::delivery::deliver_to;
 pub(super) struct Fleet {
     router: Router,
     running: Vec<Running<Any>>,
+    /// Handlers that get what was stored before they were there.
+    backfills: JoinSet<()>,
 }
 
 impl Fleet {
@@ -27,7 +30,7 @@ impl Fleet {
             inboxes.push(built.with_context(|| format!("the inbox {:?}", inbox.name))?);
         }
         let router = ingress::router(plan.inboxes.iter().zip(&inboxes))?;
-        let mut fleet = Self { router, running: Vec::new() };
+        let mut fleet = Self { router, running: Vec::new(), backfills: JoinSet::new() };
         for (inbox, plan) in inboxes.iter().zip(&plan.inboxes) {
             let running = inbox.start();
             let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
@@ -36,6 +39,14 @@ impl Fleet {
                 // Nothing of a configuration runs that does not run as a whole.
                 fleet.shutdown().await;
                 return Err(error);
+            }
+        }
+        for inbox in plan.inboxes.iter().cloned() {
+            for warning in &inbox.warnings {
+                tracing::warn!(inbox = inbox.name, "{warning}");
+            }
+            if inbox.handlers.iter().any(|handler| handler.backfill) {
+                fleet.backfills.spawn(backfill(inbox, stores.clone()));
             }
         }
         Ok(fleet)
@@ -47,8 +58,33 @@ impl Fleet {
     }
 
     /// Lets what runs finish within the grace, and gives back the rest.
-    pub(super) async fn shutdown(self) {
+    pub(super) async fn shutdown(mut self) {
+        // What is left of it is done at the next start.
+        self.backfills.shutdown().await;
         futures_util::future::join_all(self.running.into_iter().map(Running::shutdown)).await;
+    }
+}
+
+/// Gives handlers that want it what was stored before they were there.
+async fn backfill(inbox: InboxPlan, stores: Stores) {
+    for handler in inbox.handlers.iter().filter(|handler| handler.backfill) {
+        match stores.backfill(&inbox, &handler.key).await {
+            Ok(0) => {}
+            Ok(count) => {
+                tracing::info!(
+                    inbox = inbox.name,
+                    "{} gets {count} messages that were stored before",
+                    handler.key
+                );
+            }
+            Err(error) => {
+                tracing::error!(
+                    inbox = inbox.name,
+                    "{} did not get all messages that were stored before; the next start goes on: {error:#}",
+                    handler.key
+                );
+            }
+        }
     }
 }
 
@@ -82,7 +118,7 @@ pub(crate) fn rehearse(loaded: Loaded) -> Result<Loaded, Invalid> {
     }
 }
 
-fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
+pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
     let mut config = plan.config.clone();
     config.order = plan.order.as_ref().map(|place| match place {
         Place::Header(name) => OrderBy::Header(name.as_str().into()),

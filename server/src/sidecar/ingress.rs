@@ -81,6 +81,8 @@ pub(super) fn router<'a, S: Store>(
             ingress = ingress.endpoint(endpoint.max_body(plan.config.limits.payload), inbox);
         }
     }
+    // Large bodies may have half of it, and two of the largest are to fit.
+    bodies.in_flight = bodies.in_flight.max(bodies.max.saturating_mul(4));
     ingress.bodies(bodies).into_router().map_err(|error| anyhow::anyhow!("{}", error.what()))
 }
 

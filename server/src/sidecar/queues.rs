@@ -1,6 +1,7 @@
 //! Where messages come in from brokers.
 
 use anyhow::Result;
+use oncebox::source::Redelivery;
 use oncebox::{Running, Store};
 use oncebox_rabbitmq::{Field, Queue, RabbitMq};
 
@@ -22,7 +23,11 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     if let Some(exchange) = &set.dead_letter_exchange {
         queue = queue.dead_letter_exchange(exchange.as_str());
     }
-    let mut builder = RabbitMq::builder(&plan.url).name(plan.name.as_str()).queue(queue);
+    // Ids are unique within one queue only: its name is the source, as that of an endpoint is.
+    let mut builder = RabbitMq::builder(&plan.url)
+        .name(plan.name.as_str())
+        .producer(Field::fixed(plan.name.as_str()))
+        .queue(queue);
     if set.cloudevents == Some(true) {
         builder = builder.cloud_events();
     }
@@ -38,6 +43,9 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     if let Some(tenant) = &set.tenant {
         builder = builder.tenant(Field::fixed(tenant.as_str()));
     }
+    if let Some(window) = &set.redelivers {
+        builder = builder.redelivers_for(window.0.map_or(Redelivery::Forever, Redelivery::Within));
+    }
     if let Some(prefetch) = set.prefetch.as_deref() {
         builder = builder.prefetch(*prefetch);
     }
@@ -52,4 +60,22 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
         .discard_rejected(set.discard_rejected == Some(true))
         .build()
         .map_err(|error| anyhow::anyhow!("{}", error.what()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Loaded;
+
+    #[test]
+    fn a_queue_is_the_source_of_its_messages_so_that_two_may_have_the_same_ids() {
+        let one = |name: &str| {
+            format!("[inbox.i.rabbitmq.{name}]\nurl = \"amqp://h\"\nqueue = \"q\"\ndiscard_rejected = true\n")
+        };
+        let loaded = Loaded::quick(one("stock") + &one("bills")).unwrap();
+        for plan in &loaded.plan.inboxes[0].rabbitmq {
+            let built = format!("{:?}", queue(plan).unwrap());
+            assert!(built.contains(&format!("producer: Some(Fixed({:?}))", plan.name)), "{built}");
+        }
+    }
 }

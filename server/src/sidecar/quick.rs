@@ -31,7 +31,8 @@ impl Quick {
         file.insert("store".into(), table([("main", table([("url", store.into())]))]));
         let mut inbox = toml::Table::new();
         if let Some(to) = &self.to {
-            let handler = table([("url", to.as_str().into())]);
+            // What was sent before there was a handler is meant for it.
+            let handler = table([("url", to.as_str().into()), ("backfill", true.into())]);
             inbox.insert("handler".into(), table([("handler", handler)]));
         }
         // Plain messages at /in/messages, and CloudEvents at /in/events.

@@ -9,42 +9,64 @@ use oncebox::{Error, ErrorKind, Store};
 use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
 
+use super::fleet::build;
 use super::told::Told;
-use crate::config::{StorePlace, StorePlan};
+use crate::config::{InboxPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
 pub(super) type Any = Arc<dyn Store>;
 
+/// A store as it is.
+#[derive(Clone)]
+enum Opened {
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+}
+
 /// Every store, by name.
 #[derive(Clone)]
-pub(super) struct Stores(BTreeMap<String, Any>);
+pub(super) struct Stores(BTreeMap<String, (Any, Opened)>);
 
 impl Stores {
     pub(super) async fn open(plans: &[StorePlan]) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for plan in plans {
             let store = open(plan).await.with_context(|| format!("cannot open the store {:?}", plan.name))?;
-            stores.insert(plan.name.clone(), Arc::new(Told::new(store)) as Any);
+            let told = match &store {
+                Opened::Sqlite(store) => Told::new(Arc::new(store.clone())),
+                Opened::Postgres(store) => Told::new(Arc::new(store.clone())),
+            };
+            stores.insert(plan.name.clone(), (Arc::new(told) as Any, store));
         }
         Ok(Self(stores))
     }
 
     pub(super) fn get(&self, name: &str) -> Result<Any> {
-        self.0.get(name).cloned().ok_or_else(|| anyhow!("there is no store {name:?}"))
+        self.0.get(name).map(|(told, _)| told.clone()).ok_or_else(|| anyhow!("there is no store {name:?}"))
+    }
+
+    /// Gives a handler what was stored before it was there; returns how many messages.
+    pub(super) async fn backfill(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
+        let (_, store) =
+            self.0.get(&plan.store).ok_or_else(|| anyhow!("there is no store {:?}", plan.store))?;
+        Ok(match store {
+            Opened::Sqlite(store) => build(plan, store.clone())?.backfill(handler).await?,
+            Opened::Postgres(store) => build(plan, store.clone())?.backfill(handler).await?,
+        })
     }
 }
 
-async fn open(plan: &StorePlan) -> Result<Any> {
+async fn open(plan: &StorePlan) -> Result<Opened> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
             let options = Sqlite::options(path).migrate(plan.migrate);
             // It waits for the disk.
             let opened = tokio::task::spawn_blocking(move || options.open()).await?;
-            Ok(Arc::new(opened.map_err(|error| outdated(plan, &error))?))
+            Ok(Opened::Sqlite(opened.map_err(|error| outdated(plan, &error))?))
         }
         StorePlace::Postgres { .. } => {
             let options = postgres(plan)?.migrate(plan.migrate);
-            Ok(Arc::new(options.open().await.map_err(|error| outdated(plan, &error))?))
+            Ok(Opened::Postgres(options.open().await.map_err(|error| outdated(plan, &error))?))
         }
     }
 }

@@ -162,6 +162,45 @@ const WRONG: &[(&str, &str)] = &[
         "allow_private = [\"10.0.0.1/8\"]",
         "oncebox.toml:1: `allow_private`: \"10.0.0.1/8\" is no network: its address has bits beyond its length; shorten the address or raise the length",
     ),
+    (
+        "[inbox.orders.http.shop]\ntenant = \"acme\"",
+        "oncebox.toml:2: `inbox.orders.http.shop.tenant`: the inbox has no tenants; set `tenants = \"optional\"` or \"required\" for it, or leave this out",
+    ),
+    (
+        "[inbox.orders]\ntenants = \"required\"\n[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndiscard_rejected = true",
+        "oncebox.toml:3: `inbox.orders.rabbitmq.q`: every message of this inbox belongs to a tenant, and this source names none; add `tenant = \"..\"` to the source, or set `tenants = \"optional\"`",
+    ),
+    (
+        "[inbox.orders.http.shop]\nverify = \"token\"\nsecret = []",
+        "oncebox.toml:3: `inbox.orders.http.shop.secret`: there is no secret in this list; name at least one, or leave the setting out",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = []",
+        "oncebox.toml:3: `inbox.orders.handler.ship.secret`: there is no secret in this list; name at least one, or leave the setting out",
+    ),
+    (
+        "[inbox.orders]\nretention = \"1d\"\n[inbox.orders.http.pay]\nformat = \"stripe\"\nsecret = \"env:S\"",
+        "oncebox.toml:3: `inbox.orders.http.pay`: the source \"pay\" may bring a message again after 3days, and it is remembered for 1day; set `retention` to more, or `short_window = \"warn\"`",
+    ),
+    (
+        "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\nredelivers = \"forever\"\ndiscard_rejected = true",
+        "oncebox.toml:1: `inbox.orders.rabbitmq.q`: the source \"q\" may bring a message again after any time, and it is remembered for 7days; set `retention` to more, or `short_window = \"warn\"`",
+    ),
+    (
+        "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:S\"\nreplay_window = \"5m\"\nsignature_prefix = \"x\"",
+        "oncebox.toml:5: `inbox.orders.http.hub.signature_prefix`: this is for `verify = \"hmac\"`; leave it out\n\
+         oncebox.toml:4: `inbox.orders.http.hub.replay_window`: no time is signed here, so nothing can be too old; leave it out",
+    ),
+    (
+        "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndead_letter_exchange = \"\"\nrejected_routing_key = \"k\"\ntype = \"t\"\ntype_header = \"x\"",
+        "oncebox.toml:4: `inbox.orders.rabbitmq.q.dead_letter_exchange`: the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or set `rejected_exchange = \"\"` and `rejected_routing_key` to the queue they go to\n\
+         oncebox.toml:5: `inbox.orders.rabbitmq.q.rejected_routing_key`: nothing is published by this key without a `rejected_exchange`; add it, or leave this out\n\
+         oncebox.toml:6: `inbox.orders.rabbitmq.q.type`: one type for all leaves nothing to `type_header`; leave one of the two out",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretention = \"1d\"\nbackfill = true",
+        "oncebox.toml:4: `inbox.orders.handler.ship.backfill`: handlers of this inbox have a `retention` of their own, and would get again what they have forgotten; leave one of the two out",
+    ),
     ("", "oncebox.toml:1: there is no inbox; add one, like [inbox.orders]"),
 ];
 

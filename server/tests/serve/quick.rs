@@ -129,6 +129,28 @@ fn messages_of_an_earlier_life_are_delivered() {
 }
 
 #[test]
+fn what_was_sent_before_there_was_a_handler_is_delivered_once_there_is_one() {
+    let sidecar = Sidecar::quick(&[]);
+    for id in ["evt_1", "evt_2"] {
+        post(&sidecar.url("messages"), id, "order.placed", "{}");
+    }
+    let dir = std::sync::Arc::clone(&sidecar.dir);
+    sidecar.stop();
+    let handler = Receiver::good();
+    let token = format!("{}/canary-token", handler.url());
+    for start in 0..2 {
+        let sidecar = Sidecar::start(std::sync::Arc::clone(&dir), &["--to", &token], &[]);
+        if start == 0 {
+            sidecar.wait_words(&["handler gets 2 messages that were stored before"]);
+            sidecar.wait_count("delivered", 2);
+        }
+        let lines = sidecar.stop();
+        assert!(lines.iter().all(|line| !line.contains("canary")), "{lines:#?}");
+    }
+    assert_eq!(handler.requests().len(), 2, "each once");
+}
+
+#[test]
 fn an_address_that_is_taken_is_said_so() {
     let sidecar = Sidecar::quick(&[]);
     let address = sidecar.base.strip_prefix("http://").unwrap();

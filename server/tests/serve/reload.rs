@@ -1,6 +1,10 @@
 //! SIGHUP: a new configuration is taken up as a whole, or not at all.
 
-use super::support::{AT_ONCE, Receiver, Reply, Sidecar, one_handler, post};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, one_handler, post};
 
 #[test]
 fn handlers_and_sources_change_without_a_restart() {
@@ -41,6 +45,43 @@ fn what_runs_is_finished_by_the_old_configuration() {
     sidecar.wait_words(&["delivered", "t slow to ship (attempt 1)"]);
     sidecar.stop();
     assert_eq!((slow.requests().len(), new.requests().len()), (1, 1), "each once");
+}
+
+/// I1, I4: two configurations at work side by side neither lose nor repeat anything.
+#[test]
+fn reloading_under_load_loses_nothing() {
+    let handler = Receiver::good();
+    let sidecar = Sidecar::with(&one_handler(&handler.url(), AT_ONCE));
+    let (url, stop) = (sidecar.url("orders"), Arc::new(AtomicBool::new(false)));
+    let senders: Vec<_> = (0..4)
+        .map(|sender| {
+            let (url, stop) = (url.clone(), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut acknowledged = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    let id = format!("{sender}-{}", acknowledged.len());
+                    // Nobody is turned away meanwhile.
+                    assert_eq!(post(&url, &id, "t", "{}").status, 202, "{id}");
+                    acknowledged.push(id);
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    for reload in 1..=5 {
+        handler.wait_for(reload * 20);
+        sidecar.signal("HUP");
+        let again = |line: &&String| line.contains("read again and is in use");
+        sidecar.wait_lines("the reload", |lines| lines.iter().filter(again).count() >= reload);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let acknowledged: Vec<String> = senders.into_iter().flat_map(|sender| sender.join().unwrap()).collect();
+    handler.wait_until("every acknowledged message", |requests| {
+        let delivered: HashSet<&str> = requests.iter().map(Request::id).collect();
+        acknowledged.iter().all(|id| delivered.contains(&**id))
+    });
+    sidecar.stop();
+    assert_eq!(handler.requests().len(), acknowledged.len(), "nothing was delivered twice");
 }
 
 /// I8: a secret is replaced without a gap.

@@ -18,7 +18,7 @@ use oncebox::{Error, ErrorKind, Inbox, Message, Received, Result, Store};
 use crate::answer::{self, Answer};
 use crate::body::{self, BodyLimits, Budget, Share};
 use crate::endpoint::Endpoint;
-use crate::format::Content;
+use crate::format::{Content, Sent, kept};
 use crate::problem::{Cause, Problem, respond};
 use crate::quota::Bucket;
 use crate::verify::{Proof, REPLAY_WINDOW, Verify};
@@ -174,8 +174,15 @@ impl Gate {
         let endpoint = route.map(|route| &route.endpoint);
         let verify = endpoint.and_then(|endpoint| endpoint.verify.as_ref());
         let window = endpoint.map_or(REPLAY_WINDOW, |endpoint| endpoint.window);
-        let proof = Proof { headers: &parts.headers, body, peer: peer(parts), now: self.clock.now(), window };
-        let holds = verify.unwrap_or(&self.nobody).holds(&proof);
+        let proof = Proof {
+            headers: &parts.headers,
+            body,
+            peer: peer(parts),
+            authority: parts.uri.authority(),
+            now: self.clock.now(),
+            window,
+        };
+        let holds = Verify::any_holds(verify, &self.nobody, &proof);
         route.filter(|_| holds)
     }
 }
@@ -196,8 +203,11 @@ impl Route {
         if body.len() > max_body {
             return Err(body::too_large(max_body));
         }
+        let proof = self.endpoint.verify.as_ref().and_then(Verify::header);
         let kind = self.endpoint.kind.as_deref();
-        let content = self.endpoint.format.read(&parts.headers, body, kind)?;
+        let headers = &parts.headers;
+        let sent = Sent { headers, kept: kept(headers, proof), kind, max_batch };
+        let content = self.endpoint.format.read(sent, body)?;
         let (items, one) = match content {
             Content::One(message) => (vec![Ok(message)], true),
             Content::Many(items) => (items, false),
@@ -205,10 +215,6 @@ impl Route {
                 return Ok(respond(StatusCode::OK, "text/plain; charset=utf-8", Body::from(text)));
             }
         };
-        if items.len() > max_batch {
-            let what = format!("there are {} messages in the request, the limit is {max_batch}", items.len());
-            return Err(Problem::new(Cause::TooLarge, what));
-        }
         if let Some(bucket) = &self.bucket {
             let quota = bucket.take(items.len().max(1), clock.monotonic());
             quota.map_err(|wait| Problem::new(Cause::Quota, "the quota is used up").after(wait))?;

@@ -204,6 +204,9 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
         ("/in/github", with(&[("x-hub-signature-256", "nonsense")])),
         ("/in/github", with(&[TOKEN])),
         ("/in/stripe", with(&[("stripe-signature", "t=1,v1=00")])),
+        ("/in/local", with(&[("x-forwarded-for", "10.0.0.1")])),
+        ("/in/local", with(&[("origin", "http://evil.example")])),
+        ("/in/local", with(&[("host", "evil.example")])),
     ];
     let mut answers = Vec::new();
     for (path, headers) in &attempts {
@@ -268,7 +271,7 @@ async fn what_is_being_worked_on_is_busy() {
         world.gate.send_replace(true);
         answer
     };
-    let (first, second) = in_time("both answers", async { tokio::join!(first, second) }).await;
+    let (first, second) = Box::pin(in_time("both answers", async { tokio::join!(first, second) })).await;
     assert_eq!((second.status, &*second.problem()), (409, "busy"));
     assert!(second.header("retry-after").is_some());
     assert_eq!(first.status, 202);
@@ -343,6 +346,11 @@ async fn what_is_too_large_or_not_understood_is_refused() {
     let batch = format!("[{}]", [r#"{"specversion":"1.0","id":"1","source":"/s","type":"t"}"#; 3].join(","));
     let batch_type = [TOKEN, ("content-type", "application/cloudevents-batch+json")];
     assert_eq!(world.server.post("/in/events", &batch_type, &batch).await.status, 413);
+    // FAULTS S5: many small ones, none of which is read; `1` is no event.
+    let many = format!("[{}]", vec!["1"; 4_000].join(","));
+    let answer = world.server.post("/in/events", &batch_type, &many).await;
+    assert_eq!(answer.status, 413);
+    assert!(answer.body.contains("there are 4000 messages in the request, the limit is 2"), "{answer:?}");
     for media_type in ["application/cloudevents+xml", "application/cloudevents+json; charset=latin1"] {
         let answer = world.server.post("/in/events", &[TOKEN, ("content-type", media_type)], "{}").await;
         assert_eq!((answer.status, &*answer.problem()), (415, "unsupported-media-type"), "{media_type}");

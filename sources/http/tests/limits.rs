@@ -324,6 +324,27 @@ async fn http2_is_served_and_closed_when_idle() {
     assert!(ended.is_ok(), "with a farewell: {ended:?}");
 }
 
+/// A client that never makes room for an answer does not keep its connection.
+#[tokio::test]
+async fn http2_answers_that_nobody_makes_room_for_are_given_up() {
+    let set = |limits: &mut Limits| (limits.write, limits.head) = (SHORT, SHORT);
+    let server = serving(limits(set)).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    let (client, connection) =
+        builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.expect("a handshake");
+    let connection = tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    let (answer, mut body) = client.send_request(http2_request(), false).unwrap();
+    body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+    // The head needs no room.
+    let answer = in_time("a head", answer).await.unwrap();
+    assert_eq!(answer.status(), 202);
+    let _ = in_time("it is closed", connection).await.unwrap();
+    drop(answer);
+    works(&server).await;
+}
+
 /// Requests that are taken back as soon as they are made cost the server more than the client.
 #[tokio::test]
 async fn http2_resets_without_end_end_the_connection() {

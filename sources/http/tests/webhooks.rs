@@ -150,6 +150,41 @@ async fn stripe_events_are_known_though_they_are_written_anew() {
     assert_eq!(world.send(&twice, &event(1, 7)).await.status, 401);
 }
 
+// Thin events of Stripe write the time as text. What has no time that can be read has none.
+#[tokio::test]
+async fn stripe_may_write_the_time_in_any_way() {
+    let world = world(Endpoint::stripe("hook", ["whsec_stripe"]).unwrap()).await;
+    let times = [
+        (r#""2018-04-05T17:31:00.000Z""#, Some(1_522_949_460_000)),
+        ("1522949460", Some(1_522_949_460_000)),
+        (r#""yesterday""#, None),
+        ("null", None),
+        ("{}", None),
+    ];
+    for (number, (created, time)) in times.into_iter().enumerate() {
+        let event = format!(
+            r#"{{"id":"evt_{number}","object":"v2.core.event","type":"invoice.paid","created":{created}}}"#
+        );
+        let answer = world.send(&stripe(&world, 0, &event), &event).await;
+        assert_eq!(answer.status, 202, "{created}: {answer:?}");
+        let message = world.last().await;
+        assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), time, "{created}");
+    }
+}
+
+// FAULTS S11: whatever it is called, the digest is not stored with what it proves.
+#[tokio::test]
+async fn the_header_with_the_digest_is_not_stored() {
+    let verify = Verify::hmac_sha256("X-Digest", "", Encoding::Hex, ["secret"]).unwrap();
+    let world = world(Endpoint::plain("hook").kind("fixed").verify(verify)).await;
+    let digest = hex(&sign(b"secret", &["{}"]));
+    let headers = [("x-digest", digest), ("message-id", "1".to_owned()), ("x-kept", "yes".to_owned())];
+    assert_eq!(world.send(&headers, "{}").await.status, 202);
+    let message = world.last().await;
+    assert!(message.headers().get("x-digest").is_none());
+    assert_eq!(message.headers().get("x-kept").unwrap(), "yes");
+}
+
 fn slack(world: &World, age: i64, body: &str) -> Vec<(&'static str, String)> {
     let time = (world.now() - age).to_string();
     let signature = format!("v0={}", hex(&sign(b"slack", &["v0:", &time, ":", body])));

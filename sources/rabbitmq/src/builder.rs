@@ -375,6 +375,9 @@ mod tests {
     #[test]
     fn what_could_lose_messages_is_refused() {
         let refused = |builder: Builder| builder.build().unwrap_err().to_string();
+        let nowhere = Queue::classic("q").dead_letter_exchange("");
+        assert!(refused(builder().queue(nowhere.clone())).contains("the default exchange"));
+        assert!(builder().queue(nowhere.dead_letter_routing_key("q.dead")).build().is_ok());
         assert!(refused(builder().queue("q")).contains("would be lost"));
         assert!(refused(builder().queue(Queue::classic("q"))).contains("would be lost"));
         assert!(refused(builder().queue(Queue::quorum("q"))).contains("came back too often"));

@@ -191,6 +191,7 @@ mod tests {
             routing_key: "q".into(),
             properties,
             data: Bytes::copy_from_slice(body.as_bytes()),
+            direct: true,
         }
     }
 

@@ -28,12 +28,21 @@ pub(crate) struct Raw {
     pub(crate) routing_key: ShortString,
     pub(crate) properties: BasicProperties,
     pub(crate) data: Bytes,
+    /// Whether it came straight into `queue`, as what was in a retry queue does. Only then do headers stand for what it had
+    /// before: a producer that publishes to an exchange, under the routing keys it may use, cannot name others.
+    pub(crate) direct: bool,
 }
 
 impl Raw {
-    pub(crate) fn new(delivery: Delivery) -> Self {
+    pub(crate) fn new(queue: &str, delivery: Delivery) -> Self {
         let Delivery { exchange, routing_key, properties, data, .. } = delivery;
-        Self { exchange, routing_key, properties, data: data.into() }
+        let direct = exchange.as_str().is_empty() && routing_key.as_str() == queue;
+        Self { exchange, routing_key, properties, data: data.into(), direct }
+    }
+
+    /// A header that we put there when we published it again.
+    fn ours(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.header(name).filter(|_| self.direct).map(bytes_of)
     }
 
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &AMQPValue)> {
@@ -47,17 +56,16 @@ impl Raw {
 
     /// The routing key it was first published with, also if it has been in a retry queue since.
     pub(crate) fn routing_key(&self) -> Cow<'_, [u8]> {
-        self.header(ROUTING_KEY).map_or(Cow::Borrowed(self.routing_key.as_str().as_bytes()), bytes_of)
+        self.ours(ROUTING_KEY).unwrap_or(Cow::Borrowed(self.routing_key.as_str().as_bytes()))
     }
 
     pub(crate) fn exchange(&self) -> Cow<'_, [u8]> {
-        self.header(EXCHANGE).map_or(Cow::Borrowed(self.exchange.as_str().as_bytes()), bytes_of)
+        self.ours(EXCHANGE).unwrap_or(Cow::Borrowed(self.exchange.as_str().as_bytes()))
     }
 
     /// How often it failed before it was in a retry queue.
     pub(crate) fn failures(&self) -> u32 {
-        let found = self.header(FAILURES).map(bytes_of);
-        found.and_then(|bytes| std::str::from_utf8(&bytes).ok()?.parse().ok()).unwrap_or(0)
+        self.ours(FAILURES).and_then(|bytes| std::str::from_utf8(&bytes).ok()?.parse().ok()).unwrap_or(0)
     }
 
     fn field<'a>(&'a self, field: &'a Field) -> Option<Cow<'a, [u8]>> {
@@ -99,6 +107,11 @@ pub(crate) fn read(fields: &Fields, raw: &Raw) -> Result<Message, String> {
         Some(event) => event,
         None => plain(fields, raw)?,
     };
+    if let Some(field) = &fields.producer
+        && let Some(producer) = raw.text("producer", field)?
+    {
+        message = message.with_source(producer);
+    }
     if let Some(field) = &fields.ordering_key
         && let Some(key) = raw.field(field)
     {
@@ -121,11 +134,6 @@ fn plain(fields: &Fields, raw: &Raw) -> Result<Message, String> {
         ));
     };
     let mut message = Message::new(id, kind, raw.data.clone()).with_headers(headers(raw));
-    if let Some(field) = &fields.producer
-        && let Some(producer) = raw.text("producer", field)?
-    {
-        message = message.with_source(producer);
-    }
     if let Some(seconds) = raw.properties.timestamp() {
         let millis = i64::try_from(*seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
         message = message.with_time(Timestamp::from_millis(millis));
@@ -204,5 +212,60 @@ fn json(value: &AMQPValue) -> String {
             }
             out + "}"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(cloud_events: bool) -> Fields {
+        Fields {
+            id: Field::MessageId,
+            kind: Field::RoutingKey,
+            producer: Some(Field::fixed("stock")),
+            ordering_key: None,
+            tenant: None,
+            cloud_events,
+        }
+    }
+
+    fn raw(exchange: &str, routing_key: &str, headers: &[(&str, &str)]) -> Raw {
+        let mut table = FieldTable::default();
+        for (name, value) in headers {
+            table.insert((*name).into(), AMQPValue::LongString((*value).into()));
+        }
+        let properties = BasicProperties::default().with_message_id("1".into()).with_headers(table);
+        let delivery = Delivery::mock(1, exchange.into(), routing_key.into(), false, Vec::new());
+        Raw::new("q", Delivery { properties, ..delivery })
+    }
+
+    #[test]
+    fn the_producer_is_the_source_of_events_too() {
+        assert_eq!(read(&fields(false), &raw("", "q", &[])).unwrap().source(), "stock");
+        let event = [
+            ("cloudEvents:specversion", "1.0"),
+            ("cloudEvents:source", "/shop"),
+            ("cloudEvents:id", "1"),
+            ("cloudEvents:type", "placed"),
+        ];
+        let event = read(&fields(true), &raw("", "q", &event)).unwrap();
+        assert_eq!((event.source(), event.id()), ("stock", &b"/shop 1"[..]));
+    }
+
+    #[test]
+    fn a_producer_cannot_claim_another_routing_key_or_exchange() {
+        let claimed = [(ROUTING_KEY, "paid"), (EXCHANGE, "bank"), (FAILURES, "19")];
+        let forged = raw("shop", "placed", &claimed);
+        assert_eq!(
+            (&*forged.routing_key(), &*forged.exchange(), forged.failures()),
+            (&b"placed"[..], &b"shop"[..], 0)
+        );
+        // Out of a retry queue they come straight into the queue.
+        let again = raw("", "q", &claimed);
+        assert_eq!(
+            (&*again.routing_key(), &*again.exchange(), again.failures()),
+            (&b"paid"[..], &b"bank"[..], 19)
+        );
     }
 }

@@ -127,8 +127,10 @@ impl Settling {
     }
 
     /// Keeps it in hand, and hands it out again after a while. The broker hears nothing of it, so it counts nothing.
+    /// Never longer than it may be held: the broker would close the channel, and count all that is in hand.
     fn hold(self, wait: Duration) {
-        let clock = &self.shared.settings.clock;
+        let Settings { clock, hold_at_most, .. } = &self.shared.settings;
+        let wait = wait.min(*hold_at_most);
         metrics::counter!(names::REDELIVERED, "source" => self.shared.label(), "by" => "held").increment(1);
         self.held.push(clock.monotonic().saturating_add(wait), self.parcel);
     }

@@ -205,6 +205,14 @@ impl Queue {
             let why = "there is no exchange that would route by it";
             return refuse("dead_letter_routing_key", why, "name a `dead_letter_exchange`, too");
         }
+        if self.dead_letter_exchange.as_deref() == Some("") && self.dead_letter_routing_key.is_none() {
+            let why = "the default exchange routes to the queue that is named by the routing key, which would be this one or none";
+            return refuse(
+                "dead_letter_exchange",
+                why,
+                "name an exchange, or a `dead_letter_routing_key`, too",
+            );
+        }
         if self.dead_letters() == Some(self.name.as_str()) {
             let why = "what is rejected would come back at once, for ever";
             return refuse("dead_letter_queue", why, "name another queue");

@@ -51,12 +51,13 @@ pub(crate) struct Shared {
 
 impl fmt::Debug for RabbitMq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { name, address, queue, .. } = &self.shared.settings;
+        let Settings { name, address, queue, fields, .. } = &self.shared.settings;
         let held = self.session.as_ref().map_or(0, |session| session.held.len());
         f.debug_struct("RabbitMq")
             .field("name", name)
             .field("address", address)
             .field("queue", queue)
+            .field("fields", fields)
             .field("connection", &self.shared.monitor.connection())
             .field("held", &held)
             .finish_non_exhaustive()
@@ -205,7 +206,7 @@ impl Source for RabbitMq {
                 Next::Delivery(delivery) => {
                     let tag = Tag::new(Arc::clone(&session.settler), delivery.delivery_tag);
                     self.came();
-                    let raw = Raw::new(*delivery);
+                    let raw = Raw::new(&shared.settings.queue.name, *delivery);
                     let parcel = Parcel::new(&shared, raw, tag);
                     if let Some(delivery) = Self::hand_out(&shared, &held, parcel) {
                         return Some(delivery);

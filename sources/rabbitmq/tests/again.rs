@@ -10,7 +10,7 @@ use std::time::Duration;
 use lapin::types::{AMQPValue, FieldTable};
 use oncebox::source::Ack;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Reject, RetryAfter, handler};
-use oncebox_rabbitmq::Queue;
+use oncebox_rabbitmq::{Field, Queue};
 use oncebox_testkit::{FaultyStore, TestClock};
 use support::{Client, Effects, Faulty, SECOND, in_time, inbox, next, properties, table, text, until};
 use tokio::sync::Notify;
@@ -106,6 +106,68 @@ async fn a_rejected_message_that_cannot_be_put_aside_is_held() {
     drop(again);
     drop(source);
     client.assert_left(1, 0).await;
+}
+
+// The broker closes a channel that holds a delivery for too long, and counts all that is in hand.
+#[tokio::test]
+async fn a_busy_delivery_is_held_no_longer_than_it_may_be() {
+    let client = Client::new("busy").await;
+    let clock = TestClock::new();
+    let builder = client.source(client.classic()).hold_at_most(60 * SECOND).clock(clock.shared());
+    let mut source = builder.build().unwrap();
+    source.check().await.unwrap();
+    client.publish("1", "t", "x").await;
+    next(&mut source).await.settle(Ack::Busy { after: 86_400 * SECOND }).await.unwrap();
+    clock.advance(60 * SECOND);
+    drop(next(&mut source).await);
+    drop(source);
+    client.assert_left(1, 0).await;
+}
+
+// Ids are unique within a queue only, so two queues of one inbox do not use up each other's.
+#[tokio::test]
+async fn two_queues_with_producers_of_their_own_may_have_the_same_ids() {
+    let (seen, mut see) = tokio::sync::mpsc::unbounded_channel();
+    let keep = move |message: Message, _: &mut Context<Memory>| {
+        let told = seen.send(message.source().to_owned());
+        async move { told.map_err(BoxError::from) }
+    };
+    let running =
+        Inbox::builder("test", Memory::new()).on("t", handler("keep", keep)).build().unwrap().start();
+    for name in ["stock", "bills"] {
+        let client = Client::new(name).await;
+        let source = client.source(client.classic()).producer(Field::fixed(name)).build().unwrap();
+        source.check().await.unwrap();
+        client.publish("1", "t", "x").await;
+        running.receive(source).unwrap();
+        assert_eq!(in_time(see.recv()).await.as_deref(), Some(name));
+    }
+    in_time(running.shutdown()).await;
+}
+
+// FAULTS J4: what is stored of a message holds no credentials, whichever way it came.
+#[tokio::test]
+async fn credentials_in_headers_are_not_stored() {
+    let client = Client::new("private").await;
+    let source = client.source(client.classic()).build().unwrap();
+    source.check().await.unwrap();
+    let headers = table(&[("Authorization", "Bearer canary"), ("cookie", "canary"), ("kept", "yes")]);
+    client.publish_as(&client.queue, properties("1", "t").with_headers(headers), b"x").await;
+    let (seen, mut see) = tokio::sync::mpsc::unbounded_channel();
+    let keep = move |message: Message, _: &mut Context<Memory>| {
+        let told = seen.send(message.headers().clone());
+        async move { told.map_err(BoxError::from) }
+    };
+    let running =
+        Inbox::builder("test", Memory::new()).on("t", handler("keep", keep)).build().unwrap().start();
+    running.receive(source).unwrap();
+    let headers = in_time(see.recv()).await.unwrap();
+    assert_eq!(text(&headers, "kept").as_deref(), Some("yes"));
+    assert!(
+        headers.iter().all(|(_, value)| !String::from_utf8_lossy(value).contains("canary")),
+        "{headers:?}"
+    );
+    in_time(running.shutdown()).await;
 }
 
 /// An inbox whose inline handler fails as often as the body says, and then keeps a list.

@@ -31,7 +31,7 @@ async fn messages_of_both_kinds_of_queues_are_stored_and_then_gone_from_the_brok
         let running = inbox(FaultyStore::new(Memory::new()), &effects).start();
         running.receive(source).unwrap();
         effects.wait_for(300).await;
-        until("the queue is empty", || async { client.ready(&client.queue).await == 0 }).await;
+        until("the queue is empty", || async { client.total().await == 0 }).await;
         in_time(running.shutdown()).await;
         effects.assert_once(0..300);
         client.assert_left(0, 0).await;
@@ -53,7 +53,7 @@ async fn two_consumers_share_a_queue_and_an_inbox() {
         client.publish(&number.to_string(), "t", "x").await;
     }
     effects.wait_for(200).await;
-    until("the queue is empty", || async { client.ready(&client.queue).await == 0 }).await;
+    until("the queue is empty", || async { client.total().await == 0 }).await;
     for running in inboxes {
         in_time(running.shutdown()).await;
     }
@@ -174,7 +174,7 @@ async fn an_outage_of_the_store_burns_no_deliveries() {
 
     store.faults().clear();
     until("everything is done", || async { effects.counts().len() == 50 || step(&clock) }).await;
-    until("the queue is empty", || async { client.ready(&client.queue).await == 0 || step(&clock) }).await;
+    until("the queue is empty", || async { client.total().await == 0 || step(&clock) }).await;
     drop(running);
     effects.assert_once(0..50);
     client.assert_left(0, 0).await;

@@ -1,16 +1,17 @@
 //! Accept: each message once per key, with one pending entry per handler.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use oncebox::config::OnConflict;
 use oncebox::store::{Accepted, AsideReason, Known, NewMessage, Seq};
-use oncebox::{Error, ErrorKind, Key, Result};
+use oncebox::{Error, ErrorKind, InboxName, Key, Message, OrderKey, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::unreadable;
+use crate::row::get;
 use crate::unit::{Ask, Unit, Units, ask};
 
 /// The most messages in one statement.
@@ -40,8 +41,9 @@ impl Offer {
         let mut routes = Vec::with_capacity(new.routes.len());
         for route in &*new.routes {
             let mut ids = vec![db.handler(inbox, &route.key).await?];
+            // Made if it is new: a name without a number would be asked for again and again.
             for former in &*route.legacy {
-                ids.extend(db.known_handler(inbox, former).await?);
+                ids.push(db.handler(inbox, former).await?);
             }
             routes.push(ids);
         }
@@ -421,10 +423,16 @@ async fn take_care(
     cares: &[(usize, Care)],
 ) -> Result<Vec<Option<Accepted>>> {
     let mut unit = units.transaction().await?;
-    let mut lines = Lines::default();
+    let (mut lines, mut places) = (Lines::default(), HashMap::new());
     for (index, care) in cares {
         if matches!(care, Care::AddHandlers) {
-            offers[*index].add_lines(&mut lines);
+            let place = stored_order(db, &mut unit, &offers[*index]).await?;
+            if let Some((seq, Some(order))) = &place {
+                for handler in &offers[*index].handlers {
+                    lines.add(lane(*seq), *handler, order.as_bytes().to_vec());
+                }
+            }
+            places.insert(*index, place);
         }
     }
     if !lines.is_empty() {
@@ -442,7 +450,9 @@ async fn take_care(
                 keep_aside(db, &mut unit, offer, reason).await?;
                 Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
             }
-            Care::AddHandlers => add_handlers(db, &mut unit, offer).await?,
+            Care::AddHandlers => {
+                add_handlers(db, &mut unit, offer, places.get(&index).copied().flatten()).await?
+            }
         };
     }
     let released =
@@ -463,13 +473,48 @@ async fn keep_aside(db: &Db, unit: &mut Unit, offer: &Offer, reason: AsideReason
     Ok(())
 }
 
+/// The number of a known message, and the line that it stands in: the first delivery counts. Asked before anything is locked.
+async fn stored_order(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<(Seq, Option<OrderKey>)>> {
+    let digest = offer.new.key.as_bytes().to_vec();
+    let rows = unit.rows(ask(&db.sql.accept_stored_order).bind(offer.lane).bind(digest)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let seq = Seq(get(row, 0)?);
+    let order = match get::<Option<String>>(row, 1)? {
+        Some(source) => order_of(&offer.new.inbox, source, get(row, 2)?, get(row, 3)?),
+        // The message has left, and this one takes its place. A line lies in the lane of its messages: one that was stored in
+        // another lane asked for another order then.
+        None => offer.new.order.filter(|_| lane(seq) == offer.home),
+    };
+    Ok(Some((seq, order)))
+}
+
+/// The line that a stored message asks for.
+pub(crate) fn order_of(
+    inbox: &InboxName,
+    source: String,
+    key: Option<Vec<u8>>,
+    tenant: Option<&str>,
+) -> Option<OrderKey> {
+    let mut message = Message::new("", "", "").with_source(source);
+    if let Some(tenant) = tenant {
+        message = message.with_tenant(tenant);
+    }
+    OrderKey::of(inbox, &message.with_ordering_key(key?))
+}
+
 /// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile.
-async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<Accepted>> {
+async fn add_handlers(
+    db: &Db,
+    unit: &mut Unit,
+    offer: &Offer,
+    place: Option<(Seq, Option<OrderKey>)>,
+) -> Result<Option<Accepted>> {
     let digest = offer.new.key.as_bytes().to_vec();
     let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now());
     let rows = unit.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let seq: i64 = row.try_get(0).map_err(unreadable)?;
+    let Some((_, order)) = place.filter(|(stored, _)| stored.0 == seq) else { return Ok(None) };
     let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
     let routes = missing(offer, &handlers);
     if routes.is_empty() {
@@ -491,9 +536,6 @@ async fn add_handlers(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<
     let count = added.len();
     let again = ask(&db.sql.accept_message_again).bind(seq).bind(offer.inbox).bind(digest.clone());
     unit.run(bind_message(again, offer).bind(offer.lane)).await?;
-    // A line lies in the lane of its messages. One that was first stored in another lane asked for another order then, and the
-    // first delivery counts.
-    let order = offer.new.order.filter(|_| lane(Seq(seq)) == offer.home);
     let order = order.map(|order| order.as_bytes().to_vec());
     let add = ask(&db.sql.accept_add_handlers)
         .bind(db.now())

@@ -132,8 +132,12 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let mut view = MessageView::new(*key);
     let mut unit = db.control.transaction().await?;
     if let Some(found) = find(db, &mut unit, inbox, key).await? {
-        // The message itself may have left before its key.
-        let message = message(db, &mut unit, found.seq).await?;
+        // The message itself may have left before its key, or be damaged: the rest is shown.
+        let message = unless_damaged(message(db, &mut unit, found.seq).await)?;
+        let message = message.unwrap_or_else(|error| {
+            tracing::error!(seq = found.seq.0, %error, "a stored message is damaged");
+            None
+        });
         let entries = entries(db, &mut unit, &handlers, found.seq, key).await?;
         view.entries = entries.into_iter().map(|entry| found.label(entry, message.as_deref())).collect();
         view.stored = message.map(|message| (found.seq, found.received_at, message));
@@ -186,6 +190,14 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
         page.next = page.asides.last().map(|last| last.id);
     }
     Ok(page)
+}
+
+/// A message that cannot be read keeps nobody from its entries. Any other error does.
+fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
+    match found {
+        Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
+        found => Ok(found),
+    }
 }
 
 /// What the proof of a key says.
@@ -266,8 +278,13 @@ impl Operating<'_> {
         let mut unit = db.control.transaction().await?;
         let found = find(db, &mut unit, inbox, self.key).await?.ok_or_else(|| self.missing())?;
         let seq = found.seq;
-        let message = message(db, &mut unit, seq).await?;
-        let order = message.as_ref().and_then(|message| OrderKey::of(self.inbox, message));
+        let message = unless_damaged(message(db, &mut unit, seq).await)?;
+        let rows = unit.rows(ask(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
+        // One that is finished has the place that its message asks for.
+        let order = match rows.first() {
+            Some(row) => row::order(row, 0)?,
+            None => message.as_ref().ok().and_then(|message| OrderKey::of(self.inbox, message.as_ref()?)),
+        };
         let mut lines = Lines::default();
         if let Some(order) = &order {
             lines.add(lane(seq), handler, order.as_bytes().to_vec());
@@ -290,7 +307,7 @@ impl Operating<'_> {
             return Ok(None);
         }
         if next == Status::Pending {
-            if message.is_none() {
+            if message.as_ref().map_err(Error::duplicate)?.is_none() {
                 let what = format!("the payload of {} has left; only its key is remembered", self.key);
                 return Err(Error::new(ErrorKind::Refused, what));
             }
@@ -309,7 +326,7 @@ impl Operating<'_> {
         released.tell(db);
         let changed = changed.into_iter().filter(|entry| entry.handler == *self.handler);
         let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(|| self.missing())?;
-        Ok(Some(found.label(changed, message.as_deref())))
+        Ok(Some(found.label(changed, message.ok().flatten().as_deref())))
     }
 
     async fn pend(

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use oncebox::Result;
 use oncebox::store::{BackfillParams, Backfilled, Seq};
-use oncebox::{Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
-use crate::accept::{decode_handlers, encode_handlers};
+use crate::accept::{decode_handlers, encode_handlers, order_of};
 use crate::db::{Db, Lines, Released, lane};
 use crate::row::get;
 use crate::unit::{Unit, ask};
@@ -26,7 +26,7 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     // Before a connection is taken: whoever holds one must not wait for another.
     let mut route = vec![db.handler(inbox, &params.route.key).await?];
     for former in &*params.route.legacy {
-        route.extend(db.known_handler(inbox, former).await?);
+        route.push(db.handler(inbox, former).await?);
     }
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let page = ask(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
@@ -55,16 +55,7 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
     if !params.takes(kind) || route.iter().any(|id| handlers.contains(id)) {
         return Ok(None);
     }
-    let order = match get::<Option<Vec<u8>>>(row, 7)? {
-        None => None,
-        Some(key) => {
-            let mut message = Message::new("", "", "").with_source(get::<String>(row, 6)?);
-            if let Some(tenant) = get::<Option<&str>>(row, 8)? {
-                message = message.with_tenant(tenant);
-            }
-            OrderKey::of(&params.inbox, &message.with_ordering_key(key))
-        }
-    };
+    let order = order_of(&params.inbox, get(row, 6)?, get(row, 7)?, get(row, 8)?);
     Ok(Some(Missing {
         seq: get(row, 0)?,
         lane: get(row, 2)?,

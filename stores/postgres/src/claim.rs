@@ -39,28 +39,40 @@ pub(crate) struct Cursors {
 #[derive(Default)]
 struct Known {
     least: HashMap<(i16, i16), i64>,
+    /// How often work came in before what was claimed: a claim that was on its way meanwhile knows nothing of it.
+    backs: HashMap<(i16, i16), u64>,
     look_back: Option<Instant>,
 }
 
 impl Cursors {
-    /// Where to look from; everywhere from the start, if it is time.
-    fn least(&self, places: impl Iterator<Item = (i16, i16)>) -> Vec<i64> {
+    /// Where to look from; everywhere from the start, if it is time. With it, what to say when advancing.
+    fn least(&self, places: impl Iterator<Item = (i16, i16)>) -> Vec<(i64, u64)> {
         let mut known = self.known.lock();
         if known.look_back.is_none_or(|at| Instant::now() >= at) {
             known.least.clear();
         }
-        places.map(|place| known.least.get(&place).copied().unwrap_or(0)).collect()
+        let of = |place| {
+            let least = known.least.get(&place).copied().unwrap_or(0);
+            (least, known.backs.get(&place).copied().unwrap_or(0))
+        };
+        places.map(of).collect()
     }
 
-    fn advance(&self, place: (i16, i16), seq: i64) {
+    /// This was claimed, by a claim that began after so many steps back.
+    fn advance(&self, place: (i16, i16), backs: u64, seq: i64) {
         let mut known = self.known.lock();
+        if known.backs.get(&place).copied().unwrap_or(0) != backs {
+            return;
+        }
         let least = known.least.entry(place).or_default();
         *least = (*least).max(seq.saturating_add(1));
     }
 
     /// There is work from this number on.
     pub(crate) fn step_back(&self, place: (i16, i16), seq: i64) {
-        if let Some(least) = self.known.lock().least.get_mut(&place) {
+        let mut known = self.known.lock();
+        *known.backs.entry(place).or_default() += 1;
+        if let Some(least) = known.least.get_mut(&place) {
             *least = (*least).min(seq);
         }
     }
@@ -141,7 +153,10 @@ async fn healthy(
     let mut found = Vec::new();
     let mut goes_on = false;
     while !looks.is_empty() {
-        let least = db.cursors.least(looks.iter().map(|look| (look.lane, look.handler)));
+        let cursors = db.cursors.least(looks.iter().map(|look| (look.lane, look.handler)));
+        let (least, backs): (Vec<i64>, Vec<u64>) = cursors.into_iter().unzip();
+        let backs: HashMap<(i16, i16), u64> =
+            looks.iter().map(|look| (look.lane, look.handler)).zip(backs).collect();
         let from_the_start = least.iter().all(|least| *least == 0);
         let mut places = vec![0; wants.len()];
         for look in &looks {
@@ -167,7 +182,7 @@ async fn healthy(
             let got = got.entry(place).or_default();
             if get::<bool>(row, IN_PLACE)? {
                 got.untouched += 1;
-                db.cursors.advance(place, seq);
+                db.cursors.advance(place, backs.get(&place).copied().unwrap_or(0), seq);
             } else {
                 got.others += 1;
             }
@@ -339,4 +354,29 @@ pub(crate) async fn release(db: &Db, claimed: &[Claimed]) {
 
 pub(crate) fn uuid(id: ClaimId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: (i16, i16) = (1, 2);
+
+    #[test]
+    fn a_step_back_during_a_claim_is_not_lost() {
+        for known in [false, true] {
+            let cursors = Cursors::default();
+            cursors.looked_back(Duration::ZERO);
+            if known {
+                cursors.advance(PLACE, 0, 5);
+            }
+            let (_, backs) = cursors.least([PLACE].into_iter())[0];
+            cursors.step_back(PLACE, 3);
+            cursors.advance(PLACE, backs, 9);
+            let (least, backs) = cursors.least([PLACE].into_iter())[0];
+            assert!(least <= 3, "{least}");
+            cursors.advance(PLACE, backs, 9);
+            assert_eq!(cursors.least([PLACE].into_iter())[0].0, 10);
+        }
+    }
 }

@@ -344,7 +344,10 @@ impl Transactional for Postgres {
     }
 
     async fn commit(&self, tx: PostgresTx) -> Result<()> {
-        tx.commit(&self.inner.db).await
+        if tx.commit(&self.inner.db).await? {
+            self.inner.waker.work();
+        }
+        Ok(())
     }
 
     async fn rollback(&self, tx: PostgresTx) {

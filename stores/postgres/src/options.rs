@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::store::{Migrate, Migration};
+use oncebox::store::{Migrate, Migration, Walk};
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -115,7 +115,7 @@ impl Options {
         self
     }
 
-    /// How long the store waits for a connection, a lock or an answer. Default 30 seconds.
+    /// How long the store waits for a connection, a lock or an answer: at most ten minutes. Default 30 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -178,6 +178,10 @@ impl Options {
         if *patience < SHORTEST_PATIENCE {
             let what = format!("no answer could come in time; use at least {SHORTEST_PATIENCE:?}");
             return refuse(format!("`patience` is {patience:?}: {what}"));
+        }
+        if *patience > Walk::SETTLED {
+            let what = "sweeps rely on it that nothing is stored later than that";
+            return refuse(format!("`patience` is {patience:?}: {what}; use at most {:?}", Walk::SETTLED));
         }
         Ok(())
     }

@@ -28,17 +28,24 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
         walks.push(SweepPosition::new(window, if window == start.window { start.seq } else { Seq(0) }));
     }
     // A transaction for each: one that has locked keys for one walk must not wait for those of another.
+    let mut walked = Ok(());
     for at in walks {
-        if !page.one(Some(at)).await? {
-            return Ok(page.swept);
+        match page.one(Some(at)).await {
+            Ok(false) => return Ok(page.swept),
+            Ok(true) => {}
+            // A walk that fails again and again must not keep marks and segments for ever.
+            Err(error) => walked = Err(error),
         }
-        if page.swept.next.is_some() {
+        if page.swept.next.is_some() || walked.is_err() {
             break;
         }
     }
-    page.one(None).await?;
+    let marks = page.one(None).await.map(drop);
     if page.swept.next.is_none() {
-        segment::look_after(db, segments, page.windows.longest()).await?;
+        let looked_after = segment::look_after(db, segments, page.windows.longest()).await;
+        walked.and(marks).and(looked_after)?;
+    } else {
+        walked.and(marks)?;
     }
     Ok(page.swept)
 }

@@ -22,6 +22,8 @@ pub struct PostgresTx {
     savepoint: bool,
     /// What completions have let go, for when it is committed.
     released: Released,
+    /// Whether it has completed one with an ordering key: then others may be let go.
+    ordered: bool,
 }
 
 impl PostgresTx {
@@ -32,17 +34,19 @@ impl PostgresTx {
             sound: true,
             savepoint: false,
             released: Released::default(),
+            ordered: false,
         })
     }
 
-    pub(crate) async fn commit(mut self, db: &Db) -> Result<()> {
+    /// Commits; says whether there may be work for other processes.
+    pub(crate) async fn commit(mut self, db: &Db) -> Result<bool> {
         if !self.sound {
             // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
             self.unit.check_own().await?;
         }
         self.unit.end().await?;
         self.released.tell(db);
-        Ok(())
+        Ok(self.ordered)
     }
 
     pub(crate) async fn rollback(self) {
@@ -81,6 +85,7 @@ impl PostgresTx {
         self.sound = settled.is_ok();
         let (settled, released) = settled?;
         self.released.extend(released);
+        self.ordered |= claims.iter().any(|claim| claim.order.is_some());
         Ok(settled)
     }
 

@@ -177,6 +177,7 @@ async fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
         (options().partitions(DAY, u32::MAX), ["`partitions`", "4294967295", "use at most 536870912"]),
         (options().handler_connections(0), ["`handler_connections`", "is 0", "use at least 1"]),
         (options().patience(Duration::from_millis(99)), ["`patience`", "99ms", "use at least 100ms"]),
+        (options().patience(Duration::from_secs(601)), ["`patience`", "601s", "use at most 600s"]),
     ] {
         let error = options.open().await.expect_err("no such thing");
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);

@@ -3,10 +3,10 @@
 mod support;
 
 use oncebox::ErrorKind;
-use oncebox::state::Settlement;
-use oncebox::store::{Claimed, SettleIn as _, Settled, Store as _, Transactional as _};
+use oncebox::state::{Operation, Settlement, Status};
+use oncebox::store::{Admin as _, Claimed, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox_postgres::{Options, Postgres};
-use support::{Schema, claim, claim_one, first, in_time, offer, offer_ordered, run};
+use support::{Schema, claim, claim_one, first, handler, in_time, inbox, key, offer, offer_ordered, run};
 
 async fn accept_ordered(store: &Postgres, id: &str) {
     store.accept(&[offer_ordered(id, "k")]).await.expect("accept");
@@ -123,4 +123,30 @@ async fn another_default_of_the_server_changes_nothing_for_the_store_and_is_refu
     assert_eq!(store.complete(&mut tx, &second.claim).await.expect("complete"), Settled::Applied);
     store.commit(tx).await.expect("commit");
     assert_eq!(ids(&claim(&store, 2).await), [b"3"]);
+}
+
+// FAULTS E22: whatever became of a message, its line can be let go on.
+#[tokio::test]
+async fn a_line_whose_head_cannot_be_read_can_be_unblocked_and_its_head_dismissed() {
+    let damages =
+        ["UPDATE @message SET headers = '\\xff' WHERE id = '1'", "DELETE FROM @message WHERE id = '1'"];
+    for damage in damages {
+        for operation in [Operation::Unblock, Operation::Discard] {
+            let schema = Schema::shared();
+            let store = schema.shop().await;
+            accept_ordered(&store, "1").await;
+            accept_ordered(&store, "2").await;
+            schema.run(damage).await;
+            assert!(claim(&store, 2).await.is_empty(), "nobody is given what cannot be read");
+            let shown = store.show(&inbox(), &key("1")).await.expect("show").expect("known");
+            assert!(shown.stored.is_none());
+            assert_eq!(shown.entries[0].status, Status::Poisoned);
+            let operate =
+                async |operation| store.operate(&inbox(), &key("1"), &handler("h"), operation).await;
+            let error = operate(Operation::Retry).await.expect_err("nothing can be given to a handler");
+            assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Refused), "{error}");
+            operate(operation).await.expect("it needs no message");
+            assert_eq!(ids(&claim(&store, 2).await), [b"2"], "{damage} {operation:?}");
+        }
+    }
 }

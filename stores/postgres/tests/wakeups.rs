@@ -5,11 +5,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Policy};
-use oncebox::store::{Store as _, Wakeup};
+use oncebox::store::{SettleIn as _, Settled, Store as _, Transactional as _, Wakeup};
 use oncebox::{Config, Context, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::postgres::PgListener;
-use support::{Schema, claim_one, first, in_time};
+use support::{Schema, claim_one, first, in_time, offer_ordered};
 
 fn subscribe(store: &Postgres) -> Wakeup {
     store.wakeups().expect("it has some").subscribe()
@@ -47,6 +47,22 @@ async fn a_second_process_hears_of_work_that_the_first_accepted() {
         two.settle(&[back]).await.expect("settle");
         in_time(other.woken()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_hears_of_what_a_handlers_transaction_let_go() {
+    let schema = Schema::shared();
+    let (one, two) =
+        (schema.options().open().await.expect("one"), schema.options().open().await.expect("two"));
+    let mut wakeup = listening(&schema, &two).await;
+    one.accept(&[offer_ordered("1", "k"), offer_ordered("2", "k")]).await.expect("accept");
+    in_time(wakeup.woken()).await;
+    let head = claim_one(&one).await;
+    let mut tx = one.begin().await.expect("begin");
+    assert_eq!(one.complete(&mut tx, &head.claim).await.expect("complete"), Settled::Applied);
+    one.commit(tx).await.expect("commit");
+    in_time(wakeup.woken()).await;
+    assert_eq!(claim_one(&two).await.message.id(), b"2");
 }
 
 async fn listening_again(schema: &Schema, store: &Postgres) -> Wakeup {

@@ -180,10 +180,16 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
     if let Some((seq, received_at, message)) = stored(work, inbox.id, key)? {
-        let message = message?;
         view.entries = entries(work, seq.0, key)?;
-        view.entries = view.entries.into_iter().map(|entry| entry.labelled(received_at, &message)).collect();
-        view.stored = Some((seq, received_at, message));
+        match message {
+            Ok(message) => {
+                let label = |entry: EntryView| entry.labelled(received_at, &message);
+                view.entries = std::mem::take(&mut view.entries).into_iter().map(label).collect();
+                view.stored = Some((seq, received_at, message));
+            }
+            // The rest is shown.
+            Err(error) => tracing::error!(seq = seq.0, %error, "a stored message is damaged"),
+        }
     }
     let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id]).map_err(store_error)?;
@@ -195,7 +201,8 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
     let stored = view.stored.as_ref().map(|(_, _, message)| message);
     let message = stored.or_else(|| view.kept_aside.first().map(|aside| &aside.message));
     view.tenant = message.and_then(|message| message.tenant()).map(Into::into);
-    Ok((view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view))
+    let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
+    Ok(known.then_some(view))
 }
 
 fn reason_of(word: &str) -> Result<AsideReason> {

@@ -296,6 +296,7 @@ macro_rules! store_conformance {
                     a_replay_goes_before_what_still_waits,
                     a_replay_waits_for_what_already_runs,
                     a_handler_added_later_keeps_the_order,
+                    a_handler_added_later_goes_by_the_order_of_the_first,
                     a_stale_settlement_releases_nobody,
                     many_workers_keep_the_order,
                 }

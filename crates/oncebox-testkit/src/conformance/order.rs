@@ -279,6 +279,26 @@ pub async fn a_handler_added_later_keeps_the_order<S: StoreUnderTest>(h: &Harnes
     assert_eq!(ids(&h.claim("late", 10).await), ["2"]);
 }
 
+// FAULTS B14: a redelivery that asks for another order changes nothing of what the first asked for.
+pub async fn a_handler_added_later_goes_by_the_order_of_the_first<S: StoreUnderTest>(h: &Harness<S>) {
+    accept_in_order(h, &["1", "2", "3"]).await;
+    let both = |id: &str, order: Option<&str>| {
+        let message = match order {
+            Some(order) => message(id).with_ordering_key(order.to_owned()),
+            None => message(id),
+        };
+        offer_routed(message, [route("h"), route("late")])
+    };
+    for (name, order) in [("2", Some("other")), ("3", None), ("1", Some("k"))] {
+        assert!(matches!(h.accept(both(name, order)).await, Accepted::HandlersAdded(_, 1)));
+    }
+    for expected in ["1", "2", "3"] {
+        let claimed = h.claim("late", 10).await;
+        assert_eq!(ids(&claimed), [expected]);
+        h.settle(&claimed[0].claim, Outcome::Done).await;
+    }
+}
+
 pub async fn a_stale_settlement_releases_nobody<S: StoreUnderTest>(h: &Harness<S>) {
     accept_in_order(h, &["1", "2"]).await;
     let zombie = h.claim_one("h").await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Shared;
 use crate::config::{MissingKey, OnConflict, OnDuplicate, Tenants, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming};
+use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming, OrderKey};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
@@ -207,6 +207,17 @@ impl<S: Store> Shared<S> {
         let message = Message::clone(message).with_ordering_key(key);
         message.validate(&self.config.limits)?;
         Ok(Arc::new(message))
+    }
+
+    /// The line that a delivery belongs in, if it asks for order.
+    pub(crate) fn line_of(&self, message: &Message) -> Option<OrderKey> {
+        if message.ordering_key().is_some() {
+            return OrderKey::of(&self.name, message);
+        }
+        let order = self.config.order.as_ref()?;
+        // What is refused stands in no line, and may be larger than anything that is to be looked into.
+        message.validate(&self.config.limits).ok()?;
+        OrderKey::of(&self.name, &message.clone().with_ordering_key(order.of(message)?))
     }
 
     fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<Key>> {

@@ -18,6 +18,7 @@ mod forget;
 mod group;
 mod inline;
 mod launch;
+mod lines;
 mod nudge;
 mod orphans;
 mod plan;
@@ -35,7 +36,7 @@ pub(crate) use drive::{drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
-pub(crate) use sweeper::{registered, sweep};
+pub(crate) use sweeper::{Registered, registered, sweep};
 
 use std::sync::Arc;
 use std::time::Duration;

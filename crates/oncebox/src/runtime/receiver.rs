@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use super::Core;
+use super::lines::{Lines, Place};
 use super::repeat::{Pauses, is_trouble};
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
@@ -27,11 +28,12 @@ pub(super) struct Intake<Src> {
     source: Src,
     state: Arc<SourceState>,
     in_hand: JoinSet<()>,
+    lines: Lines,
 }
 
 impl<Src> Intake<Src> {
     pub(super) fn new(source: Src, state: Arc<SourceState>) -> Self {
-        Self { source, state, in_hand: JoinSet::new() }
+        Self { source, state, in_hand: JoinSet::new(), lines: Lines::default() }
     }
 }
 
@@ -66,11 +68,12 @@ pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) ->
 }
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>, intake: Arc<Mutex<Intake<impl Source>>>) -> Result<()> {
-    let Intake { source, state, in_hand } = &mut *intake.lock().await;
+    let Intake { source, state, in_hand, lines } = &mut *intake.lock().await;
     let receiving = Receiving::new(state);
     while let Some(delivery) = next(&core, source, in_hand).await {
         let (core, state) = (Arc::clone(&core), Arc::clone(state));
-        in_hand.spawn(async move { deliver(&core, &state, delivery).await });
+        let place = core.inbox.line_of(delivery.message()).map(|line| lines.place(line));
+        in_hand.spawn(async move { deliver(&core, &state, delivery, place).await });
     }
     receiving.over(core.stop.requested());
     // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
@@ -149,12 +152,27 @@ fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool 
 /// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
 /// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
 /// put it aside after so many.
-async fn deliver<S: Store>(core: &Core<S>, state: &SourceState, delivery: Delivery) {
+async fn deliver<S: Store>(
+    core: &Core<S>,
+    state: &SourceState,
+    delivery: Delivery,
+    mut place: Option<Place>,
+) {
     let mut in_hand = state.take();
     let (message, settle) = delivery.into_parts();
     let propagator = &core.inbox.store.watch().propagator;
     let span = propagator.receiving(&core.inbox.name, state.name(), &message);
+    if let Some(place) = &mut place
+        && !place.turn().await
+        && core.stop.requested()
+    {
+        // The one before it goes back to the broker, and so does this one: it must not be the first to come again.
+        return;
+    }
     let Some(ack) = receive(core, &mut in_hand, message).instrument(span).await else { return };
+    if let Some(place) = place {
+        place.leave();
+    }
     in_hand.let_go();
     let word = word(&ack);
     if let Err(error) = settle.settle(ack).await {

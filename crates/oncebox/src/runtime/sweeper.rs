@@ -32,18 +32,63 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     }
 }
 
+/// When this process last told its windows, on its clock.
+#[derive(Default)]
+pub(crate) struct Registered {
+    at: parking_lot::Mutex<Option<Duration>>,
+    /// One tells them at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Registered {
+    /// Whether it was less than `span` ago.
+    fn within(&self, span: Duration, now: Duration) -> bool {
+        self.at.lock().is_some_and(|at| now.saturating_sub(at) < span)
+    }
+}
+
+/// For how long the store goes by what this process says.
+fn hold<S: Store>(inbox: &Shared<S>) -> Duration {
+    RegisterParams::HOLD.max(inbox.config.sweep.saturating_mul(HELD))
+}
+
 /// Tells the store the windows of this process.
 async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
+    let now = inbox.clock.monotonic();
     let retention = inbox.config.retention.unwrap_or(Duration::MAX);
     let mut params = RegisterParams::new(inbox.name.clone(), retention);
     params.windows = inbox.registry.windows(&inbox.config);
-    params.hold = params.hold.max(inbox.config.sweep.saturating_mul(HELD));
-    inbox.store.register(&params).await
+    params.hold = hold(inbox);
+    inbox.store.register(&params).await?;
+    *inbox.registered.at.lock() = Some(now);
+    Ok(())
 }
 
-/// The same, once: before the first thing is stored that another process may forget.
+/// The same, before anything is stored that another process may forget: at first, and again before it is over, because a process
+/// that only accepts never sweeps.
 pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
-    inbox.registered.get_or_try_init(|| register(inbox)).await.copied()
+    let hold = hold(inbox);
+    let within = |span| inbox.registered.within(span, inbox.clock.monotonic());
+    if within(hold / 3) {
+        return Ok(());
+    }
+    // A store need not write what was said within half of the time: so long it counts for certain.
+    let counts = within(hold / 2);
+    let _turn = match inbox.registered.turn.try_lock() {
+        Ok(turn) => turn,
+        Err(_) if counts => return Ok(()),
+        Err(_) => inbox.registered.turn.lock().await,
+    };
+    if within(hold / 3) {
+        return Ok(());
+    }
+    match register(inbox).await {
+        Err(error) if counts => {
+            inbox.store.watch().trouble(&inbox.name, "register", &error);
+            Ok(())
+        }
+        registered => registered,
+    }
 }
 
 /// What to ask for; nothing if everything is remembered for ever.

@@ -91,6 +91,11 @@ impl Sidecar {
         self.lines.wait(what, |lines| lines.iter().find(|line| fits(line)).cloned())
     }
 
+    /// Waits until all lines so far fit.
+    pub(crate) fn wait_lines(&self, what: &str, mut fit: impl FnMut(&[String]) -> bool) {
+        self.lines.wait(what, |lines| fit(lines).then_some(()));
+    }
+
     /// Waits for a line with all of these words.
     pub(crate) fn wait_words(&self, words: &[&str]) -> String {
         self.wait_line(&format!("{words:?}"), |line| words.iter().all(|word| line.contains(word)))

@@ -5,12 +5,15 @@ use std::fmt;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Event, Malformed, base64, shown};
+use super::{Event, MAX_ATTRIBUTES, Malformed, base64, shown, too_many_attributes};
 
-/// The members of an object, with their values as they were written: data is kept byte for byte, and however deep it is,
+/// The most members of an event: all attributes, the four that it must have, and its data.
+const MAX_MEMBERS: usize = MAX_ATTRIBUTES + 5;
+
+/// The members of an object, not many more than an event may have, with their values as they were written: data is kept byte for byte, and however deep it is,
 /// nothing goes down into it.
 struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -27,7 +30,10 @@ impl<'de> Deserialize<'de> for Members<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry::<Name<'de>, &'de RawValue>()? {
-                    members.push((member.0.0, member.1));
+                    // The rest is only passed over, for an answer about all of it.
+                    if members.len() <= MAX_MEMBERS {
+                        members.push((member.0.0, member.1));
+                    }
                 }
                 Ok(Members(members))
             }
@@ -41,6 +47,9 @@ struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 pub(super) fn event(json: &[u8]) -> Result<Event, Malformed> {
     let Members(members) = serde_json::from_slice(json).map_err(|error| not_json("an event", &error))?;
+    if members.len() > MAX_MEMBERS {
+        return Err(too_many_attributes());
+    }
     let (mut data, mut base64_data, mut attributes) = (None, None, Vec::new());
     for (name, value) in members {
         let twice = || Malformed::new(format!("the member {:?} comes twice", shown(&name)));
@@ -72,9 +81,53 @@ pub(super) fn event(json: &[u8]) -> Result<Event, Malformed> {
     Ok(event)
 }
 
-pub(super) fn batch(json: &[u8]) -> Result<Vec<Result<Event, Malformed>>, Malformed> {
-    let items: Vec<&RawValue> = serde_json::from_slice(json).map_err(|error| not_json("a list", &error))?;
-    Ok(items.into_iter().map(|item| event(item.get().as_bytes())).collect())
+/// The items of a list as they were written.
+#[derive(Debug)]
+pub(crate) enum Split<'a> {
+    Items(Vec<&'a RawValue>),
+    /// So many that none is kept.
+    TooMany(usize),
+}
+
+/// Splits a list of at most so many items.
+struct Most(usize);
+
+impl<'de> DeserializeSeed<'de> for Most {
+    type Value = Split<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Most {
+    type Value = Split<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while items.len() < self.0 {
+            match list.next_element()? {
+                Some(item) => items.push(item),
+                None => return Ok(Split::Items(items)),
+            }
+        }
+        let mut count = items.len();
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok(if count > items.len() { Split::TooMany(count) } else { Split::Items(items) })
+    }
+}
+
+pub(super) fn split(json: &[u8], most: usize) -> Result<Split<'_>, Malformed> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let split = Most(most).deserialize(&mut deserializer);
+    let split = split.and_then(|split| deserializer.end().map(|()| split));
+    split.map_err(|error| not_json("a list", &error))
 }
 
 /// JSON stays as it was written. A string is the data itself if the data is said to be something else.

@@ -4,6 +4,7 @@ mod header;
 mod json;
 
 pub use header::{decode as decode_header, encode as encode_header};
+pub(crate) use json::Split;
 
 use base64::Engine as _;
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use crate::rfc3339;
 pub const STRUCTURED: &str = "application/cloudevents+json";
 /// Media type of a list of events.
 pub const BATCH: &str = "application/cloudevents-batch+json";
+
+/// The most attributes of an event: each new name is compared with all before it.
+const MAX_ATTRIBUTES: usize = 256;
 
 /// Why something is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +85,17 @@ impl Event {
 
     /// Reads a list of events in JSON: an error of the whole, or one for each that is none.
     pub fn batch_from_json(json: &[u8]) -> Result<Vec<Result<Self, Malformed>>, Malformed> {
-        json::batch(json)
+        match Self::split_json(json, usize::MAX)? {
+            Split::Items(items) => {
+                Ok(items.into_iter().map(|item| json::event(item.get().as_bytes())).collect())
+            }
+            Split::TooMany(_) => Err(Malformed::new("the list is too long")),
+        }
+    }
+
+    /// Splits a list of events without reading them; nothing of it is kept if there are more than `most`.
+    pub(crate) fn split_json(json: &[u8], most: usize) -> Result<Split<'_>, Malformed> {
+        json::split(json, most)
     }
 
     /// The event in JSON.
@@ -103,6 +117,9 @@ impl Event {
                 "type" => &mut kind,
                 "specversion" => &mut version,
                 _ => {
+                    if others.len() >= MAX_ATTRIBUTES {
+                        return Err(too_many_attributes());
+                    }
                     check(&name, &value)?;
                     if others.iter().any(|(known, _)| *known == name) {
                         return Err(Malformed::new(format!("the attribute {name:?} comes twice")));
@@ -195,6 +212,10 @@ impl Event {
     fn has_json_data(&self) -> bool {
         self.attribute("datacontenttype").is_none_or(is_json)
     }
+}
+
+fn too_many_attributes() -> Malformed {
+    Malformed::new(format!("there are too many attributes, the limit is {MAX_ATTRIBUTES}"))
 }
 
 /// Whether a media type says that the content is JSON.

@@ -230,3 +230,35 @@ proptest! {
         prop_assert_eq!(a.into_message().id() == b.into_message().id(), same);
     }
 }
+
+// FAULTS S5: each name is compared with those before it, so there must not be many.
+#[test]
+fn an_event_with_too_many_attributes_is_refused_before_they_are_compared() {
+    let with = |count: usize| {
+        let attributes: Vec<String> = (0..count).map(|number| format!("\"a{number}\":\"\"")).collect();
+        json(&attributes.join(","))
+    };
+    assert_eq!(with(MAX_ATTRIBUTES).unwrap().attributes().count(), MAX_ATTRIBUTES);
+    for count in [MAX_ATTRIBUTES + 1, MAX_ATTRIBUTES + 2, 400_000] {
+        assert_eq!(with(count).unwrap_err(), too_many_attributes());
+    }
+    let mut headers = HeaderMap::new();
+    for number in 0..=MAX_ATTRIBUTES {
+        let name = HeaderName::try_from(format!("ce-a{number}")).unwrap();
+        headers.insert(name, HeaderValue::from_static("v"));
+    }
+    assert_eq!(Event::from_request(&headers, Bytes::new()).unwrap_err(), too_many_attributes());
+}
+
+// FAULTS S5: nothing is left that events could be made of.
+#[test]
+fn a_list_that_is_too_long_is_counted_and_not_kept() {
+    let list = |count: usize| format!("[{}]", vec![MINIMAL; count].join(","));
+    let long = list(100_000);
+    assert!(matches!(Event::split_json(long.as_bytes(), 1_000), Ok(Split::TooMany(100_000))));
+    let fits = list(3);
+    let Ok(Split::Items(items)) = Event::split_json(fits.as_bytes(), 3) else { panic!("three fit") };
+    assert_eq!(items.iter().map(|item| item.get()).collect::<Vec<_>>(), [MINIMAL; 3]);
+    assert!(matches!(Event::split_json(fits.as_bytes(), 2), Ok(Split::TooMany(3))));
+    assert!(Event::split_json(b"[1] 2", 5).is_err() && Event::split_json(b"[1", 0).is_err());
+}

@@ -1,14 +1,11 @@
 //! Headers: reading them, and which of them are stored.
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use oncebox::Headers;
+use oncebox::privacy::names_credential;
 
 use crate::problem::{Cause, Problem};
-
-/// What stands in the names of headers that prove who somebody is. Such a header is never stored.
-const CREDENTIALS: [&str; 10] =
-    ["auth", "cookie", "token", "secret", "signature", "password", "apikey", "api-key", "hmac", "credential"];
 
 /// Headers of the connection rather than of the message.
 const TRANSPORT: [&str; 19] = [
@@ -33,12 +30,13 @@ const TRANSPORT: [&str; 19] = [
     "x-real-ip",
 ];
 
-/// The headers that are stored with a message.
-pub(crate) fn kept(headers: &HeaderMap) -> Headers {
+/// The headers that are stored with a message: none that prove who somebody is, `proof` among them, the one that the
+/// endpoint goes by.
+pub(crate) fn kept(headers: &HeaderMap, proof: Option<&HeaderName>) -> Headers {
     let mut kept = Headers::default();
     for (name, value) in headers {
+        let secret = proof == Some(name) || names_credential(name.as_str()) || value.is_sensitive();
         let name = name.as_str();
-        let secret = CREDENTIALS.iter().any(|part| name.contains(part)) || value.is_sensitive();
         if !secret && !TRANSPORT.contains(&name) {
             kept.push(name, Bytes::copy_from_slice(value.as_bytes()));
         }

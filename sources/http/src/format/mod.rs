@@ -6,9 +6,10 @@ mod webhook;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, header};
-use oncebox::Message;
+use oncebox::{Headers, Message};
+use serde_json::value::RawValue;
 
-use crate::cloudevents::{self, Event};
+use crate::cloudevents::{self, Event, Split};
 use crate::problem::{Cause, Problem};
 pub(crate) use headers::kept;
 use headers::{only, text};
@@ -33,6 +34,17 @@ pub(crate) struct Names {
     pub(crate) order: HeaderName,
 }
 
+/// A request that was verified, but for its body.
+pub(crate) struct Sent<'a> {
+    pub(crate) headers: &'a HeaderMap,
+    /// Those of them that are stored.
+    pub(crate) kept: Headers,
+    /// The type of every message, if the endpoint says so.
+    pub(crate) kind: Option<&'a str>,
+    /// The most messages of one request.
+    pub(crate) max_batch: usize,
+}
+
 /// What a request holds.
 pub(crate) enum Content {
     /// One message.
@@ -44,25 +56,20 @@ pub(crate) enum Content {
 }
 
 impl Format {
-    /// Reads what was verified. `kind` is the type of every message, if the endpoint says so.
-    pub(crate) fn read(
-        &self,
-        headers: &HeaderMap,
-        body: Bytes,
-        kind: Option<&str>,
-    ) -> Result<Content, Problem> {
-        if encoded(headers) {
+    /// Reads what was verified.
+    pub(crate) fn read(&self, sent: Sent<'_>, body: Bytes) -> Result<Content, Problem> {
+        if encoded(sent.headers) {
             let what = "the body is compressed; this address takes bodies as they are";
             return Err(Problem::new(Cause::MediaType, what));
         }
         match self {
-            Self::Plain(names) => plain::read(names, headers, body, kind).map(Content::One),
-            Self::CloudEvents => cloud_events(headers, body),
-            Self::Standard => webhook::standard(headers, body, kind).map(Content::One),
-            Self::GitHub => webhook::github(headers, body, kind).map(Content::One),
-            Self::Stripe => webhook::stripe(headers, body, kind).map(Content::One),
-            Self::Slack => webhook::slack(headers, body, kind),
-            Self::Shopify => webhook::shopify(headers, body, kind).map(Content::One),
+            Self::Plain(names) => plain::read(names, sent, body).map(Content::One),
+            Self::CloudEvents => cloud_events(&sent, body),
+            Self::Standard => webhook::standard(sent, body).map(Content::One),
+            Self::GitHub => webhook::github(sent, body).map(Content::One),
+            Self::Stripe => webhook::stripe(sent, body).map(Content::One),
+            Self::Slack => webhook::slack(sent, body),
+            Self::Shopify => webhook::shopify(sent, body).map(Content::One),
         }
     }
 }
@@ -72,13 +79,14 @@ fn encoded(headers: &HeaderMap) -> bool {
     all.iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-fn cloud_events(headers: &HeaderMap, body: Bytes) -> Result<Content, Problem> {
+fn cloud_events(sent: &Sent<'_>, body: Bytes) -> Result<Content, Problem> {
+    let headers = sent.headers;
     let media_type = text(headers, header::CONTENT_TYPE.as_str())?.unwrap_or_default();
     let mut parts = media_type.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
     if !essence.starts_with("application/cloudevents") {
         let event = Event::from_request(headers, body).map_err(malformed)?;
-        return Ok(Content::One(with_transport(event, headers)));
+        return Ok(Content::One(with_transport(event, &sent.kept)));
     }
     let charset =
         parts.find_map(|part| part.split_once('=').filter(|(name, _)| name.eq_ignore_ascii_case("charset")));
@@ -86,11 +94,17 @@ fn cloud_events(headers: &HeaderMap, body: Bytes) -> Result<Content, Problem> {
     match &*essence {
         cloudevents::STRUCTURED if utf8 => {
             let event = Event::from_json(&body).map_err(malformed)?;
-            Ok(Content::One(with_transport(event, headers)))
+            Ok(Content::One(with_transport(event, &sent.kept)))
         }
         cloudevents::BATCH if utf8 => {
-            let events = Event::batch_from_json(&body).map_err(malformed)?;
-            let message = |event: Result<Event, _>| Ok(with_transport(event.map_err(malformed)?, headers));
+            let events = match Event::split_json(&body, sent.max_batch).map_err(malformed)? {
+                Split::Items(events) => events,
+                Split::TooMany(count) => return Err(too_many(count, sent.max_batch)),
+            };
+            let message = |event: &RawValue| {
+                let event = Event::from_json(event.get().as_bytes()).map_err(malformed)?;
+                Ok(with_transport(event, &sent.kept))
+            };
             Ok(Content::Many(events.into_iter().map(message).collect()))
         }
         _ => {
@@ -101,15 +115,20 @@ fn cloud_events(headers: &HeaderMap, body: Bytes) -> Result<Content, Problem> {
 }
 
 /// The message of an event with the headers of the request that are not the event's own, as the trace context is not.
-fn with_transport(event: Event, headers: &HeaderMap) -> Message {
+fn with_transport(event: Event, kept: &Headers) -> Message {
     let message = event.into_message();
     let mut all = message.headers().clone();
-    for (name, value) in kept(headers).iter() {
+    for (name, value) in kept.iter() {
         if name != "content-type" && !name.starts_with("ce-") {
             all.push(name, value.clone());
         }
     }
     message.with_headers(all)
+}
+
+fn too_many(count: usize, most: usize) -> Problem {
+    let what = format!("there are {count} messages in the request, the limit is {most}");
+    Problem::new(Cause::TooLarge, what)
 }
 
 fn malformed(error: cloudevents::Malformed) -> Problem {

@@ -1,18 +1,13 @@
 //! Any body, with its id and type in headers.
 
 use bytes::Bytes;
-use http::HeaderMap;
 use oncebox::Message;
 
-use super::{Names, kept, only, text};
+use super::{Names, Sent, only, text};
 use crate::problem::{Cause, Problem};
 
-pub(super) fn read(
-    names: &Names,
-    headers: &HeaderMap,
-    body: Bytes,
-    kind: Option<&str>,
-) -> Result<Message, Problem> {
+pub(super) fn read(names: &Names, sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
+    let Sent { headers, kept, kind, .. } = sent;
     // Without an id the inbox decides: it may go by something else.
     let id = only(headers, names.id.as_str())?.unwrap_or_default();
     let kind = match kind {
@@ -24,7 +19,7 @@ pub(super) fn read(
             )
         })?,
     };
-    let message = Message::new(Bytes::copy_from_slice(id), kind, body).with_headers(kept(headers));
+    let message = Message::new(Bytes::copy_from_slice(id), kind, body).with_headers(kept);
     Ok(match only(headers, names.order.as_str())?.filter(|key| !key.is_empty()) {
         Some(key) => message.with_ordering_key(Bytes::copy_from_slice(key)),
         None => message,

@@ -56,11 +56,35 @@ proptest! {
             }
         }
         for format in formats() {
-            let read = format.read(&map, Bytes::from(body.clone()), None);
+            let sent = Sent { headers: &map, kept: kept(&map, None), kind: None, max_batch: 10 };
+            let read = format.read(sent, Bytes::from(body.clone()));
             if let Ok(Content::One(message)) = read {
                 // What is stored is what was sent.
                 prop_assert_eq!(message.payload(), &body);
             }
         }
     }
+}
+
+#[test]
+fn the_header_that_an_endpoint_goes_by_is_not_kept() {
+    let mut headers = HeaderMap::new();
+    for name in ["x-digest", "x-other", "x-goog-iap-jwt-assertion", "x-session"] {
+        headers.insert(name, HeaderValue::from_static("v"));
+    }
+    let proof = HeaderName::from_static("x-digest");
+    let names = |kept: Headers| kept.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(kept(&headers, Some(&proof))), ["x-other"]);
+    assert_eq!(names(kept(&headers, None)), ["x-digest", "x-other"]);
+}
+
+// What is signed is genuine, and its other members are its sender's own.
+#[test]
+fn a_standard_webhook_needs_nothing_but_its_type() {
+    let mut headers = HeaderMap::new();
+    headers.insert("webhook-id", HeaderValue::from_static("msg_1"));
+    let body = r#"{"type":"t","id":7,"created":{"at":"noon"},"data":null}"#;
+    let sent = Sent { headers: &headers, kept: kept(&headers, None), kind: None, max_batch: 1 };
+    let read = Format::Standard.read(sent, Bytes::from(body));
+    assert!(matches!(read, Ok(Content::One(message)) if message.kind() == "t" && message.id() == b"msg_1"));
 }

@@ -9,19 +9,25 @@ use oncebox::time::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Content, kept, only, text};
+use super::{Content, Sent, only, text};
 use crate::problem::{Cause, Problem};
 use crate::rfc3339;
 
-/// The members that senders agree on. What else is there is not looked at.
-#[derive(Deserialize, Default)]
-struct Body<'a> {
+/// What a signed webhook has to say of itself. Nothing else is looked at: it is the sender's, whatever it is.
+#[derive(Deserialize)]
+struct StandardBody<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct StripeBody<'a> {
     #[serde(borrow, default)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "type")]
     kind: Option<Cow<'a, str>>,
-    #[serde(default)]
-    created: Option<i64>,
+    #[serde(borrow, default)]
+    created: Option<&'a RawValue>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
 }
@@ -34,8 +40,8 @@ struct SlackBody<'a> {
     challenge: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     event_id: Option<Cow<'a, str>>,
-    #[serde(default)]
-    event_time: Option<i64>,
+    #[serde(borrow, default)]
+    event_time: Option<&'a RawValue>,
     #[serde(borrow, default)]
     event: Option<SlackEvent<'a>>,
 }
@@ -47,45 +53,51 @@ struct SlackEvent<'a> {
 }
 
 /// `webhook-id` is signed with the rest, so it can be trusted as the key.
-pub(super) fn standard(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+pub(super) fn standard(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
+    let Sent { headers, kept, kind, .. } = sent;
     let id = need(headers, "webhook-id")?;
     let kind = match kind {
         Some(kind) => kind.to_owned(),
-        None => named(json::<Body<'_>>(&body)?.kind, "type")?.into_owned(),
+        None => named(json::<StandardBody<'_>>(&body)?.kind, "type")?.into_owned(),
     };
     let time = text(headers, "webhook-timestamp")?.and_then(|time| time.parse().ok()).map(seconds);
-    Ok(timed(Message::new(id, kind, body).with_headers(kept(headers)), time))
+    Ok(timed(Message::new(id, kind, body).with_headers(kept), time))
 }
 
-pub(super) fn github(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+pub(super) fn github(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
+    let Sent { headers, kept, kind, .. } = sent;
     let id = need(headers, "x-github-delivery")?;
     let kind = kind.map_or_else(|| needed_text(headers, "x-github-event"), |kind| Ok(kind.to_owned()))?;
-    Ok(Message::new(id, kind, body).with_headers(kept(headers)))
+    Ok(Message::new(id, kind, body).with_headers(kept))
 }
 
-pub(super) fn shopify(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
+pub(super) fn shopify(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
+    let Sent { headers, kept, kind, .. } = sent;
     let id = need(headers, "x-shopify-webhook-id")?;
     let kind = kind.map_or_else(|| needed_text(headers, "x-shopify-topic"), |kind| Ok(kind.to_owned()))?;
     let time = text(headers, "x-shopify-triggered-at")?.and_then(rfc3339::parse);
-    Ok(timed(Message::new(id, kind, body).with_headers(kept(headers)), time))
+    Ok(timed(Message::new(id, kind, body).with_headers(kept), time))
 }
 
 /// The event is written anew for each attempt, with the number of deliveries still open in it; what happened is in
 /// `data`, so that is what is compared.
-pub(super) fn stripe(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Message, Problem> {
-    let Body { id, kind: named_kind, created, data } = json(&body)?;
+pub(super) fn stripe(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
+    let Sent { kept, kind, .. } = sent;
+    let StripeBody { id, kind: named_kind, created, data } = json(&body)?;
     let id = named(id, "id")?.into_owned();
     let kind =
         kind.map_or_else(|| named(named_kind, "type").map(Cow::into_owned), |kind| Ok(kind.to_owned()))?;
+    let time = created.and_then(time);
     let compared = data.map(|data| Bytes::copy_from_slice(data.get().as_bytes()));
-    let mut message = Message::new(id, kind, body).with_headers(kept(headers));
+    let mut message = Message::new(id, kind, body).with_headers(kept);
     if let Some(compared) = compared {
         message = message.compared_by(compared);
     }
-    Ok(timed(message, created.map(seconds)))
+    Ok(timed(message, time))
 }
 
-pub(super) fn slack(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Result<Content, Problem> {
+pub(super) fn slack(sent: Sent<'_>, body: Bytes) -> Result<Content, Problem> {
+    let Sent { kept, kind, .. } = sent;
     let slack: SlackBody<'_> = json(&body)?;
     if slack.kind == "url_verification" {
         return Ok(Content::Question(named(slack.challenge, "challenge")?.into_owned()));
@@ -93,8 +105,8 @@ pub(super) fn slack(headers: &HeaderMap, body: Bytes, kind: Option<&str>) -> Res
     let id = named(slack.event_id, "event_id")?.into_owned();
     let inner = slack.event.map(|event| event.kind);
     let kind = kind.map_or_else(|| inner.unwrap_or(slack.kind).into_owned(), ToOwned::to_owned);
-    let time = slack.event_time.map(seconds);
-    Ok(Content::One(timed(Message::new(id, kind, body).with_headers(kept(headers)), time)))
+    let time = slack.event_time.and_then(time);
+    Ok(Content::One(timed(Message::new(id, kind, body).with_headers(kept), time)))
 }
 
 fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
@@ -123,6 +135,12 @@ fn needed_text(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
     let value = text(headers, name)?.filter(|value| !value.is_empty());
     let missing = || Problem::new(Cause::Malformed, format!("the header {name:?} is missing"));
     value.map(str::to_owned).ok_or_else(missing)
+}
+
+/// A time in seconds, or as RFC 3339 writes it; none if it is neither, which is no reason to refuse a message.
+fn time(value: &RawValue) -> Option<Timestamp> {
+    let number = value.get().parse().ok().map(seconds);
+    number.or_else(|| rfc3339::parse(&serde_json::from_str::<Cow<'_, str>>(value.get()).ok()?))
 }
 
 fn seconds(seconds: i64) -> Timestamp {

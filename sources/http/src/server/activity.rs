@@ -1,10 +1,12 @@
 //! What a connection is doing, and since when.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::Version;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -24,6 +26,10 @@ pub(super) struct Activity {
     idle_since: AtomicU64,
     /// When bytes came first that are not part of a request yet.
     head_since: AtomicU64,
+    /// Answers that the client of HTTP/2 has to make room for, and since when, by the number of their request.
+    unsent: Mutex<HashMap<usize, u64>>,
+    /// Requests so far.
+    begun: AtomicUsize,
     pub(super) too_many_resets: Notify,
 }
 
@@ -38,6 +44,8 @@ impl Activity {
             http2: AtomicBool::new(false),
             idle_since: AtomicU64::new(1),
             head_since: AtomicU64::new(0),
+            unsent: Mutex::default(),
+            begun: AtomicUsize::new(0),
             too_many_resets: Notify::new(),
         })
     }
@@ -55,13 +63,13 @@ impl Activity {
         }
     }
 
-    /// When the connection is over unless something happens; `None` while a request is open.
+    /// When the connection is over unless something happens; `None` while a request is open and not answered.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
-        if self.requests.load(Ordering::Relaxed) > 0 {
-            return None;
-        }
         let at =
             |millis: u64, wait: Duration| self.start + Duration::from_millis(millis.saturating_sub(1)) + wait;
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return self.unsent.lock().values().min().map(|since| at(*since, limits.write));
+        }
         if !self.served.load(Ordering::Relaxed) {
             return Some(at(1, limits.head));
         }
@@ -78,23 +86,42 @@ impl Activity {
 pub(super) struct Open {
     activity: Arc<Activity>,
     answered: bool,
+    number: usize,
+    http2: bool,
 }
 
 impl Open {
     pub(super) fn new(activity: &Arc<Activity>, version: Version) -> Self {
         activity.served.store(true, Ordering::Relaxed);
-        activity.http2.store(version == Version::HTTP_2, Ordering::Relaxed);
+        let http2 = version == Version::HTTP_2;
+        activity.http2.store(http2, Ordering::Relaxed);
         activity.requests.fetch_add(1, Ordering::Relaxed);
-        Self { activity: Arc::clone(activity), answered: false }
+        let number = activity.begun.fetch_add(1, Ordering::Relaxed);
+        Self { activity: Arc::clone(activity), answered: false, number, http2 }
     }
 
     pub(super) fn answered(&mut self) {
         self.answered = true;
+        self.waits_for_client(true);
+    }
+
+    /// Notes whether it is the client that has to make room for more of the answer, from now on. In HTTP/1 it is the
+    /// socket that tells.
+    pub(super) fn waits_for_client(&self, waits: bool) {
+        if self.http2 {
+            let mut unsent = self.activity.unsent.lock();
+            if waits {
+                unsent.insert(self.number, self.activity.now());
+            } else {
+                unsent.remove(&self.number);
+            }
+        }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.waits_for_client(false);
         let activity = &self.activity;
         activity.idle_since.store(activity.now(), Ordering::Relaxed);
         activity.head_since.store(0, Ordering::Relaxed);

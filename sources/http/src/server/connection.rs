@@ -130,13 +130,13 @@ async fn answer(
     request.extensions_mut().insert(ConnectInfo(peer));
     let response = router.oneshot(request).await?;
     open.answered();
-    Ok(response.map(|body| Answered { body, _open: open }))
+    Ok(response.map(|body| Answered { body, open }))
 }
 
 /// The body of an answer; its request is open until it is sent.
 struct Answered {
     body: Body,
-    _open: Open,
+    open: Open,
 }
 
 impl hyper::body::Body for Answered {
@@ -147,7 +147,10 @@ impl hyper::body::Body for Answered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        // It is asked for only when there is room. While it is not there, it is not the client that is waited for.
+        self.open.waits_for_client(frame.is_ready());
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -16,7 +16,7 @@ pub struct Limits {
     pub head: Duration,
     /// How long a connection may wait for its next request. Default 60 seconds.
     pub idle: Duration,
-    /// How long a client may refuse to take more of an answer. Default 30 seconds.
+    /// How long a client may refuse to take more of an answer; then its connection is closed. Default 30 seconds.
     pub write: Duration,
     /// Bytes of the head of a request, at least 8,192. Default 32 KiB.
     pub head_bytes: usize,

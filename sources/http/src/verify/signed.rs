@@ -73,6 +73,10 @@ impl Hmac {
         Ok(Self { header: name, prefix: prefix.into(), encoding, macs: macs(secrets)? })
     }
 
+    pub(super) fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
     pub(super) fn of(header: &'static str, prefix: &str, encoding: Encoding, macs: Macs) -> Self {
         Self { header: HeaderName::from_static(header), prefix: prefix.into(), encoding, macs }
     }

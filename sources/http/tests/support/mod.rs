@@ -173,7 +173,7 @@ pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// A request as its bytes.
 pub fn request(path: &str, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
-    let mut head = format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n", body.len());
+    let mut head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
         for part in [name, ": ", value, "\r\n"] {
             head.push_str(part);

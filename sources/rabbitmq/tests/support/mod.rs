@@ -123,14 +123,31 @@ impl Client {
         body: &[u8],
     ) {
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
-        let sent =
-            self.channel.basic_publish(exchange.into(), key.into(), options, body, properties).await.unwrap();
-        assert_eq!(sent.await.unwrap(), Confirmation::Ack(None));
+        // A quorum queue that has no leader yet refuses: publishers send again.
+        until("the broker has taken a message", || async {
+            let (exchange, key) = (exchange.into(), key.into());
+            let sent =
+                self.channel.basic_publish(exchange, key, options, body, properties.clone()).await.unwrap();
+            match sent.await.unwrap() {
+                Confirmation::Nack(_) => false,
+                confirmed => {
+                    assert_eq!(confirmed, Confirmation::Ack(None));
+                    true
+                }
+            }
+        })
+        .await;
     }
 
     /// How many messages wait in a queue; those in somebody's hands do not count.
     pub(crate) async fn ready(&self, queue: &str) -> u32 {
         self.find(queue).await.unwrap_or(0)
+    }
+
+    /// How many messages the queue has at the broker of this program, those in somebody's hands included.
+    pub(crate) async fn total(&self) -> usize {
+        let queue = self.queue.clone();
+        tokio::task::spawn_blocking(move || Broker::shared().total(&queue).unwrap()).await.unwrap()
     }
 
     pub(crate) async fn exists(&self, queue: &str) -> bool {

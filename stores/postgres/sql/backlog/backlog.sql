@@ -29,6 +29,8 @@ FROM moment m, @handler h LEFT JOIN poisoned p ON p.handler = h.id CROSS JOIN LA
     ) e ON true
     LEFT JOIN LATERAL (
         SELECT e.due FROM @later e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0 AND e.due <= m.now
+          -- As the index of those that do not wait behind another one says it.
+          AND e.due <> 9223372036854775807
         ORDER BY e.due, e.seq LIMIT 1
     ) l ON true
     LEFT JOIN LATERAL (

@@ -30,11 +30,12 @@ WITH moment AS MATERIALIZED (
     WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2)) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @later e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
     UNION ALL SELECT e.seq FROM @poisoned e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
-    UNION ALL SELECT e.seq FROM @outcome e, moment m
-    WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7)
 ), ours AS MATERIALIZED (
-    SELECT p.*, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished) AS over,
+    -- Outcomes one by one: between few messages that are far apart there may be the history of many that are forgotten.
+    SELECT p.*, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished) AND (
+               SELECT e.seq FROM @outcome e WHERE e.lane = (p.seq & 63)::int2 AND e.seq = p.seq
+               AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7) LIMIT 1
+           ) IS NULL AS over,
            p.received_at <= m.settled OR p.received_at > m.now AS settled
     FROM page p, moment m, bounds b, later l
     WHERE p.inbox = $2 AND p.seq <= b.last AND p.handlers <> ALL (l.handlers)

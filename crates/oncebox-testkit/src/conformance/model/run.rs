@@ -305,6 +305,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
 
     async fn complete(&mut self, ago: usize, lost: Lost) -> Checked {
         let Some((claim, id)) = self.claim_made(ago) else { return Ok(()) };
+        // Without the lease there is no commit whose answer could be lost.
+        let lost = if self.held(&claim, id).is_some() { lost } else { Lost::No };
         let complete = async |store: &FaultyStore<S>| {
             let mut tx = store.begin().await?;
             let settled = store.complete(&mut tx, &claim).await?;

@@ -1,0 +1,144 @@
+//! Deliveries with one ordering key are accepted in the order in which the source brought them.
+
+mod support;
+
+use oncebox::config::OrderBy;
+use oncebox::source::{Ack, ChannelSender, channel};
+use oncebox::{Config, ErrorKind, Message, Result};
+use oncebox_testkit::{Fault, Verb};
+use support::{SECOND, World, counts, in_time, message, quiet};
+use tokio::task::JoinHandle;
+
+const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+
+fn world(config: Config) -> World {
+    World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")))
+}
+
+/// Delivers one after the other, without waiting for the answers.
+async fn deliver(sender: &ChannelSender, messages: Vec<Message>) -> Vec<JoinHandle<Result<Ack>>> {
+    let mut answers = Vec::new();
+    for message in messages {
+        let sender = sender.clone();
+        answers.push(tokio::spawn(async move { sender.deliver(message).await }));
+        quiet().await;
+    }
+    answers
+}
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+fn ran(count: usize) -> Vec<String> {
+    ids(count).iter().map(|id| format!("h {id} 1")).collect()
+}
+
+// FAULTS B14: the first one fails and waits; those behind it must not be accepted meanwhile.
+#[tokio::test]
+async fn deliveries_with_one_key_do_not_overtake_one_that_has_to_wait() {
+    let world = world(Config::default());
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 100);
+    running.receive(source).unwrap();
+    world.store().faults().script(Verb::Accept, [Some(AWAY), None, Some(AWAY), Some(Fault::ErrAfter)]);
+    let all = ids(30).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
+    let answers = deliver(&sender, all).await;
+    world.pass(60 * SECOND).await;
+    for answer in answers {
+        assert_eq!(in_time(answer).await.unwrap().unwrap(), Ack::Done);
+    }
+    in_time(running.idle()).await;
+    assert_eq!(world.stage.log(), ran(30));
+}
+
+// The key may be found by the inbox.
+#[tokio::test]
+async fn so_it_is_where_the_inbox_finds_the_key() {
+    let world = world(Config { order: Some(OrderBy::Header("customer".into())), ..Config::default() });
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 100);
+    running.receive(source).unwrap();
+    world.store().faults().next(Verb::Accept, AWAY);
+    let all = ids(20).iter().map(|id| message(id, "ok").with_header("customer", "7")).collect();
+    let _answers = deliver(&sender, all).await;
+    world.pass(60 * SECOND).await;
+    in_time(running.idle()).await;
+    assert_eq!(world.stage.log(), ran(20));
+}
+
+// Many at once on several threads, each of which may be the first to reach the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn deliveries_with_one_key_are_accepted_in_their_order_on_many_threads() {
+    let world = world(Config::default());
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 2_000);
+    running.receive(source).unwrap();
+    let mut answers = Vec::new();
+    for id in ids(500) {
+        // Put into the channel when it is polled for the first time.
+        let mut delivery = Box::pin(sender.deliver(message(&id, "ok").with_ordering_key("k")));
+        assert!(
+            std::future::poll_fn(|cx| std::task::Poll::Ready(delivery.as_mut().poll(cx))).await.is_pending()
+        );
+        answers.push(delivery);
+    }
+    for answer in answers {
+        assert_eq!(in_time(answer).await.unwrap(), Ack::Done);
+    }
+    in_time(running.idle()).await;
+    assert_eq!(world.stage.log(), ran(500));
+}
+
+#[tokio::test]
+async fn other_keys_and_none_do_not_wait() {
+    let world = world(Config::default());
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 100);
+    running.receive(source).unwrap();
+    world.store().faults().next(Verb::Accept, Fault::Hang);
+    let keyed = |id: &str, key: &'static str| message(id, "ok").with_ordering_key(key);
+    let first = deliver(&sender, vec![keyed("1", "k"), keyed("2", "k")]).await;
+    let others = deliver(&sender, vec![keyed("3", "other"), message("4", "ok")]).await;
+    for answer in others {
+        assert_eq!(in_time(answer).await.unwrap().unwrap(), Ack::Done);
+    }
+    assert!(first.iter().all(|answer| !answer.is_finished()));
+    world.store().faults().release();
+    for answer in first {
+        assert_eq!(in_time(answer).await.unwrap().unwrap(), Ack::Done);
+    }
+}
+
+// One that can never be taken holds nobody up.
+#[tokio::test]
+async fn what_is_rejected_is_not_waited_for() {
+    let world = world(Config::default());
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 100);
+    running.receive(source).unwrap();
+    let keyed = |id: &str| message(id, "ok").with_ordering_key("k");
+    let mut answers = deliver(&sender, vec![keyed("1"), keyed(""), keyed("3")]).await.into_iter();
+    for expected in ["done", "reject", "done"] {
+        let ack = in_time(answers.next().unwrap()).await.unwrap().unwrap();
+        assert_eq!(matches!(ack, Ack::Reject { .. }), expected == "reject", "{ack:?}");
+    }
+}
+
+// What goes back to the broker at a shutdown comes again first, so nothing behind it may be accepted.
+#[tokio::test]
+async fn a_shutdown_leaves_the_line_with_the_broker() {
+    let world = world(Config::default());
+    let running = world.inbox.start();
+    let (sender, source) = channel("source", 100);
+    running.receive(source).unwrap();
+    world.store().faults().next(Verb::Accept, AWAY);
+    let all = ids(5).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
+    let answers = deliver(&sender, all).await;
+    quiet().await;
+    in_time(running.shutdown()).await;
+    for answer in answers {
+        assert!(in_time(answer).await.unwrap().is_err(), "the broker is told nothing");
+    }
+    assert_eq!(counts(&world.inbox).await.messages, 0);
+}
