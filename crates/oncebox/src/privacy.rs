@@ -85,9 +85,9 @@ pub(crate) fn stripped(message: Message, more: &[Box<str>]) -> Message {
 ///
 /// # fn main() -> oncebox::Result<()> {
 /// let rules = Redaction::new().pointer("/card/number")?.pointer("/people/*/email")?.pattern(r"\b\d{3}-\d{2}-\d{4}\b")?;
-/// let payload = br#"{"card":{"number":"4111"},"people":[{"email":"a@b.c"}],"note":"ssn 078-05-1120"}"#;
+/// let payload = br#"{"card":{"number":"4111"},"note":"ssn 078-05-1120","people":[{"email":"a@b.c"}]}"#;
 /// let shown = rules.show(payload);
-/// assert_eq!(shown, Shown::Text(r#"{"card":{"number":"***"},"people":[{"email":"***"}],"note":"ssn ***"}"#.into()));
+/// assert_eq!(shown, Shown::Text(r#"{"card":{"number":"***"},"note":"ssn ***","people":[{"email":"***"}]}"#.into()));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]

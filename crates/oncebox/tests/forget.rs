@@ -208,7 +208,7 @@ async fn what_is_due_later_takes_no_place_of_what_is_due_now() {
     }
     quiet().await;
     assert_eq!(ran(&world), 50);
-    let dropped = || meter.counter("oncebox_fire_and_forget_total{handler=note,result=dropped}");
+    let dropped = || meter.counter("oncebox_fire_and_forget_total{inbox=test,handler=note,result=dropped}");
     assert_eq!(dropped(), 1_030 - 1_024, "and that room is bounded, too");
     world.clock.advance(Duration::from_hours(1));
     quiet().await;
