@@ -35,6 +35,8 @@ pub(crate) struct Planted {
     pub(crate) what: &'static str,
     pub(crate) store: StoreKind,
     pub(crate) mix: Mix,
+    /// The invariants it breaks: it is noticed when one of these is said to be broken.
+    pub(crate) breaks: &'static str,
 }
 
 /// All of them.
@@ -45,6 +47,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a delivery is acknowledged before its message is committed",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I1",
     ),
     planted(
         Bug::CheckThenInsert,
@@ -52,6 +55,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a mark is looked for first and written after the work",
         StoreKind::Postgres,
         Mix::Kills,
+        "I1 I3",
     ),
     planted(
         Bug::UnfencedComplete,
@@ -59,6 +63,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a completion is committed though its claim is lost",
         StoreKind::Sqlite,
         Mix::Zombies,
+        "I3 I5 I6",
     ),
     planted(
         Bug::UnfencedFail,
@@ -66,6 +71,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a late failure opens again what somebody else has completed",
         StoreKind::Sqlite,
         Mix::Zombies,
+        "I3 I4 I5",
     ),
     planted(
         Bug::ReleaseWithoutOwner,
@@ -73,6 +79,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a late release frees the claim of the new owner",
         StoreKind::Postgres,
         Mix::Zombies,
+        "I4",
     ),
     planted(
         Bug::AppClockLease,
@@ -80,6 +87,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "leases go by the clock of the process, and clocks differ",
         StoreKind::Postgres,
         Mix::Calm,
+        "I3 I4 I11",
     ),
     planted(
         Bug::UnknownIsOk,
@@ -87,6 +95,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a commit in doubt is taken for one that happened",
         StoreKind::Sqlite,
         Mix::Unknown,
+        "I1",
     ),
     planted(
         Bug::UnknownIsRolledBack,
@@ -94,6 +103,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a commit in doubt is taken for one that did not happen, and made again as another",
         StoreKind::Sqlite,
         Mix::Unknown,
+        "I2 I3 I11",
     ),
     planted(
         Bug::SweepOfTheUnfinished,
@@ -101,6 +111,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "the sweep removes entries that wait",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I1",
     ),
     planted(
         Bug::ShutdownBurnsAttempts,
@@ -108,6 +119,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a run that a shutdown stops counts as failed",
         StoreKind::Sqlite,
         Mix::Calm,
+        "I7",
     ),
     planted(
         Bug::NoCrashCounter,
@@ -115,6 +127,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "nobody counts how often an entry took its process down",
         StoreKind::Sqlite,
         Mix::Calm,
+        "I7 I9",
     ),
     planted(
         Bug::NoHeadCheck,
@@ -122,6 +135,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "an ordered entry is handed out though an earlier one waits",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I8",
     ),
     planted(
         Bug::NoPoll,
@@ -129,6 +143,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "wake-ups are lost, and nobody looks by himself",
         StoreKind::Sqlite,
         Mix::Calm,
+        "I9",
     ),
     planted(
         Bug::BatchFailsInnocents,
@@ -136,6 +151,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "one that fails makes those settled with it fail",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I7",
     ),
     planted(
         Bug::KeyOfTheDelivery,
@@ -143,6 +159,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "the dedupe key is of the delivery, not of the message",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I2 I3 I11",
     ),
     planted(
         Bug::RescueOfTheLiving,
@@ -150,6 +167,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "entries are taken over while their lease holds",
         StoreKind::Sqlite,
         Mix::Calm,
+        "I4",
     ),
     planted(
         Bug::ForgetsEarly,
@@ -157,6 +175,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "what is finished is forgotten before its window is over",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I3 I4",
     ),
     planted(
         Bug::ConflictIsNew,
@@ -164,6 +183,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "another payload under a known key runs as a new message",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I2",
     ),
     planted(
         Bug::FailIsDone,
@@ -171,6 +191,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "a handler that failed counts as done",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I1",
     ),
     planted(
         Bug::CompletionApart,
@@ -178,6 +199,7 @@ pub(crate) const BUGS: &[Planted] = &[
         "the completion is committed after the handler's own transaction",
         StoreKind::Sqlite,
         Mix::Kills,
+        "I3",
     ),
     planted(
         Bug::RenewalThatLies,
@@ -185,11 +207,28 @@ pub(crate) const BUGS: &[Planted] = &[
         "leases of handlers that run are not renewed",
         StoreKind::Postgres,
         Mix::Calm,
+        "I4",
     ),
 ];
 
-const fn planted(bug: Bug, name: &'static str, what: &'static str, store: StoreKind, mix: Mix) -> Planted {
-    Planted { bug, name, what, store, mix }
+const fn planted(
+    bug: Bug,
+    name: &'static str,
+    what: &'static str,
+    store: StoreKind,
+    mix: Mix,
+    breaks: &'static str,
+) -> Planted {
+    Planted { bug, name, what, store, mix, breaks }
+}
+
+impl Planted {
+    /// Whether a violation is what this bug leads to. A backlog is that only for bugs that are about it.
+    pub(crate) fn leads_to(&self, violation: &str) -> bool {
+        let rule = violation.split([':', ',']).next().unwrap_or_default();
+        self.breaks.split(' ').any(|one| one == rule) && !violation.contains("not finished")
+            || (rule == "I9" && self.breaks.contains("I9"))
+    }
 }
 
 impl Bug {

@@ -57,7 +57,7 @@ impl Broker {
 
     /// The next delivery for a worker, if it may have one. One that runs nothing gets nothing that is to be run inline.
     pub(super) fn next(&mut self, worker: usize, front: bool, ledger: &Ledger) -> Option<Handed> {
-        if self.out[worker].len() >= PREFETCH {
+        if self.out[worker].len() >= if self.plan.quick { 5 * PREFETCH } else { PREFETCH } {
             return None;
         }
         if front && self.late > 0 {
@@ -94,7 +94,8 @@ impl Broker {
     }
 
     fn may_offer(&self) -> bool {
-        self.open && (self.offered as usize) < self.ran.len() + AHEAD
+        self.open
+            && (self.offered as usize) < self.ran.len() + if self.plan.quick { 10 * AHEAD } else { AHEAD }
     }
 
     /// Makes a message, and decides how often it will be delivered.

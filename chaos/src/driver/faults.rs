@@ -21,6 +21,8 @@ pub(crate) enum Mix {
     Unknown,
     /// Sessions are ended, the server is killed and suspended
     Storm,
+    /// As many messages as possible, and some kills
+    Volume,
     /// Nothing: what is left is what handlers do
     Calm,
 }
@@ -57,6 +59,7 @@ impl Mix {
             Self::All => Odds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
             Self::Kills => Odds { abort: 1_500, ..Odds::default() },
             Self::Unknown => Odds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
+            Self::Volume => Odds { unknown: 500, error: 500, ..Odds::default() },
             Self::Zombies | Self::Storm | Self::Calm => Odds::default(),
         }
     }
@@ -71,6 +74,11 @@ impl Mix {
         self == Self::Zombies
     }
 
+    /// Whether handlers take no time.
+    pub(super) fn is_quick(self) -> bool {
+        self == Self::Volume
+    }
+
     fn kinds(self, store: StoreKind) -> Vec<(Fault, u64, u64)> {
         let stop = Fault::Stop(Duration::ZERO);
         let mut kinds = match self {
@@ -79,6 +87,7 @@ impl Mix {
             Self::Zombies => vec![(stop, 250, 900)],
             Self::Unknown => vec![(Fault::Kill, 800, 2_000)],
             Self::Storm => vec![(Fault::Kill, 1_000, 3_000)],
+            Self::Volume => vec![(Fault::Kill, 1_500, 4_000), (Fault::Terminate, 3_000, 6_000)],
             Self::Calm => vec![(Fault::Terminate, 800, 2_000)],
         };
         if store == StoreKind::Postgres {

@@ -48,14 +48,19 @@ pub(super) struct Round<'a> {
 
 impl<'a> Round<'a> {
     pub(super) fn new(options: &'a Options, seed: u64) -> Result<Self> {
-        let plan = Plan { seed, killers: options.mix.has_killers(), long: options.mix.is_long() };
+        let plan = Plan {
+            seed,
+            killers: options.mix.has_killers(),
+            long: options.mix.is_long(),
+            quick: options.mix.is_quick(),
+        };
         let dir = tempfile::Builder::new().prefix("oncebox-chaos-").tempdir()?;
         let ledger = Arc::new(Ledger::open(dir.path(), 0)?);
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x40d);
         // In every third round the inbox forgets within the round: what comes later than that is stale.
         let retention = if rng.u32(0..3) == 0 { Duration::from_secs(4) } else { Duration::from_hours(1) };
         // In every fourth round handlers have one connection between them.
-        let connections = if rng.u32(0..4) == 0 { 1 } else { 8 };
+        let connections = if rng.u32(0..4) == 0 && options.sabotage.is_none() { 1 } else { 8 };
         Ok(Self {
             options,
             plan,
@@ -121,12 +126,10 @@ impl<'a> Round<'a> {
         Job {
             dir: self.dir.path().to_owned(),
             store: place.clone(),
-            seed: self.plan.seed,
+            plan: self.plan,
             life: self.lives,
             odds: if self.at_peace { Odds::default() } else { self.options.mix.odds() },
             front: number + 1 == self.options.workers && number >= 2,
-            killers: self.plan.killers,
-            long: self.plan.long,
             lease_ms: u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX),
             skew_ms: [0, 0, day, -day, 5_000, -5_000][self.rng.usize(0..6)],
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),

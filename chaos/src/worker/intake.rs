@@ -40,7 +40,7 @@ pub(super) struct Pipe {
 pub(super) fn source(job: &Job, mouth: Mouth, notes: Arc<Notes>) -> (Pipe, oneshot::Receiver<()>) {
     let (over, hung_up) = oneshot::channel();
     let lines = BufReader::new(tokio::io::stdin()).lines();
-    (Pipe { lines, plan: job.plan(), mouth, notes, over: Some(over) }, hung_up)
+    (Pipe { lines, plan: job.plan, mouth, notes, over: Some(over) }, hung_up)
 }
 
 #[async_trait]
@@ -89,7 +89,7 @@ pub(super) async fn front<S: Store>(
     mouth: &Mouth,
     notes: &Notes,
 ) -> anyhow::Result<()> {
-    let plan = job.plan();
+    let plan = job.plan;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     loop {
         let line = tokio::select! {

@@ -28,13 +28,11 @@ use handlers::Business;
 pub(crate) struct Job {
     pub(crate) dir: PathBuf,
     pub(crate) store: Place,
-    pub(crate) seed: u64,
+    pub(crate) plan: Plan,
     pub(crate) life: u64,
     pub(crate) odds: Odds,
     /// Takes messages in and runs no handlers.
     pub(crate) front: bool,
-    pub(crate) killers: bool,
-    pub(crate) long: bool,
     pub(crate) lease_ms: u64,
     /// How wrong this process believes the time to be.
     pub(crate) skew_ms: i64,
@@ -114,10 +112,6 @@ impl Job {
         Arc::new(Skewed { clock: SystemClock::default(), millis: self.skew_ms })
     }
 
-    fn plan(&self) -> Plan {
-        Plan { seed: self.seed, killers: self.killers, long: self.long }
-    }
-
     /// Whether a planted bug is one of those that are a matter of settings.
     fn has(&self, bug: Bug) -> bool {
         cfg!(feature = "sabotage") && self.sabotage.as_deref().and_then(Bug::named) == Some(bug)
@@ -134,9 +128,9 @@ impl Job {
             } else {
                 OnConflict::default()
             },
-            in_flight: 24,
-            batch: 12,
-            prefetch: 64,
+            in_flight: if self.plan.quick { 160 } else { 24 },
+            batch: if self.plan.quick { 64 } else { 12 },
+            prefetch: 256,
             grace: Duration::from_millis(600),
             restart: Duration::from_millis(50),
             retention: Some(Duration::from_millis(self.retention_ms)),
@@ -165,7 +159,7 @@ pub(crate) fn work(job: &str) -> Result<()> {
         .init();
     std::panic::set_hook(Box::new(|panic| eprintln!("panic: {panic}")));
     let ledger = Ledger::open(&job.dir, job.life)?;
-    let seed = job.seed ^ job.life.wrapping_mul(0x2545_f491_4f6c_dd1d);
+    let seed = job.plan.seed ^ job.life.wrapping_mul(0x2545_f491_4f6c_dd1d);
     let notes = Arc::new(Notes::new(ledger, job.life, seed, job.odds, job.lease_ms));
     watch_the_machine(&notes, job.lease_ms);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -214,7 +208,7 @@ impl Mouth {
 async fn serve<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
     let (mouth, speaker) = Mouth::open();
     let business =
-        Business { plan: job.plan(), dir: job.dir.clone(), notes: Arc::clone(&notes), mouth: mouth.clone() };
+        Business { plan: job.plan, dir: job.dir.clone(), notes: Arc::clone(&notes), mouth: mouth.clone() };
     let inbox = inbox(&job, store, business)?;
     if job.front {
         intake::front(&inbox, &job, &mouth, &notes).await?;
@@ -236,6 +230,7 @@ async fn serve<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
 
 fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>> {
     let policy = Job::policy();
+    let many = if job.plan.quick { 64 } else { 12 };
     let mut killed = policy.clone();
     killed.crashes = CRASHES;
     let mut skips = policy.clone();
@@ -246,20 +241,20 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
         .data(Arc::new(business))
         .on(
             ["tx", "both"],
-            handler("tx", handlers::tx::<S>).policy(policy.clone()).timeout(TIMEOUT).concurrency(12),
+            handler("tx", handlers::tx::<S>).policy(policy.clone()).timeout(TIMEOUT).concurrency(many),
         )
         .on(
             ["plain", "both"],
             handler("plain", handlers::plain::<S>)
                 .policy(policy.clone())
                 .timeout(handlers::HANG)
-                .concurrency(12),
+                .concurrency(many),
         )
         .on("ordered", handler("ordered", handlers::ordered::<S>).policy(skips).concurrency(8))
         .on("inline", handler("inline", handlers::inline::<S>).inline().retention(REMEMBERED))
         .on(
             "share",
-            handler("share", handlers::share::<S>).policy(policy.clone()).share_commit(6).concurrency(12),
+            handler("share", handlers::share::<S>).policy(policy.clone()).share_commit(6).concurrency(many),
         )
         .on("batch", batch_handler("batch", handlers::batch::<S>).policy(policy).most(6))
         .on("killer", handler("killer", handlers::killer::<S>).policy(killed).concurrency(1))

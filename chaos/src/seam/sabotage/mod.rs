@@ -120,7 +120,16 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
             }
             match self.bug {
                 Some(Bug::UnfencedFail) => self.tinker.reopen(&one.claim).await,
-                Some(Bug::ReleaseWithoutOwner) => self.tinker.expire(&one.claim).await,
+                Some(Bug::ReleaseWithoutOwner) => {
+                    // It is sent again for a while, as one whose answer is not understood would be.
+                    let (tinker, claim) = (Arc::clone(&self.tinker), one.claim.clone());
+                    tokio::spawn(async move {
+                        for _ in 0..12 {
+                            tinker.expire(&claim).await;
+                            pause(Duration::from_millis(250)).await;
+                        }
+                    });
+                }
                 _ => {}
             }
         }
