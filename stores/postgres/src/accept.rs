@@ -262,7 +262,7 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
         && offer.is_plain(&handlers)
     {
         let message = &offer.new.message;
-        let one = ask(&db.sql.accept_one)
+        let one = ask(&db.sql.accept_one[usize::from(!offer.doubted.is_empty())])
             .bind(db.now())
             .bind(inbox)
             .bind(encode_handlers(&handlers))
@@ -277,15 +277,14 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(message.kind())
             .bind(message.headers().encode())
             .bind(&message.payload()[..])
-            .bind(message.tenant())
-            .bind(offer.doubted.clone());
-        return Some(one);
+            .bind(message.tenant());
+        return Some(if offer.doubted.is_empty() { one } else { one.bind(offer.doubted.clone()) });
     }
     let doubted = chosen.iter().map(|(_, offer)| &offer.doubted).find(|doubted| !doubted.is_empty());
     let doubted = doubted.cloned().unwrap_or_default();
     let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers) && offer.is_doubted_by(&doubted));
     plain.then(|| {
-        ask(&db.sql.accept_plain)
+        let plain = ask(&db.sql.accept_plain[usize::from(!doubted.is_empty())])
             .bind(db.now())
             .bind(inbox)
             .bind(encode_handlers(&handlers))
@@ -300,8 +299,8 @@ fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a
             .bind(column(&chosen, |offer| offer.new.message.kind()))
             .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
             .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
-            .bind(tenants(&chosen))
-            .bind(doubted)
+            .bind(tenants(&chosen));
+        if doubted.is_empty() { plain } else { plain.bind(doubted) }
     })
 }
 

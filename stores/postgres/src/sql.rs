@@ -78,6 +78,9 @@ macro_rules! statements {
     ($($name:ident: $file:literal,)*) => {
         /// Every statement, ready to be sent.
         pub(crate) struct Statements {
+            /// The short ways in, and what they are when something may have been forgotten.
+            pub(crate) accept_plain: [Arc<str>; 2],
+            pub(crate) accept_one: [Arc<str>; 2],
             pub(crate) claim_oldest: Arc<str>,
             pub(crate) claim_all: Arc<str>,
             pub(crate) claim_suspect: Arc<str>,
@@ -87,6 +90,8 @@ macro_rules! statements {
         impl Statements {
             pub(crate) fn new(place: &Place) -> Self {
                 Self {
+                    accept_plain: doubted(include_str!("../sql/accept/plain.sql")).map(|sql| place.render(&sql)),
+                    accept_one: doubted(include_str!("../sql/accept/one.sql")).map(|sql| place.render(&sql)),
                     claim_oldest: place.render(&claim(include_str!("../sql/claim/oldest.sql"))),
                     claim_all: place.render(&claim(include_str!("../sql/claim/all.sql"))),
                     claim_suspect: place.render(&in_line(include_str!("../sql/claim/suspect.sql"))),
@@ -99,8 +104,6 @@ macro_rules! statements {
 
 statements! {
     accept: "../sql/accept/accept.sql",
-    accept_plain: "../sql/accept/plain.sql",
-    accept_one: "../sql/accept/one.sql",
     accept_known: "../sql/accept/known.sql",
     accept_aside: "../sql/accept/aside.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",
@@ -203,6 +206,12 @@ statements! {
     admin_discarded: "../sql/admin/discarded.sql",
     admin_set_paused: "../sql/admin/set_paused.sql",
     admin_purge_aside: "../sql/admin/purge_aside.sql",
+}
+
+/// A short way in without and with the look at what was forgotten, which costs every message that has no need of it.
+fn doubted(accept: &str) -> [String; 2] {
+    ["NULL::bigint", strip(include_str!("../sql/accept/watermark.sql"))]
+        .map(|watermark| strip(accept).replace(":watermark", watermark))
 }
 
 /// The claim, with what of those found is taken.

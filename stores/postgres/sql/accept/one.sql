@@ -1,14 +1,10 @@
 -- One plain message: no batch has to be joined with what of it was new. Answers as the long way does.
 -- $1 now or nothing, $2 inbox, $3 handlers as the proof holds them, $4 handlers, $5 place, $6 lane, $7 digest, $8 fingerprint,
--- $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant; if it may have been forgotten: $16 each handler,
--- former ones included, or 0 without any.
+-- $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant. `:watermark` is there if it may have been forgotten.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
            (segment << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint AS seq,
-           coalesce($9::bigint <= (
-               SELECT max(coalesce(h.watermark, i.watermark))
-               FROM unnest($16::int2[]) AS f (handler) LEFT JOIN @handler h ON h.id = f.handler CROSS JOIN @inbox i WHERE i.id = $2
-           ), false) AS stale
+           coalesce($9::bigint <= :watermark, false) AS stale
     FROM @meta WHERE one
 ), fresh AS (
     INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)

@@ -3,12 +3,10 @@
 -- taken.
 -- $1 now or nothing, $2 inbox, $3 handlers as the proof holds them, $4 handlers; then by message: $5 place, $6 lane, $7 digest,
 -- $8 fingerprint, $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant, or nothing
--- if none has one. If they may have been forgotten: $16 each handler, former ones included, or 0 without any.
+-- if none has one. `:watermark` is there if they may have been forgotten.
 WITH moment AS MATERIALIZED (
-    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted, (
-               SELECT max(coalesce(h.watermark, i.watermark))
-               FROM unnest($16::int2[]) AS f (handler) LEFT JOIN @handler h ON h.id = f.handler CROSS JOIN @inbox i WHERE i.id = $2
-           ) AS watermark
+    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted,
+           :watermark AS watermark
     FROM @meta WHERE one
 ), offered AS MATERIALIZED (
     SELECT o.*, m.now, coalesce(o.time <= m.watermark, false) AS stale,
