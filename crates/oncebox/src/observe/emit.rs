@@ -45,15 +45,27 @@ pub(crate) fn time<const N: usize>(name: &'static str, value: Duration, pairs: [
     guarded(|| metrics::histogram!(name, labels(pairs)).record(value.as_secs_f64()));
 }
 
+/// Records times of things that are alike.
+pub(crate) fn times<const N: usize>(
+    name: &'static str,
+    values: impl Iterator<Item = Duration>,
+    pairs: [Pair; N],
+) {
+    guarded(|| {
+        let histogram = metrics::histogram!(name, labels(pairs));
+        values.for_each(|value| histogram.record(value.as_secs_f64()));
+    });
+}
+
 /// Records a number of things.
 #[expect(clippy::cast_precision_loss, reason = "batches are far below 2^52")]
 pub(crate) fn size<const N: usize>(name: &'static str, value: usize, pairs: [Pair; N]) {
     guarded(|| metrics::histogram!(name, labels(pairs)).record(value as f64));
 }
 
-/// Counts what became of a claimed entry, whichever way it was written.
-pub(crate) fn settled(claim: &Claim, event: &'static str) {
-    count(names::SETTLED, 1, [inbox(&claim.inbox), handler(&claim.handler), word("event", event)]);
+/// Counts what became of claimed entries that are alike, whichever way it was written.
+pub(crate) fn settled(claim: &Claim, event: &'static str, number: u64) {
+    count(names::SETTLED, number, [inbox(&claim.inbox), handler(&claim.handler), word("event", event)]);
 }
 
 fn labels<const N: usize>(pairs: [Pair; N]) -> Vec<Label> {

@@ -11,9 +11,9 @@ use super::{Watch, emit, names};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
-    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
-    Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage,
+    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams,
+    Swept, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -91,7 +91,6 @@ impl<S> Observed<S> {
     /// A failed attempt is worth a warning, an entry that needs a person an error; of many, some.
     fn report_settled(&self, settlement: &Settlement) {
         let Settlement { claim, event, next, attempts, crashes, error, .. } = settlement;
-        emit::settled(claim, event.as_str());
         self.watch.tell(&claim.inbox, |observer| observer.settled(claim, *event));
         let (inbox, key, handler, seq) = (&claim.inbox, &claim.key, &claim.handler, claim.seq.0);
         let error = error.as_ref().map_or("", ErrorText::as_str);
@@ -125,12 +124,30 @@ pub(super) fn lost<T: PartialEq>(verb: &'static str, answers: &[T], lost: &T) {
     }
 }
 
-/// How long a message waited for its first attempt. Later ones waited for something else.
+/// How long messages waited for their first attempt. Later ones waited for something else.
 fn report_lag(claimed: &[Claimed]) {
-    for Claimed { claim, .. } in claimed {
-        if claim.attempts == 0 && claim.crashes == 0 && claim.generation == 0 {
-            let lag = claim.claimed_at.since(claim.received_at);
-            emit::time(names::LAG_SECONDS, lag, [emit::inbox(&claim.inbox), emit::handler(&claim.handler)]);
+    let is_first = |claim: &Claim| claim.attempts == 0 && claim.crashes == 0 && claim.generation == 0;
+    // Most claims are for one handler, and labels cost more than what they are for.
+    for same in claimed.chunk_by(|a, b| a.claim.inbox == b.claim.inbox && a.claim.handler == b.claim.handler)
+    {
+        let Some(Claimed { claim, .. }) = same.first() else { continue };
+        let first = same.iter().map(|claimed| &claimed.claim).filter(|claim| is_first(claim));
+        let lags = first.map(|claim| claim.claimed_at.since(claim.received_at));
+        emit::times(names::LAG_SECONDS, lags, [emit::inbox(&claim.inbox), emit::handler(&claim.handler)]);
+    }
+}
+
+/// Counts what became of claimed entries.
+fn count_settled(batch: &[Settlement], settled: &[Settled]) {
+    let applied = |settled: &Settled| *settled == Settled::Applied;
+    let mut settled = settled.iter();
+    let same = |a: &Settlement, b: &Settlement| {
+        a.event == b.event && a.claim.inbox == b.claim.inbox && a.claim.handler == b.claim.handler
+    };
+    for same in batch.chunk_by(same) {
+        let count = settled.by_ref().take(same.len()).filter(|settled| applied(settled)).count();
+        if let (Some(Settlement { claim, event, .. }), true) = (same.first(), count > 0) {
+            emit::settled(claim, event.as_str(), count as u64);
         }
     }
 }
@@ -158,6 +175,7 @@ impl<S: Store> Store for Observed<S> {
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
         let settled = self.observe("settle", batch.len(), self.store.settle(batch)).await?;
+        count_settled(batch, &settled);
         for (settlement, answer) in batch.iter().zip(&settled) {
             match answer {
                 Settled::Applied => self.report_settled(settlement),

@@ -57,7 +57,7 @@ impl Watch {
 
     /// The completion of a claim was committed with its handler's own transaction.
     pub(crate) fn done(&self, claim: &Claim) {
-        emit::settled(claim, Event::Done.as_str());
+        emit::settled(claim, Event::Done.as_str(), 1);
         self.tell(&claim.inbox, |observer| observer.settled(claim, Event::Done));
     }
 

@@ -25,6 +25,10 @@ pub(super) fn launch_all<S: Store>(
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
     for run in claimed.into_iter().filter_map(|claimed| Run::new(core, settlements, claimed)) {
         let most = run.handler.registration.together();
+        if most <= 1 {
+            start_alone(run);
+            continue;
+        }
         let group = groups.entry(run.handler.route.key.clone()).or_default();
         group.push(run);
         if group.len() >= most {
@@ -42,31 +46,37 @@ pub(super) fn launch<S: Store>(
     settlements: &UnboundedSender<Settlement>,
     claimed: Claimed,
 ) {
-    start(Vec::from_iter(Run::new(core, settlements, claimed)));
+    Run::new(core, settlements, claimed).and_then(start_alone);
 }
 
 /// Runs entries of one handler in one task; gives them back if nothing new is begun any more.
 pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
+    if runs.len() == 1 {
+        return start_alone(runs.pop()?);
+    }
     let core = Arc::clone(&runs.first()?.core);
     if core.stop.requested() {
         return None;
     }
     let claims: Vec<Claim> = runs.iter().map(|run| run.claimed.claim.clone()).collect();
-    // One alone needs none of the room that a group takes up.
-    let task = match runs.pop() {
-        Some(run) if runs.is_empty() => tokio::spawn(run.alone()),
-        last => {
-            runs.extend(last);
-            if let Some(Function::Batch(_)) = runs.first().map(|run| &run.handler.registration.function) {
-                tokio::spawn(batch::run(runs))
-            } else {
-                tokio::spawn(group::run(runs))
-            }
-        }
-    };
+    let batch =
+        runs.first().is_some_and(|run| matches!(run.handler.registration.function, Function::Batch(_)));
+    let task = if batch { tokio::spawn(batch::run(runs)) } else { tokio::spawn(group::run(runs)) };
     for claim in claims {
         core.flights.attach(&claim, task.abort_handle());
     }
+    Some(task)
+}
+
+/// Runs one entry in a task of its own; gives it back if nothing new is begun any more.
+fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
+    let core = Arc::clone(&run.core);
+    if core.stop.requested() {
+        return None;
+    }
+    let claim = run.claimed.claim.clone();
+    let task = tokio::spawn(run.alone());
+    core.flights.attach(&claim, task.abort_handle());
     Some(task)
 }
 
