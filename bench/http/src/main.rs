@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Prints one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
+    /// Connections that send one message after the other, and as many callers beside them.
+    #[arg(long, default_value_t = 256)]
+    connections: usize,
     /// Instead of measuring: many clients at once, slow, broken and malicious ones among them. Fails if a good one is not
     /// answered or the server takes too much memory.
     #[arg(long)]

@@ -13,8 +13,6 @@ use crate::client::Client;
 use crate::process::{Served, own_cpu};
 use crate::serve::{KIND, postgres};
 
-/// Connections, and callers beside them.
-const CALLERS: usize = 256;
 /// Messages of a batch, and connections that send batches.
 const BATCH: usize = 100;
 const BATCHERS: usize = 8;
@@ -46,6 +44,8 @@ struct Figure {
 struct Bench {
     inbox: Inbox<Postgres>,
     served: Served,
+    /// Connections, and callers beside them.
+    callers: usize,
     count: usize,
     next: usize,
 }
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: &Args, url: &str) -> Result<()> {
     let inbox = postgres(url).await?;
     let served = Served::start(url).await?;
     let (count, rounds) = if args.quick { (20_000, 1) } else { (100_000, 3) };
-    let mut bench = Bench { inbox, served, count, next: 0 };
+    let mut bench = Bench { inbox, served, callers: args.connections, count, next: 0 };
     // Plans, connections and files that are made at the first use.
     bench.count = count / 10;
     bench.direct().await?;
@@ -127,12 +127,13 @@ impl Bench {
     }
 
     async fn direct(&mut self) -> Result<Figure> {
-        let (inbox, first, end) = (self.inbox.clone(), self.next, self.next + self.count);
-        self.measure(CALLERS, |caller| {
+        let (inbox, callers, first, end) =
+            (self.inbox.clone(), self.callers, self.next, self.next + self.count);
+        self.measure(callers, |caller| {
             let inbox = inbox.clone();
             async move {
                 let payload = payload();
-                for number in (first + caller..end).step_by(CALLERS) {
+                for number in (first + caller..end).step_by(callers) {
                     inbox.accept(Message::new(id(number), KIND, payload.clone())).await?;
                 }
                 Ok(())
@@ -143,9 +144,10 @@ impl Bench {
 
     async fn single(&mut self) -> Result<Figure> {
         let (address, first, end) = (self.served.address, self.next, self.next + self.count);
-        self.measure(CALLERS, |caller| async move {
+        let callers = self.callers;
+        self.measure(callers, |caller| async move {
             let (mut client, payload) = (Client::connect(address).await?, payload());
-            for number in (first + caller..end).step_by(CALLERS) {
+            for number in (first + caller..end).step_by(callers) {
                 let status = client.plain(&id(number), &payload).await?;
                 ensure!(status == 202, "the server said {status}");
             }

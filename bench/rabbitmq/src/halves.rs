@@ -14,11 +14,11 @@ use crate::queue::{Client, NAME};
 use crate::{id, payload, rate, whole};
 
 /// Consumes and acknowledges every message, and does nothing else, with as many messages on their way as ours has.
-pub(crate) async fn consume(amqp: &str, messages: usize) -> Result<f64> {
+pub(crate) async fn consume(amqp: &str, messages: usize, prefetch: u16) -> Result<f64> {
     let client = Client::connect(amqp).await?;
     client.fill(messages).await?;
     let channel = client.connection.create_channel().await?;
-    channel.basic_qos(whole::PREFETCH, BasicQosOptions::default()).await?;
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
     let start = Instant::now();
     let mut consumer = channel
         .basic_consume(NAME.into(), "plain".into(), BasicConsumeOptions::default(), FieldTable::default())
@@ -28,7 +28,7 @@ pub(crate) async fn consume(amqp: &str, messages: usize) -> Result<f64> {
     for _ in 0..messages {
         let delivery = consumer.next().await.context("the consumer ended")??;
         acks.push(async move { delivery.acker.ack(BasicAckOptions::default()).await });
-        while acks.len() >= usize::from(whole::PREFETCH) / 2 {
+        while acks.len() >= usize::from(prefetch) / 2 {
             acks.next().await.transpose()?;
         }
     }
@@ -37,10 +37,10 @@ pub(crate) async fn consume(amqp: &str, messages: usize) -> Result<f64> {
 }
 
 /// Accepts the same messages directly, as many at once as a source has in hand.
-pub(crate) async fn accept(postgres: &str, messages: usize) -> Result<f64> {
-    let inbox = whole::inbox(postgres).await?;
+pub(crate) async fn accept(postgres: &str, messages: usize, prefetch: u16) -> Result<f64> {
+    let inbox = whole::inbox(postgres, prefetch).await?;
     let payload = Bytes::from(payload());
-    let callers = usize::from(whole::PREFETCH);
+    let callers = usize::from(prefetch);
     let start = Instant::now();
     let tasks: Vec<_> = (0..callers)
         .map(|caller| {

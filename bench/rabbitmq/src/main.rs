@@ -25,6 +25,9 @@ struct Args {
     /// Prints one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
+    /// Deliveries in hand at once, and as many callers for the half that only accepts.
+    #[arg(long, default_value_t = 2_048)]
+    prefetch: u16,
 }
 
 /// What one row shows.
@@ -56,9 +59,9 @@ async fn measure(args: &Args, amqp: &str, postgres: &str) -> Result<()> {
     let (rounds, messages) = if args.quick { (1, 20_000) } else { (3, 100_000) };
     let (mut ours, mut consume, mut accept) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        consume.push(halves::consume(amqp, messages).await.context("consuming alone")?);
-        accept.push(halves::accept(postgres, messages).await.context("accepting alone")?);
-        ours.push(whole::receive(amqp, postgres, messages).await.context("the whole way")?);
+        consume.push(halves::consume(amqp, messages, args.prefetch).await.context("consuming alone")?);
+        accept.push(halves::accept(postgres, messages, args.prefetch).await.context("accepting alone")?);
+        ours.push(whole::receive(amqp, postgres, messages, args.prefetch).await.context("the whole way")?);
     }
     let (ours, consume, accept) = (median(ours), median(consume), median(accept));
     let row = Row {

@@ -12,29 +12,26 @@ use oncebox_rabbitmq::RabbitMq;
 use crate::queue::{Client, NAME};
 use crate::rate;
 
-/// Deliveries in hand at once.
-pub(crate) const PREFETCH: u16 = 512;
-
 async fn never(_: Message, _: &mut Context<Postgres>) -> Result<(), oncebox::Error> {
     Ok(())
 }
 
 /// An empty inbox. Its handler is paused: accepting is measured, not processing.
-pub(crate) async fn inbox(postgres: &str) -> Result<Inbox<Postgres>> {
+pub(crate) async fn inbox(postgres: &str, prefetch: u16) -> Result<Inbox<Postgres>> {
     let mut connection = PgConnection::connect(postgres).await?;
     connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS bench_rabbitmq CASCADE")).await?;
     let store = Postgres::options(postgres)?.schema("bench_rabbitmq").open().await?;
-    let config = Config { prefetch: usize::from(PREFETCH), ..Config::default() };
+    let config = Config { prefetch: usize::from(prefetch), ..Config::default() };
     let inbox = Inbox::builder("bench", store).config(config).on("bench", handler("never", never)).build()?;
     inbox.store().pause(inbox.name(), &HandlerKey::new("never")?).await?;
     Ok(inbox)
 }
 
-pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize) -> Result<f64> {
+pub(crate) async fn receive(amqp: &str, postgres: &str, messages: usize, prefetch: u16) -> Result<f64> {
     let client = Client::connect(amqp).await?;
     client.fill(messages).await?;
-    let inbox = inbox(postgres).await?;
-    let source = RabbitMq::builder(amqp).queue(NAME).discard_rejected(true).prefetch(PREFETCH).build()?;
+    let inbox = inbox(postgres, prefetch).await?;
+    let source = RabbitMq::builder(amqp).queue(NAME).discard_rejected(true).prefetch(prefetch).build()?;
     let start = Instant::now();
     let running = inbox.start();
     running.receive(source)?;
