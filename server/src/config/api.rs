@@ -62,21 +62,20 @@ impl Planner {
     fn privacy(&mut self, api: &model::Api) -> Privacy {
         let (pointers, pointers_at) = many(api.redact_pointers.as_ref(), 0);
         let (patterns, patterns_at) = many(api.redact_patterns.as_ref(), 0);
-        let mut texts = Redaction::new();
+        let mut rules = Redaction::new();
         for pattern in patterns {
-            match texts.clone().pattern(pattern) {
-                Ok(more) => texts = more,
+            match rules.clone().pattern(pattern) {
+                Ok(more) => rules = more,
                 Err(error) => self.wrong(patterns_at, format!("{pattern:?}: {}", error.what())),
             }
         }
-        let mut payloads = texts.clone();
         for pointer in pointers {
-            match payloads.clone().pointer(pointer) {
-                Ok(more) => payloads = more,
+            match rules.clone().pointer(pointer) {
+                Ok(more) => rules = more,
                 Err(error) => self.wrong(pointers_at, error.what()),
             }
         }
-        Privacy { payloads, texts: (!patterns.is_empty()).then_some(texts) }
+        Privacy(rules)
     }
 
     pub(super) fn health(&mut self, health: &model::Health) -> HealthLimits {
