@@ -3,8 +3,6 @@
 mod access;
 mod canary;
 mod errors;
-mod fuzz;
-mod guide;
 mod many;
 mod one;
 mod watch;
