@@ -115,7 +115,7 @@ impl Bulk {
         let mut preview = Preview::default();
         let mut filter = self.filter.clone();
         filter.limit = 1_000;
-        loop {
+        for looked in 1_usize.. {
             let page = store.list(&filter).await?;
             let room = Preview::SHOWN.saturating_sub(preview.first.len());
             preview.first.extend(page.entries.iter().take(room).cloned());
@@ -125,10 +125,16 @@ impl Bulk {
                 return Ok(preview);
             }
             match page.next {
-                None => return Ok(preview),
+                None => break,
+                // A filter that takes next to nothing would read all history for a look.
+                Some(_) if looked == Preview::PAGES => {
+                    preview.more = true;
+                    break;
+                }
                 next => filter.after = next,
             }
         }
+        Ok(preview)
     }
 
     /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
@@ -143,6 +149,9 @@ impl Bulk {
             return Ok(run.report());
         }
         run.resume();
+        // Taken over first, and then looked at what was done: whoever carried it on before may have done something meanwhile.
+        run.note().await?;
+        run.load_done().await?;
         let mut speed = 1;
         while run.progress.state == State::Running {
             let some = run.step(speed).await?;
@@ -172,7 +181,7 @@ impl Bulk {
 pub struct Preview {
     /// How many entries it would be done to.
     pub count: usize,
-    /// Whether there are more of them than it may be done to.
+    /// Whether there are more of them than it may be done to, or there may be: no more than [`Self::PAGES`] pages are looked at.
     pub more: bool,
     /// The first of them.
     pub first: Vec<EntryView>,
@@ -181,6 +190,8 @@ pub struct Preview {
 impl Preview {
     /// How many entries are shown at most.
     pub const SHOWN: usize = 10;
+    /// How many pages are looked at.
+    pub const PAGES: usize = 500;
 }
 
 /// Where an operation stands.

@@ -144,7 +144,7 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(None) };
     let handlers = db.handlers_of(inbox).await?;
     let mut view = MessageView::new(*key);
-    let mut unit = db.control.transaction().await?;
+    let mut unit = db.reads().await?;
     if let Some(found) = find(db, &mut unit, inbox, key).await? {
         // The message itself may have left before its key, or be damaged: the rest is shown.
         let message = unless_damaged(message(db, &mut unit, found.seq).await)?;
@@ -157,7 +157,8 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
         view.stored = message.map(|message| (found.seq, found.received_at, message));
         view.tenant = found.tenant;
     }
-    let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox);
+    let most = i64::try_from(MessageView::MOST_ASIDE).unwrap_or(i64::MAX);
+    let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox).bind(most);
     for row in unit.rows(asides).await? {
         view.kept_aside.push(KeptAside {
             reason: reason_of(get(&row, 0)?)?,
@@ -207,7 +208,7 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
 }
 
 /// A message that cannot be read keeps nobody from its entries. Any other error does.
-fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
+pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     match found {
         Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
         found => Ok(found),

@@ -28,7 +28,7 @@ pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Opti
     let Some(inbox) = db.known_inbox(name).await? else { return Ok(None) };
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.handlers_of(inbox).await?;
-    let mut unit = db.control.transaction().await?;
+    let mut unit = db.reads().await?;
     let Some(Found { seq, .. }) = admin::find(db, &mut unit, inbox, key).await? else {
         unit.end().await?;
         return Ok(None);
@@ -87,7 +87,8 @@ async fn ahead(
     (seq, key): (Seq, &Key),
     history: &mut History,
 ) -> Result<()> {
-    let message = admin::message(db, unit, seq).await?;
+    // One that cannot be read keeps nobody from the rest of its story.
+    let message = admin::unless_damaged(admin::message(db, unit, seq).await)?.unwrap_or_default();
     let Some(order) = message.and_then(|message| OrderKey::of(name, &message)) else { return Ok(()) };
     for (key, of) in admin::paused_keys(db, unit, inbox).await? {
         if of == order.as_bytes() {

@@ -115,6 +115,8 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
     let both = |f: &mut Filter| (f.kind, f.source) = (Some("order.placed".into()), Some("depot".into()));
     assert_eq!(found(&both).await, ["sourced"]);
     assert!(!any().is_narrow(), "everything is no filter");
+    assert!(!with(|f| f.id_contains = Some((*b"").into())).is_narrow(), "an empty part is in every id");
+    assert!(!with(|f| f.error_contains = Some("".into())).is_narrow(), "and in every error");
 }
 
 pub async fn error_text_is_looked_for_as_it_is<S: StoreUnderTest>(h: &Harness<S>) {

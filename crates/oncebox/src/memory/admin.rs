@@ -167,6 +167,7 @@ impl Scope {
         }
         let asides = self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16]));
         view.kept_aside = asides
+            .take(MessageView::MOST_ASIDE)
             .map(|(_, aside)| KeptAside {
                 reason: aside.reason,
                 received_at: aside.received_at,
@@ -251,8 +252,11 @@ impl Scope {
     }
 
     pub(super) fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
-        let old = self.asides.iter().filter(|(_, aside)| aside.received_at <= horizon);
-        let old: Vec<_> = old.map(|(id, _)| *id).take(limit).collect();
+        // The first kept go first.
+        let is_old = |under: &&(Key, [u8; 16])| {
+            self.asides.get(*under).is_some_and(|aside| aside.received_at <= horizon)
+        };
+        let old: Vec<_> = self.aside_ids.values().filter(is_old).take(limit).copied().collect();
         for under in &old {
             if let Some(aside) = self.asides.remove(under) {
                 self.aside_ids.remove(&aside.id);

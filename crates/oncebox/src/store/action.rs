@@ -389,7 +389,11 @@ impl Acted {
     /// The answer to an action whose identity is known with a body and an answer.
     pub fn again(action: &Action, body: &str, answer: &str) -> Result<Self> {
         if action.body() != body {
-            let what = format!("the operation {} was used for something else: {body}", action.id);
+            // What for is not said: it may have been somebody else, and of another tenant. The record has it.
+            let what = format!(
+                "the operation {} was used for something else; nothing was done, use another identity",
+                action.id
+            );
             return Err(Error::new(ErrorKind::OperationReused, what));
         }
         Ok(Self { answer: Answer::decode(answer)?, repeated: true })

@@ -299,11 +299,15 @@ pub struct MessageView {
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
     pub entries: Vec<EntryView>,
-    /// Messages under the same key that were kept aside.
+    /// Messages under the same key that were kept aside: the first of them, and no more than [`Self::MOST_ASIDE`].
     pub kept_aside: Vec<KeptAside>,
 }
 
 impl MessageView {
+    /// How many messages that were kept aside are shown with their key. A sender that repeats one id with ever new payloads must
+    /// not make it unreadable; [`Admin::aside`] has all of them.
+    pub const MOST_ASIDE: usize = 20;
+
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {
         Self { key, tenant: None, stored: None, entries: Vec::new(), kept_aside: Vec::new() }

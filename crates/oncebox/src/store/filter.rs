@@ -76,17 +76,18 @@ impl Filter {
         self.statuses.is_empty() || self.statuses.contains(&status)
     }
 
-    /// Whether it asks for anything beyond the inbox and statuses: what acts on many entries refuses a filter that does not.
+    /// Whether it asks for anything beyond the inbox and statuses: what acts on many entries refuses a filter that does not. An
+    /// empty part of an id or of an error is in every one: it asks for nothing.
     pub fn is_narrow(&self) -> bool {
         self.handler.is_some()
             || self.kind.is_some()
             || self.source.is_some()
-            || self.id_contains.is_some()
+            || self.id_contains.as_ref().is_some_and(|part| !part.is_empty())
             || self.ordering_key.is_some()
             || self.tenant.is_some()
             || self.received_from.is_some()
             || self.received_before.is_some()
-            || self.error_contains.is_some()
+            || self.error_contains.as_ref().is_some_and(|part| !part.is_empty())
     }
 
     /// Whether an entry of the inbox is wanted. What is asked of a message is not true of one whose message has left.

@@ -9,6 +9,8 @@ FROM (
     UNION ALL (
         SELECT e.seq, 'poisoned', 1 FROM @poisoned e
         WHERE e.lane = $1 & 63 AND e.handler = $2 AND e.order_key = $3 AND e.in_line IN ('blocks', 'parks') AND e.seq < $1
+          -- A line that was paused has a row that stands for no message.
+          AND e.seq >= 68719476736
         ORDER BY e.seq LIMIT 1
     ) UNION ALL (
         SELECT e.seq, 'pending', 1 FROM @later e

@@ -6,7 +6,9 @@ FROM (
     UNION ALL
     SELECT * FROM (
         SELECT seq, 'poisoned', 1 FROM oncebox_poisoned
-        WHERE handler = ?1 AND order_key = ?2 AND in_line IN ('blocks', 'parks') AND seq < ?3 ORDER BY seq LIMIT 1
+        WHERE handler = ?1 AND order_key = ?2 AND in_line IN ('blocks', 'parks')
+          -- A line that was paused has a row that stands for no message.
+          AND seq < ?3 AND seq > 0 ORDER BY seq LIMIT 1
     )
     UNION ALL
     SELECT * FROM (
