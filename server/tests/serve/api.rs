@@ -3,6 +3,8 @@
 mod access;
 mod canary;
 mod errors;
+mod fuzz;
+mod guide;
 mod many;
 mod one;
 mod watch;

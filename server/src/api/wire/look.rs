@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{KeyText, OperationUuid, StatusWord, Text, Time};
+use super::{HandlerName, KeyText, OperationUuid, StatusWord, Text, Time};
 
 /// Who asks.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -96,6 +96,7 @@ macro_rules! filters {
             pub(crate) status: Vec<StatusWord>,
             /// Of this handler.
             #[serde(skip_serializing_if = "Option::is_none")]
+            #[schemars(with = "Option<HandlerName>")]
             pub(crate) handler: Option<Text>,
             /// Of messages of this type.
             #[serde(rename = "type", skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ pub(crate) use look::{
     Handler, HandlerCount, Handlers, Header, InboxSummary, Inboxes, Label, Me, MessageView, OperationView,
     PausedKey, Payloads, Stored, StoryLine, TenantQuery, Which,
 };
-pub(crate) use values::{KeyText, OperationUuid, Reason, StatusWord, Text, Time};
+pub(crate) use values::{HandlerName, HexText, KeyText, OperationUuid, Reason, StatusWord, Text, Time};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
