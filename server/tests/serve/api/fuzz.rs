@@ -60,7 +60,7 @@ fn the_description_is_valid_and_kept_whatever_is_sent() {
         "--phases",
         "coverage,fuzzing",
         "--max-examples",
-        "10",
+        "5",
         "--generation-deterministic",
         "--workers",
         "1",

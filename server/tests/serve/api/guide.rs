@@ -14,7 +14,8 @@ fn shown() -> String {
     let lines = blocks.filter_map(|block| block.strip_prefix("console\n")).flat_map(str::lines);
     // How a token is made is tried elsewhere, and the port is another one here.
     let here = |line: &&str| !line.contains("oncebox token") && !line.starts_with("$ API=");
-    lines.filter(here).map(|line| format!("{}\n", line.strip_prefix("$ ").unwrap_or(line))).collect()
+    let lines: Vec<&str> = lines.filter(here).map(|line| line.strip_prefix("$ ").unwrap_or(line)).collect();
+    lines.join("\n")
 }
 
 #[test]
