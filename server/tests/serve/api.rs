@@ -7,6 +7,7 @@ mod fuzz;
 mod guide;
 mod many;
 mod one;
+mod postgres;
 mod watch;
 
 use std::path::Path;
