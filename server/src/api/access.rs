@@ -75,6 +75,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// How many characters of what somebody says of themselves are recorded.
+const SAID: usize = 200;
+
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
@@ -91,6 +94,8 @@ impl Who {
     /// Who an action is recorded for: who they say they are, and the token that proves what they may do.
     pub(crate) fn actor(&self, said: Option<&str>) -> Result<String, Problem> {
         let said = said.filter(|said| !said.trim().is_empty());
+        // Records hold so much of it and no more: the name of the token must not be pushed out.
+        let said = said.map(|said| said.char_indices().nth(SAID).map_or(said, |(end, _)| &said[..end]));
         match (&self.name, said) {
             (Some(name), Some(said)) if said != name => Ok(format!("{said} (token {name})")),
             (Some(name), _) => Ok(name.clone()),
@@ -114,12 +119,14 @@ impl Access {
             near(parts, peer)?;
             return Ok(Who { name: None, roles: vec![Role::Admin] });
         }
-        let presented = hash(bearer(&parts.headers).unwrap_or_default());
+        let bearer = bearer(&parts.headers).unwrap_or_default();
+        let presented = hash(bearer);
         // All are compared, so that the time does not tell which one was close.
         let fits = |found: Option<usize>, (at, known): (usize, &Token)| {
             if same(&known.hash, &presented) { Some(at) } else { found }
         };
-        let found = self.tokens.iter().enumerate().fold(None, fits);
+        // The hash of nothing is one, too, and easily made by mistake.
+        let found = self.tokens.iter().enumerate().fold(None, fits).filter(|_| !bearer.is_empty());
         let token = found.and_then(|at| self.tokens.get(at)).ok_or_else(|| {
             Problem::new(Cause::Unauthenticated, "there is no token, or none that is known here")
         })?;
@@ -249,6 +256,12 @@ mod tests {
         {
             assert_eq!(who(wrong).unwrap_err().cause(), Cause::Unauthenticated, "{wrong}");
         }
+        // The hash of an empty text is in a configuration whose writer had no token.
+        let empty = Access { tokens: vec![token("nobody", "", Role::Admin)] };
+        for nothing in ["Bearer ", "Bearer", "Basic x"] {
+            assert!(empty.who(&parts(&[("authorization", nothing)]), None).is_err(), "{nothing}");
+        }
+        assert!(empty.who(&parts(&[]), None).is_err());
         let twice = parts(&[("authorization", "Bearer s3cret"), ("authorization", "Bearer s3cret")]);
         assert!(access.who(&twice, None).is_err());
         assert!(!format!("{access:?}").contains("hash"));
@@ -271,5 +284,7 @@ mod tests {
         let known = Who { name: Some("night-shift".into()), roles: Vec::new() };
         assert_eq!(known.actor(None).unwrap(), "night-shift");
         assert_eq!(known.actor(Some("ada")).unwrap(), "ada (token night-shift)");
+        let long = known.actor(Some(&"\u{e9}".repeat(1_000))).unwrap();
+        assert!(long.ends_with(" (token night-shift)") && long.chars().count() < 250, "{long}");
     }
 }

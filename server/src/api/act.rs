@@ -142,7 +142,10 @@ pub(super) async fn purge_preview(ask: &Ask) -> Answer<wire::PurgePreview> {
 pub(super) async fn purge(ask: &Ask) -> Answer<wire::Acted> {
     let body: wire::Purge = ask.body()?;
     let (age, limit) = (purge_age(body.older_than_seconds)?, purge_limit(body.limit)?);
-    let action = action(ask, What::Purge { age, limit }, body.operation, body.actor.as_ref(), &body.reason)?;
+    // No more than were seen: what grows old meanwhile was not.
+    let seen = limit.min(usize::try_from(body.expected).unwrap_or(usize::MAX));
+    let action =
+        action(ask, What::Purge { age, limit: seen }, body.operation, body.actor.as_ref(), &body.reason)?;
     // What was done before is answered as it was, however many there are now.
     if record(ask, body.operation.0).await?.is_none() {
         let count = purgeable(ask, age, limit).await?;
@@ -200,6 +203,8 @@ pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
             return Err(changed(body.expected, preview.count as u64));
         }
     }
+    // No more than were seen: entries that come to be meant while it goes on were not.
+    bulk.most = bulk.most.min(usize::try_from(body.expected).unwrap_or(usize::MAX));
     // Recorded before it is answered, so that another body under the same identity is told of at once.
     let what =
         What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), most: bulk.most };
@@ -212,7 +217,21 @@ pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
         tracing::info!(operation = %id, state, done, failed, "an operation on many has ended");
         Ok(report.done as u64)
     });
-    report(ask, &record(ask, id).await?.ok_or_else(|| unknown(id))?).await
+    Ok(begun(ask, id).await)
+}
+
+/// How far an operation has come that is recorded and goes on, whether or not the store can tell now: who is told that nothing
+/// was stored begins it again under another identity.
+async fn begun(ask: &Ask, id: OperationId) -> wire::Report {
+    let told = async { report(ask, &record(ask, id).await?.ok_or_else(|| unknown(id))?).await };
+    told.await.unwrap_or_else(|_: Problem| wire::Report {
+        operation: OperationUuid(id),
+        state: State::Running.as_str().into(),
+        active: ask.api.jobs.get(id) == Some(Job::Active),
+        done: 0,
+        refused: 0,
+        failed: 0,
+    })
 }
 
 fn unknown(id: OperationId) -> Problem {
@@ -285,5 +304,5 @@ pub(super) async fn backfill(ask: &Ask) -> Answer<wire::Report> {
     tracing::info!(inbox = plan.name, operation = %id, actor, handler, "a backfill was asked for");
     let stores = std::sync::Arc::clone(&served.stores);
     ask.api.jobs.start(id, async move { stores.backfill(&plan, &errand).await });
-    report(ask, &record(ask, id).await?.ok_or_else(|| unknown(id))?).await
+    Ok(begun(ask, id).await)
 }

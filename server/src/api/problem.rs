@@ -114,14 +114,21 @@ impl From<Error> for Problem {
             ErrorKind::NotFound => Cause::NotFound,
             ErrorKind::Refused => Cause::Refused,
             ErrorKind::OperationReused => Cause::Reused,
-            ErrorKind::InvalidConfig
-            | ErrorKind::InvalidHandler
+            ErrorKind::InvalidHandler
             | ErrorKind::InvalidMessage
             | ErrorKind::Unsupported
             | ErrorKind::Tenant => Cause::Invalid,
             ErrorKind::CommitUnknown => {
                 tracing::warn!(%error, "an operator is told that nothing is known of an action");
                 return Self::new(Cause::Unknown, "the answer of the store to the commit never came");
+            }
+            // A password that was changed, say: the words of the database name hosts and users.
+            ErrorKind::InvalidConfig => {
+                tracing::error!(%error, "an operator cannot be answered: the store cannot be used as it is configured");
+                return Self::new(
+                    Cause::Internal,
+                    "the store cannot be used as it is configured; the log says more",
+                );
             }
             ErrorKind::Corrupt | ErrorKind::SchemaTooNew | ErrorKind::SchemaOutdated => {
                 tracing::error!(%error, "an operator cannot be answered");
@@ -196,7 +203,8 @@ mod tests {
     // What a database says of itself is not told to clients.
     #[test]
     fn errors_of_the_store_keep_to_themselves() {
-        for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown, ErrorKind::Corrupt, ErrorKind::Full] {
+        use ErrorKind::{CommitUnknown, Corrupt, Full, InvalidConfig, ReadOnly, Unavailable};
+        for kind in [Unavailable, CommitUnknown, Corrupt, Full, ReadOnly, InvalidConfig] {
             let problem = Problem::from(Error::new(kind, "connection to db.internal refused"));
             assert!(problem.cause().status().is_server_error());
             assert!(!problem.detail.contains("db.internal"));

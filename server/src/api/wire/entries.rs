@@ -55,7 +55,7 @@ macro_rules! filters {
             pub(crate) fn filter(&self, inbox: InboxName) -> oncebox::Result<Filter> {
                 if self.status.len() > Status::ALL.len() {
                     let what = "`status` names more statuses than there are";
-                    return Err(Error::new(ErrorKind::InvalidConfig, what));
+                    return Err(Error::new(ErrorKind::InvalidMessage, what));
                 }
                 let text = |text: &Option<Text>| text.as_deref().map(Into::into);
                 let bytes = |text: &Option<Text>| text.as_deref().map(|text| text.as_bytes().into());
