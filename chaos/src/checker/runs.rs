@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::books::Books;
+use super::operations::{self, Retries};
 use super::{Rules, Verdict};
 use crate::ledger::{Answer, Fact, Line, Said};
 
@@ -106,19 +107,22 @@ fn runs(lines: &[Line]) -> BTreeMap<(u32, String), BTreeMap<i64, Run>> {
 pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut Verdict) {
     let faults = Faults::read(lines, rules);
     let all = runs(lines);
+    let mut retries = operations::retries(lines);
     for ((m, h), runs) in &all {
         let runs: Vec<&Run> = runs.values().filter(|run| run.start > 0).collect();
-        repeats(*m, h, &runs, &faults, verdict);
+        repeats(*m, h, &runs, &faults, &mut retries, verdict);
     }
     fences(lines, books, verdict);
     overlaps(&all, rules, verdict);
 }
 
 /// I4 and I10: no run follows one that was known to be done, and each that follows another is explained.
-fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, verdict: &mut Verdict) {
+fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retries, verdict: &mut Verdict) {
     for pair in runs.windows(2) {
         let [before, after] = pair else { continue };
-        if before.completed().is_some_and(|at| at < after.start) {
+        if before.said == Some(Said::Reject) && asked(m, h, after.start, retries) {
+            // An operator wanted it to be tried again.
+        } else if before.completed().is_some_and(|at| at < after.start) {
             verdict.unexplained += 1;
             let what = format!("I4: message {m} ran at {h} again (process {}) after it was done", after.life);
             verdict.violations.push(what);
@@ -135,6 +139,13 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, verdict: &mut Verdic
             ));
         }
     }
+}
+
+/// Whether an operator had asked for another run by then. Each time counts once.
+fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
+    let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
+    let first = times.iter().position(|at| *at < by);
+    first.map(|place| times.remove(place)).is_some()
 }
 
 /// I6: what the store has written was written under a claim that it did not refuse, and each entry was completed once.

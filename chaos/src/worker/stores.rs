@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oncebox::BoxError;
+use oncebox::store::{Acted, Action, Admin, Filter, Page};
 use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};
 
@@ -22,6 +23,14 @@ impl Rigged for Sqlite {
         let written = tx.execute(SQLITE_EFFECT, (message, variant, handler, life));
         std::future::ready(written.map(drop).map_err(Into::into))
     }
+
+    async fn act(&self, action: &Action) -> oncebox::Result<Acted> {
+        Admin::act(self, action).await
+    }
+
+    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+        Admin::list(self, filter).await
+    }
 }
 
 impl Rigged for Postgres {
@@ -35,6 +44,14 @@ impl Rigged for Postgres {
             .execute(&mut **tx)
             .await?;
         Ok(())
+    }
+
+    async fn act(&self, action: &Action) -> oncebox::Result<Acted> {
+        Admin::act(self, action).await
+    }
+
+    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+        Admin::list(self, filter).await
     }
 }
 

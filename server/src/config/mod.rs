@@ -7,6 +7,8 @@ mod problem;
 mod reference;
 mod rules;
 mod sources;
+#[cfg(test)]
+mod strangers;
 mod value;
 
 use std::path::{Path, PathBuf};
