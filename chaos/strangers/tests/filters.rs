@@ -22,9 +22,10 @@ fn a_filter_asks_for_what_it_says_and_nothing_else() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let dir = tempfile::tempdir().expect("a directory");
     let store = Sqlite::open(dir.path().join("strangers.db")).expect("a store");
-    let policy = oncebox::Policy::default();
+    let mut policy = oncebox::Policy::default();
+    policy.retry = once();
     let inbox = Inbox::builder("in", store)
-        .on(["push", "a%b"], handler("h", fails).policy(oncebox::Policy { retry: once(), ..policy }))
+        .on(["push", "a%b"], handler("h", fails).policy(policy))
         .build()
         .expect("an inbox");
     let all = runtime.block_on(async {
