@@ -178,9 +178,10 @@ impl Plan {
     }
 }
 
-/// The number of a message, of its id.
+/// The number of a message, of its id. One that came over HTTP has its source before it.
 pub(crate) fn number_of(id: &[u8]) -> Option<u32> {
-    std::str::from_utf8(id).ok()?.strip_prefix("m-")?.parse().ok()
+    let text = std::str::from_utf8(id).ok()?;
+    text.strip_prefix("chaos ").unwrap_or(text).strip_prefix("m-")?.parse().ok()
 }
 
 /// The id of a message.
@@ -206,6 +207,6 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 10);
-        assert_eq!(number_of(id_of(12).as_bytes()), Some(12));
+        assert_eq!([number_of(id_of(12).as_bytes()), number_of(b"chaos m-12")], [Some(12); 2]);
     }
 }

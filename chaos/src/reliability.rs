@@ -149,7 +149,7 @@ fn faults(text: &mut String, records: &[Value]) -> Result<()> {
             record["missed"].as_array().is_none_or(|missed| missed.iter().any(|one| *one == **point))
         })
     };
-    let missed: Vec<&str> = POINTS.iter().copied().filter(|point| missed(&point)).collect();
+    let missed: Vec<&str> = POINTS.iter().copied().filter(|point| missed(point)).collect();
     let (hit, all) = (POINTS.len() - missed.len(), POINTS.len());
     let rest = if missed.is_empty() { String::new() } else { format!(", not at {}", missed.join(", ")) };
     writeln!(text, "\nSomething happened at {hit} of {all} failpoints{rest}.\n")?;

@@ -35,18 +35,23 @@ impl Run {
 /// When what was done to whom: spans of time.
 struct Faults {
     by_life: HashMap<u64, Vec<(u64, u64)>>,
+    /// When the driver noticed that a process was gone.
+    gone: HashMap<u64, u64>,
     /// To everybody.
     global: Vec<(u64, u64)>,
 }
 
 impl Faults {
     fn read(lines: &[Line], rules: &Rules) -> Self {
-        let mut faults = Self { by_life: HashMap::new(), global: Vec::new() };
+        let mut faults = Self { by_life: HashMap::new(), gone: HashMap::new(), global: Vec::new() };
         for line in lines {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
                 Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
                 Fact::Fault { life, what } => {
+                    if what == "gone" {
+                        faults.gone.insert(*life, line.t);
+                    }
                     faults.by_life.entry(*life).or_default().push((line.t, line.t));
                     // A worker that stands still may hold the one lock of the file.
                     if rules.one_writer && (what == "stop" || what == "continue") {
@@ -63,6 +68,12 @@ impl Faults {
             }
         }
         faults
+    }
+
+    /// Whether a handler said no, and its process went down before it could write down that the store knows.
+    fn unwritten(&self, run: &Run) -> bool {
+        let said_no = matches!(run.said, Some(Said::Fail | Said::Panic | Said::Snooze | Said::Store));
+        said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
     }
 
     /// Whether something happened to a process, or to everybody, between two times.
@@ -126,7 +137,9 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retrie
             verdict.unexplained += 1;
             let what = format!("I4: message {m} ran at {h} again (process {}) after it was done", after.life);
             verdict.violations.push(what);
-        } else if before.given_back() && before.end.is_some_and(|end| end < after.start) {
+        } else if (before.given_back() || faults.unwritten(before))
+            && before.end.is_some_and(|end| end < after.start)
+        {
             // The handler said no, or was told to stop: that is no repeat.
         } else if faults.between(before.life, before.claimed.min(before.start), after.start.max(before.start))
         {

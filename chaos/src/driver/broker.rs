@@ -157,6 +157,11 @@ impl Broker {
         }
     }
 
+    /// How many deliveries are not acknowledged.
+    pub(super) fn outstanding(&self) -> u64 {
+        (self.again.len() + self.out.iter().map(HashMap::len).sum::<usize>()) as u64
+    }
+
     /// Whether everything that was offered is acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.late == 0 && self.again.is_empty() && self.out.iter().all(HashMap::is_empty)

@@ -77,6 +77,7 @@ impl Mix {
     pub(super) fn lease(self) -> Duration {
         Duration::from_millis(match self {
             Self::Kills | Self::Zombies => 700,
+            Self::Volume => 4_000,
             _ => 1_500,
         })
     }

@@ -13,9 +13,35 @@ use crate::worker::{self, Place};
 
 /// Messages that come in at the end, through the one that runs nothing.
 const LATE: u32 = 8;
+/// More than there ever are entries: deliveries that are not taken yet count above them.
+const UNTAKEN: u64 = 1 << 40;
 /// What a worker may need when everything is done.
 const MOST_FILES: usize = 96;
 const MOST_MEMORY: u64 = 400 << 20;
+
+/// Whether it still goes on. How long everything takes is the machine's business; that nothing comes to its end any more for so
+/// long is not, nor is it that it takes ten times as long.
+struct Progress {
+    start: Instant,
+    patience: Duration,
+    least: u64,
+    last: Instant,
+}
+
+impl Progress {
+    fn new(patience: Duration) -> Self {
+        let start = Instant::now();
+        Self { start, patience, least: u64::MAX, last: start }
+    }
+
+    /// Whether nothing moves any more, with so much left.
+    fn is_over(&mut self, left: u64) -> bool {
+        if left < self.least {
+            (self.least, self.last) = (left, Instant::now());
+        }
+        self.last.elapsed() >= self.patience || self.start.elapsed() >= 10 * self.patience
+    }
+}
 
 impl Round<'_> {
     /// No more faults: everything has to come to its end.
@@ -28,7 +54,7 @@ impl Round<'_> {
             worker.feed(format!("{}\n", worker::PEACE).as_bytes());
         }
         self.ledger.note(Fact::Fault { life: 0, what: "peace".into() });
-        let start = Instant::now();
+        let mut progress = Progress::new(Duration::from_secs(self.options.peace));
         let mut looked = Instant::now();
         let mut late = self.workers.iter().any(|worker| worker.front);
         loop {
@@ -43,10 +69,10 @@ impl Round<'_> {
                 } else if left == Some(0) {
                     return Ok(());
                 }
-                if start.elapsed().as_secs() >= self.options.peace {
+                if progress.is_over(left.unwrap_or(UNTAKEN + self.broker.outstanding())) {
                     self.seen.violations.push(format!(
                         "I9: {} s after the last fault {} and {left:?} entries are not finished",
-                        self.options.peace,
+                        progress.start.elapsed().as_secs(),
                         if taken { "everything is acknowledged" } else { "deliveries are not acknowledged" }
                     ));
                     return Ok(());

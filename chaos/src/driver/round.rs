@@ -31,6 +31,8 @@ pub(super) struct Round<'a> {
     events: (Sender<Event>, Receiver<Event>),
     pub(super) entrance: Entrance,
     lives: u64,
+    /// Whether the tables are there.
+    born: bool,
     pub(super) at_peace: bool,
     retention: Duration,
     connections: usize,
@@ -67,6 +69,7 @@ impl<'a> Round<'a> {
             events: channel(),
             entrance: Entrance::Pipe,
             lives: 0,
+            born: false,
             at_peace: false,
             retention,
             connections,
@@ -79,6 +82,8 @@ impl<'a> Round<'a> {
         let (place, tables) = server.prepare(self.dir.path())?;
         self.entrance = ways.open(&self.events.0)?;
         self.births(&place)?;
+        worker::make_tables(&place)?;
+        self.born = true;
         for number in 0..self.options.workers {
             let worker = self.spawn(number, &place)?;
             self.workers.push(worker);
@@ -137,6 +142,7 @@ impl<'a> Round<'a> {
             operated: number == 0 && mix.is_operated(),
             skew_ms: [0, 0, day, -day, 5_000, -5_000][self.rng.usize(0..6)],
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
+            migrates: !self.born,
             connections: self.connections,
             sabotage: self.options.sabotage.clone(),
         }

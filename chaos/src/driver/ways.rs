@@ -158,7 +158,7 @@ impl Http {
             let answer =
                 tokio::time::timeout(Duration::from_secs(30), exchange(port, &request, leaves)).await;
             let told = match answer {
-                Ok(Ok((status, text))) => told(handed.d, status, text),
+                Ok(Ok((status, text))) => told(handed.d, status, &text),
                 Ok(Err(_)) | Err(_) => Told::Again(handed.d),
             };
             if matches!(told, Told::Again(_)) {
@@ -170,7 +170,7 @@ impl Http {
 }
 
 /// What an answer means to a sender.
-fn told(delivery: u64, status: u16, text: String) -> Told {
+fn told(delivery: u64, status: u16, text: &str) -> Told {
     match status {
         200..300 => Told::Acked(delivery),
         // Kept aside, for a person: it is not to be sent again.

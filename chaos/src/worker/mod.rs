@@ -24,6 +24,7 @@ use crate::ledger::{Fact, Ledger};
 use crate::plan::Plan;
 use crate::seam::{Notes, Odds, Rigged};
 use handlers::Business;
+pub(crate) use stores::make_tables;
 
 /// What a worker is told, as JSON in its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +46,8 @@ pub(crate) struct Job {
     /// How wrong this process believes the time to be.
     pub(crate) skew_ms: i64,
     pub(crate) retention_ms: u64,
+    /// Whether it makes the tables if they are missing; one that does not waits for somebody who does.
+    pub(crate) migrates: bool,
     /// Connections for handlers.
     pub(crate) connections: usize,
     /// A planted bug; only in a build that has them.

@@ -59,7 +59,8 @@ impl Rigged for Postgres {
 pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
     match job.store.clone() {
         Place::Sqlite(file) => {
-            let mut options = Sqlite::options(file).busy_timeout(Duration::from_secs(20));
+            let mut options =
+                Sqlite::options(file).busy_timeout(Duration::from_secs(20)).migrate(job.migrates);
             if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
             }
@@ -70,7 +71,8 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
             let mut options = Postgres::options(&url)?
                 .patience(Duration::from_secs(4))
                 .idle_handlers(Duration::from_secs(20))
-                .handler_connections(job.connections);
+                .handler_connections(job.connections)
+                .migrate(job.migrates);
             if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
             }
@@ -78,6 +80,19 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
             between(job, store, notes).await
         }
     }
+}
+
+/// Makes the tables, however long that takes: those who come later need not look.
+pub(crate) fn make_tables(place: &Place) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_mins(2);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match place {
+            Place::Sqlite(file) => drop(Sqlite::options(file).busy_timeout(PATIENCE).open()?),
+            Place::Postgres(url) => drop(Postgres::options(url)?.patience(PATIENCE).open().await?),
+        }
+        Ok(())
+    })
 }
 
 /// A worker that starts while the server is away waits for it.

@@ -57,7 +57,7 @@ async fn status(router: &Router, request: Request) -> u16 {
 // FAULTS F11; S1, S2
 #[test]
 fn a_stranger_is_refused_and_nothing_is_stored() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let inbox =
         Inbox::builder("in", Memory::new()).on("push", handler("h", nothing)).build().expect("an inbox");
     let endpoints = endpoints().expect("endpoints");
