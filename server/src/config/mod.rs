@@ -8,8 +8,6 @@ mod problem;
 mod reference;
 mod rules;
 mod sources;
-#[cfg(test)]
-mod strangers;
 mod value;
 
 use std::path::{Path, PathBuf};
