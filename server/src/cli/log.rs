@@ -6,14 +6,17 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use oncebox_telemetry::Telemetry;
 use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::EnvFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::layer::{Context, Filter, Layer as _, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -47,8 +50,8 @@ impl LogArgs {
         self.log_format == Format::Json
     }
 
-    /// Sends everything that is logged to the standard error.
-    pub(crate) fn start(&self) -> Result<()> {
+    /// Sends everything that is logged to the standard error, and spans to where they are exported.
+    pub(crate) fn start(&self, telemetry: &Telemetry) -> Result<()> {
         let filter = EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
             format!(
                 "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
@@ -56,15 +59,20 @@ impl LogArgs {
             )
         })?;
         let flood = Flood { json: self.is_json(), places: Mutex::default() };
-        let registry = tracing_subscriber::registry().with(filter).with(flood);
+        let wanted = Wanted { filter, flood };
+        // Spans are exported whatever is logged, and lines are no part of them.
+        let ours = |about: &Metadata<'_>| about.is_span() && about.target().starts_with("oncebox");
+        let spans = telemetry.layer().map(|layer| layer.with_filter(filter_fn(ours)));
+        let registry = tracing_subscriber::registry().with(spans);
         let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
             Format::Text => {
                 let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                registry.with(stderr.event_format(Text { colours })).try_init()
+                registry.with(stderr.event_format(Text { colours }).with_filter(wanted)).try_init()
             }
             Format::Json => {
-                registry.with(stderr.json().flatten_event(true).with_current_span(false)).try_init()
+                let json = stderr.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                registry.with(json.with_filter(wanted)).try_init()
             }
         }
         .context("logs are written somewhere else already")
@@ -178,13 +186,51 @@ impl Flood {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Flood {
-    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        let (admitted, left_out) = self.admit(event.metadata().callsite(), Instant::now());
+/// What is written: what the filter takes, unless it is a flood.
+struct Wanted {
+    filter: EnvFilter,
+    flood: Flood,
+}
+
+impl<S: Subscriber> Filter<S> for Wanted {
+    fn enabled(&self, about: &Metadata<'_>, cx: &Context<'_, S>) -> bool {
+        Filter::<S>::enabled(&self.filter, about, cx)
+    }
+
+    fn callsite_enabled(&self, about: &'static Metadata<'static>) -> Interest {
+        Filter::<S>::callsite_enabled(&self.filter, about)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let (admitted, left_out) = self.flood.admit(event.metadata().callsite(), Instant::now());
         if left_out > 0 {
-            self.tell(event, left_out);
+            self.flood.tell(event, left_out);
         }
         admitted
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Filter::<S>::max_level_hint(&self.filter)
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
+        Filter::<S>::on_new_span(&self.filter, attributes, id, cx);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, cx: Context<'_, S>) {
+        Filter::<S>::on_record(&self.filter, id, values, cx);
+    }
+
+    fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
+        Filter::<S>::on_enter(&self.filter, id, cx);
+    }
+
+    fn on_exit(&self, id: &Id, cx: Context<'_, S>) {
+        Filter::<S>::on_exit(&self.filter, id, cx);
+    }
+
+    fn on_close(&self, id: Id, cx: Context<'_, S>) {
+        Filter::<S>::on_close(&self.filter, id, cx);
     }
 }
 

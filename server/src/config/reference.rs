@@ -26,6 +26,9 @@ pub(crate) fn reference() -> String {
     table(&mut page, "At the top", &schema, &definitions);
     for (title, name) in [
         ("[store.NAME]", "Store"),
+        ("[api]", "Api"),
+        ("[api.token.NAME]", "Token"),
+        ("[health]", "Health"),
         ("[inbox.NAME]", "Inbox"),
         ("[inbox.NAME.http.NAME]", "Http"),
         ("[inbox.NAME.rabbitmq.NAME]", "Rabbitmq"),

@@ -14,17 +14,19 @@ use oncebox_http::{Endpoint, Ingress, Limits, Quota, Verify};
 use parking_lot::RwLock;
 use tower::ServiceExt as _;
 
+use crate::api::Api;
 use crate::config::{self, Encoding, Format, HttpPlan, InboxPlan, PREFIX, Plan};
 
 /// The routes in use, which a new configuration replaces under running connections.
 pub(super) struct Front {
     current: RwLock<Router>,
     open: AtomicBool,
+    api: Arc<Api>,
 }
 
 impl Front {
-    pub(super) fn new(router: Router) -> Self {
-        Self { current: RwLock::new(router), open: AtomicBool::new(true) }
+    pub(super) fn new(router: Router, api: Arc<Api>) -> Self {
+        Self { current: RwLock::new(router), open: AtomicBool::new(true), api }
     }
 
     pub(super) fn replace(&self, router: Router) {
@@ -36,22 +38,32 @@ impl Front {
         self.open.store(false, Ordering::Relaxed);
     }
 
+    /// One word for senders and what stands before them; what is wrong is told to operators.
+    fn live(&self) -> (StatusCode, &'static str) {
+        if self.api.current().health().iter().all(|health| health.live) {
+            (StatusCode::OK, "alive\n")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "stuck\n")
+        }
+    }
+
+    fn ready(&self) -> (StatusCode, &'static str) {
+        if !self.open.load(Ordering::Relaxed) {
+            return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        }
+        if self.api.current().health().iter().all(|health| health.ready) {
+            (StatusCode::OK, "ready\n")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+        }
+    }
+
     /// What the server serves.
     pub(super) fn router(self: &Arc<Self>) -> Router {
-        let (front, ready) = (Arc::clone(self), Arc::clone(self));
+        let (front, live, ready) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
         Router::new()
-            .route("/livez", get(async || "alive\n"))
-            .route(
-                "/readyz",
-                get(async move || {
-                    let open = ready.open.load(Ordering::Relaxed);
-                    if open {
-                        (StatusCode::OK, "ready\n")
-                    } else {
-                        (StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
-                    }
-                }),
-            )
+            .route("/livez", get(async move || live.live()))
+            .route("/readyz", get(async move || ready.ready()))
             .fallback(async move |request: Request| {
                 let router = front.current.read().clone();
                 router.oneshot(request).await.into_response()

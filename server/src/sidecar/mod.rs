@@ -15,11 +15,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use axum::Router;
 use oncebox_http::Server;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
+use crate::api::Api;
 use crate::cli::{Exit, Failed};
 use crate::config::{self, Loaded, Plan, Secrets};
 use fleet::Fleet;
@@ -52,16 +54,23 @@ impl Origin {
 }
 
 /// Serves until it is told to stop.
-pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: bool) -> Result<(), Failed> {
+pub(crate) async fn serve(
+    origin: &Origin,
+    listen: Option<SocketAddr>,
+    json: bool,
+    metrics: Router,
+) -> Result<(), Failed> {
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
     let plan = loaded.plan;
     let stores = Stores::open(&plan.stores).await.map_err(|error| Exit::Start.with(error))?;
     let listener = bind(plan.listen).await.map_err(|error| Exit::Start.with(error))?;
-    let address = listener.local_addr().map_err(|error| Exit::Start.with(error))?;
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, listener).await?;
-    banner::print(origin, &sidecar.plan, address, json);
+    let operators = bind_api(origin, &plan).await.map_err(|error| Exit::Start.with(error))?;
+    let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
+    let operators = operators.map(|listener| (listener, metrics));
+    let mut sidecar = Sidecar::start(origin, listen, plan, stores, listener, operators).await?;
+    banner::print(origin, &sidecar.plan, addresses, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
     notify::stopping();
@@ -74,6 +83,34 @@ pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: boo
     }
     tracing::info!("stopped");
     stopped
+}
+
+/// Where we listen.
+#[derive(Clone, Copy, Debug)]
+struct Addresses {
+    messages: SocketAddr,
+    operators: Option<SocketAddr>,
+}
+
+impl Addresses {
+    fn of(messages: &TcpListener, operators: Option<&TcpListener>) -> std::io::Result<Self> {
+        let operators = operators.map(TcpListener::local_addr).transpose()?;
+        Ok(Self { messages: messages.local_addr()?, operators })
+    }
+}
+
+/// Where operators are answered. Who has not chosen the port gets another one if it is taken.
+async fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
+    let Some(api) = &plan.api else { return Ok(None) };
+    match TcpListener::bind(api.listen).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if matches!(origin, Origin::Quick(_)) && error.kind() == std::io::ErrorKind::AddrInUse => {
+            Ok(Some(bind(SocketAddr::new(api.listen.ip(), 0)).await?))
+        }
+        Err(error) => {
+            Err(anyhow!("cannot listen on {}: {error}; choose another address for `api.listen`", api.listen))
+        }
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener> {
@@ -95,9 +132,10 @@ struct Sidecar<'a> {
     stores: Stores,
     fleet: Fleet,
     front: Arc<Front>,
-    /// Ends the server.
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
+    api: Arc<Api>,
+    /// Ends the servers.
+    stop: watch::Sender<bool>,
+    servers: JoinSet<()>,
     /// Fleets of earlier configurations that finish what they have in hand.
     leaving: JoinSet<()>,
 }
@@ -109,18 +147,25 @@ impl<'a> Sidecar<'a> {
         plan: Plan,
         stores: Stores,
         listener: TcpListener,
+        operators: Option<(TcpListener, Router)>,
     ) -> Result<Self, Failed> {
         let fleet = Fleet::start(&plan, &stores).await?;
-        let front = Arc::new(Front::new(fleet.router()));
-        let (stop, stopped) = oneshot::channel();
+        let api = Arc::new(Api::default());
+        api.replace(fleet.served(&plan, &stores)?);
+        let front = Arc::new(Front::new(fleet.router(), Arc::clone(&api)));
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = JoinSet::new();
         let limits = ingress::limits(&plan);
-        let server = Server::new(listener, front.router()).limits(limits).serve(async {
-            // A sender that is gone stops it as well.
-            let _ = stopped.await;
-        });
-        let server = tokio::spawn(server);
+        let all = operators.map(|(listener, metrics)| (listener, api.router(&metrics)));
+        for (listener, router) in std::iter::once((listener, front.router())).chain(all) {
+            let (limits, mut stopped) = (limits.clone(), stopped.clone());
+            servers.spawn(Server::new(listener, router).limits(limits).serve(async move {
+                // A sender that is gone stops it as well.
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            }));
+        }
         let leaving = JoinSet::new();
-        Ok(Self { origin, listen, plan, stores, fleet, front, stop: Some(stop), server, leaving })
+        Ok(Self { origin, listen, plan, stores, fleet, front, api, stop, servers, leaving })
     }
 
     /// Runs until a signal says stop, or until nothing can come in any more.
@@ -143,7 +188,7 @@ impl<'a> Sidecar<'a> {
                         notify::ready();
                     }
                 },
-                ended = &mut self.server => {
+                Some(ended) = self.servers.join_next() => {
                     let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
                     return Err(Exit::Failure.with(anyhow!("the HTTP server ended by itself{why}")));
                 }
@@ -161,11 +206,23 @@ impl<'a> Sidecar<'a> {
         if plan.listen != self.plan.listen {
             bail!("`listen` changed from {} to {}, which needs a restart", self.plan.listen, plan.listen);
         }
+        let api = |plan: &Plan| plan.api.as_ref().map(|api| api.listen);
+        if api(&plan) != api(&self.plan) {
+            bail!("`api.listen` changed, which needs a restart");
+        }
         if plan.stores != self.plan.stores {
             bail!("[store] changed, which needs a restart");
         }
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
         let fleet = Fleet::start(&plan, &self.stores).await.context("cannot start")?;
+        let served = match fleet.served(&plan, &self.stores) {
+            Ok(served) => served,
+            Err(error) => {
+                fleet.shutdown().await;
+                return Err(error);
+            }
+        };
+        self.api.replace(served);
         self.front.replace(fleet.router());
         let old = std::mem::replace(&mut self.fleet, fleet);
         self.leaving.spawn(old.shutdown());
@@ -176,13 +233,10 @@ impl<'a> Sidecar<'a> {
     /// Lets what runs finish within the grace, and gives back the rest.
     async fn finish(mut self) {
         self.front.close();
-        drop(self.stop.take());
-        let server = async {
-            if !self.server.is_finished() {
-                let _ = (&mut self.server).await;
-            }
-        };
+        self.api.close();
+        self.stop.send_replace(true);
+        let servers = async { while self.servers.join_next().await.is_some() {} };
         let left = async { while self.leaving.join_next().await.is_some() {} };
-        tokio::join!(server, self.fleet.shutdown(), left);
+        tokio::join!(servers, self.fleet.shutdown(), left);
     }
 }

@@ -1,0 +1,1 @@
+//! What the guide shows is what happens.
