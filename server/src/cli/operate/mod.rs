@@ -22,7 +22,7 @@ pub(crate) enum Command {
     /// How much of everything there is, and what is paused.
     #[command(after_help = format!(
         "Examples:\n  oncebox status --store sqlite:inbox.db --inbox orders\n  \
-         oncebox status --api https://inbox.example:8471 --inbox orders --json\n\n{EXITS}"
+         oncebox status --api https://inbox.example:8472 --inbox orders --json\n\n{EXITS}"
     ))]
     Status(look::Status),
     /// Lists entries, the oldest message first.

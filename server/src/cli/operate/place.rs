@@ -22,7 +22,7 @@ use crate::sidecar;
 /// them: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG` of the environment, or `oncebox.toml` in this directory.
 #[derive(Debug, clap::Args)]
 pub(super) struct Place {
-    /// The address of a process that serves the inbox, like `http://127.0.0.1:8471`. Its token is read from where `--token` says.
+    /// The address of a process that serves the inbox, like `http://127.0.0.1:8472`. Its token is read from where `--token` says.
     #[arg(long, value_name = "URL", conflicts_with_all = ["store", "config"])]
     api: Option<String>,
     /// Where the token for `--api` is kept: `env:NAME` or `file:PATH`. Default `env:ONCEBOX_TOKEN`, if it is set.

@@ -35,7 +35,7 @@ pub(super) struct Remote {
 
 impl Remote {
     pub(super) fn new(url: &str, token: Option<&str>, inbox: InboxName) -> Result<Self, Failed> {
-        let no_url = || usage("--api is no address; write it like http://127.0.0.1:8471");
+        let no_url = || usage("--api is no address; write it like http://127.0.0.1:8472");
         let mut base = Url::parse(url).map_err(|_| no_url())?;
         if !matches!(base.scheme(), "http" | "https") || base.host().is_none() {
             return Err(no_url());
@@ -143,9 +143,10 @@ impl Remote {
         let id = now.operation.0.to_string();
         loop {
             told(&now);
-            if now.state != "running" {
+            if matches!(now.state.as_str(), "finished" | "capped" | "stopped") {
                 return Ok(now);
             }
+            // It was interrupted, or stopped there by somebody.
             if !now.active {
                 let what = format!(
                     "operation {id} is not carried on by that process; ask for it again with --operation {id}"
