@@ -10,13 +10,11 @@ use oncebox_telemetry::Telemetry;
 use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
+use tracing_subscriber::filter::{EnvFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::{Context, Filter, Layer as _, SubscriberExt as _};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -59,7 +57,6 @@ impl LogArgs {
             )
         })?;
         let flood = Flood { json: self.is_json(), places: Mutex::default() };
-        let wanted = Wanted { filter, flood };
         // Spans are exported whatever is logged, and lines are no part of them.
         let ours = |about: &Metadata<'_>| about.is_span() && about.target().starts_with("oncebox");
         let spans = telemetry.layer().map(|layer| layer.with_filter(filter_fn(ours)));
@@ -68,11 +65,13 @@ impl LogArgs {
         match self.log_format {
             Format::Text => {
                 let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                registry.with(stderr.event_format(Text { colours }).with_filter(wanted)).try_init()
+                let text = stderr.event_format(Dam { flood, inner: Text { colours } });
+                registry.with(text.with_filter(filter)).try_init()
             }
             Format::Json => {
                 let json = stderr.json().flatten_event(true).with_current_span(false).with_span_list(false);
-                registry.with(json.with_filter(wanted)).try_init()
+                let json = json.map_event_format(|inner| Dam { flood, inner });
+                registry.with(json.with_filter(filter)).try_init()
             }
         }
         .context("logs are written somewhere else already")
@@ -186,51 +185,24 @@ impl Flood {
     }
 }
 
-/// What is written: what the filter takes, unless it is a flood.
-struct Wanted {
-    filter: EnvFilter,
+/// Writes lines as another does, unless they are a flood.
+struct Dam<F> {
     flood: Flood,
+    inner: F,
 }
 
-impl<S: Subscriber> Filter<S> for Wanted {
-    fn enabled(&self, about: &Metadata<'_>, cx: &Context<'_, S>) -> bool {
-        Filter::<S>::enabled(&self.filter, about, cx)
-    }
-
-    fn callsite_enabled(&self, about: &'static Metadata<'static>) -> Interest {
-        Filter::<S>::callsite_enabled(&self.filter, about)
-    }
-
-    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+impl<S, N, F> FormatEvent<S, N> for Dam<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, cx: &FmtContext<'_, S, N>, out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let (admitted, left_out) = self.flood.admit(event.metadata().callsite(), Instant::now());
         if left_out > 0 {
             self.flood.tell(event, left_out);
         }
-        admitted
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Filter::<S>::max_level_hint(&self.filter)
-    }
-
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, cx: Context<'_, S>) {
-        Filter::<S>::on_new_span(&self.filter, attributes, id, cx);
-    }
-
-    fn on_record(&self, id: &Id, values: &Record<'_>, cx: Context<'_, S>) {
-        Filter::<S>::on_record(&self.filter, id, values, cx);
-    }
-
-    fn on_enter(&self, id: &Id, cx: Context<'_, S>) {
-        Filter::<S>::on_enter(&self.filter, id, cx);
-    }
-
-    fn on_exit(&self, id: &Id, cx: Context<'_, S>) {
-        Filter::<S>::on_exit(&self.filter, id, cx);
-    }
-
-    fn on_close(&self, id: Id, cx: Context<'_, S>) {
-        Filter::<S>::on_close(&self.filter, id, cx);
+        if admitted { self.inner.format_event(cx, out, event) } else { Ok(()) }
     }
 }
 

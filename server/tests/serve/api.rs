@@ -4,8 +4,6 @@ mod access;
 mod canary;
 mod commands;
 mod errors;
-mod fuzz;
-mod guide;
 mod many;
 mod one;
 mod watch;

@@ -1,1 +1,0 @@
-//! What the guide shows is what happens.
