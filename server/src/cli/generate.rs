@@ -34,15 +34,14 @@ pub(crate) struct Man {
 }
 
 pub(super) fn man(args: &Man) -> Result<ExitCode, Failed> {
-    match &args.dir {
-        Some(dir) => pages(dir).map_err(|error| Exit::Failure.with(error))?,
-        None => {
-            let mut page = Vec::new();
-            let rendered = clap_mangen::Man::new(Cli::command()).render(&mut page);
-            rendered.context("cannot make the page").map_err(|error| Exit::Failure.with(error))?;
-            out::print(&String::from_utf8_lossy(&page))?;
-        }
+    if let Some(dir) = &args.dir {
+        pages(dir).map_err(|error| Exit::Failure.with(error))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(Cli::command()).render(&mut page);
+    rendered.context("cannot make the page").map_err(|error| Exit::Failure.with(error))?;
+    out::print(&String::from_utf8_lossy(&page))?;
     Ok(ExitCode::SUCCESS)
 }
 

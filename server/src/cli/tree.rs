@@ -28,7 +28,6 @@ fn words(line: &str) -> Vec<String> {
     for c in line.chars() {
         match (quote, c) {
             (Some(end), _) if c == end => quote = None,
-            (Some(_), _) => word.push(c),
             (None, '\'' | '"') => (quote, begun) = (Some(c), true),
             (None, '|' | '>' | '<' | ';' | '&') => break,
             (None, ' ') => {
@@ -37,7 +36,7 @@ fn words(line: &str) -> Vec<String> {
                 }
                 begun = false;
             }
-            (None, _) => word.push(c),
+            _ => word.push(c),
         }
     }
     if begun || !word.is_empty() {

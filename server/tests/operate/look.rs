@@ -81,7 +81,7 @@ async fn what_happened_is_explained() {
     let world = World::new().await;
     let told = text(&world.run("explain", &EVT_1));
     assert!(told.contains("waits for a person") && told.contains("connection refused"), "{told}");
-    assert!(told.contains("T") && told.contains("Z delivered first"), "times are dates: {told}");
+    assert!(told.contains("Z delivered first"), "times are dates: {told}");
     let explained = &world.json("explain", &EVT_1)[0];
     assert_eq!(explained["entries"][0]["entry"]["status"], "poisoned", "{explained}");
     assert_eq!(world.code("explain", &["--id", "evt_1"]), 5);

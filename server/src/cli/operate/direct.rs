@@ -66,9 +66,10 @@ impl Direct {
         let operation = plan.verb.into();
         let unmeant =
             |error: Error| usage(format!("{}; name what is meant, or say --everything", error.what()));
-        let mut bulk = match plan.everything {
-            true => Bulk::on_everything(operation, filter),
-            false => Bulk::new(operation, filter).map_err(unmeant)?,
+        let mut bulk = if plan.everything {
+            Bulk::on_everything(operation, filter)
+        } else {
+            Bulk::new(operation, filter).map_err(unmeant)?
         };
         bulk.most = number(plan.most, bulk.most);
         Ok(bulk)

@@ -27,20 +27,16 @@ pub(super) async fn status(args: &Status) -> Result<(), Failed> {
     if args.place.json {
         return print::json(&counts);
     }
-    let mut text = format!("{} messages, {} of them without a handler\n", counts.messages, counts.unrouted);
-    text += &format!(
-        "{} kept aside: {} in conflict, {} stale\n",
-        counts.kept_aside, counts.conflicts, counts.stale
-    );
-    text += &by_handler(&counts);
-    for handler in &counts.paused {
-        text += &format!("paused: {}\n", escaped(handler));
-    }
-    for key in &counts.paused_keys {
-        let (handler, key) = (escaped(&key.handler), escaped(&key.ordering_key));
-        text += &format!("paused: {handler} for the ordering key {key}\n");
-    }
-    out::print(&text)
+    let mut lines = vec![
+        format!("{} messages, {} of them without a handler", counts.messages, counts.unrouted),
+        format!("{} kept aside: {} in conflict, {} stale", counts.kept_aside, counts.conflicts, counts.stale),
+        by_handler(&counts).trim_end().to_owned(),
+    ];
+    lines.extend(counts.paused.iter().map(|handler| format!("paused: {}", escaped(handler))));
+    lines.extend(counts.paused_keys.iter().map(|key| {
+        format!("paused: {} for the ordering key {}", escaped(&key.handler), escaped(&key.ordering_key))
+    }));
+    out::line(&lines.join("\n"))
 }
 
 fn by_handler(counts: &wire::Counts) -> String {
@@ -150,8 +146,8 @@ pub(super) async fn show(args: &Show) -> Result<(), Failed> {
 
 /// What is known of the message itself, for people.
 fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> String {
-    let mut text = format!("key           {}\n", view.key.0);
-    let mut line = |name: &str, value: &str| text += &format!("{name:<13} {}\n", escaped(value));
+    let mut lines = vec![format!("key           {}", view.key.0)];
+    let mut line = |name: &str, value: &str| lines.push(format!("{name:<13} {}", escaped(value)));
     if let Some(tenant) = &view.tenant {
         line("tenant", tenant);
     }
@@ -176,7 +172,7 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
             unfold(body, &mut line);
         }
     }
-    text + "\n"
+    lines.join("\n") + "\n\n"
 }
 
 fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
@@ -225,16 +221,15 @@ pub(super) async fn explain(args: &Explain) -> Result<(), Failed> {
         return print::json(&explained);
     }
     // Each on its own line, whatever it holds: an error cannot pretend to be something that happened.
-    let mut text = format!("{key}\n");
-    for line in &explained.story {
-        text += &format!("  {} {}\n", line.at, escaped(&line.what));
-    }
+    let mut lines = vec![key.to_string()];
+    let happened = |line: &wire::StoryLine| format!("  {} {}", line.at, escaped(&line.what));
+    lines.extend(explained.story.iter().map(happened));
     for wire::ExplainedEntry { entry, why } in &explained.entries {
         let status = out::Colour::from(entry.status.0).paint(entry.status.0.as_str(), out::colours());
         let (handler, why) = (escaped(&entry.handler), escaped(why));
-        text += &format!("  {handler} (generation {}) is {status}: {why}\n", entry.generation);
+        lines.push(format!("  {handler} (generation {}) is {status}: {why}", entry.generation));
     }
-    out::print(&text)
+    out::line(&lines.join("\n"))
 }
 
 #[derive(Debug, clap::Args)]
