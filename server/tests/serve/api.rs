@@ -4,8 +4,11 @@ mod access;
 mod canary;
 mod commands;
 mod errors;
+mod fuzz;
+mod guide;
 mod many;
 mod one;
+mod postgres;
 mod watch;
 
 use std::path::Path;
