@@ -1,6 +1,7 @@
 //! Commands that change nothing.
 
 use oncebox::state::Status as EntryStatus;
+use oncebox::store::Cursor;
 use serde_json::json;
 
 use super::Failed;
@@ -67,8 +68,12 @@ pub(crate) struct List {
     #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
     /// Go on where the last list ended: what it printed after `next`.
-    #[arg(long, value_name = "CURSOR")]
+    #[arg(long, value_name = "CURSOR", value_parser = cursor)]
     after: Option<String>,
+}
+
+fn cursor(text: &str) -> Result<String, String> {
+    text.parse::<Cursor>().map(|_| text.to_owned()).map_err(|error| error.what().to_owned())
 }
 
 pub(super) async fn list(args: &List) -> Result<(), Failed> {
