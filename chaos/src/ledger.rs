@@ -33,6 +33,10 @@ pub(crate) enum Fact {
     End { m: u32, h: String, tok: i64, said: Said },
     /// A settlement or completion was answered by the store.
     Settled { m: u32, h: String, tok: i64, to: String, event: String, r: Answer },
+    /// An operator asks for something, perhaps of one entry.
+    Asked { op: String, m: Option<u32>, h: String },
+    /// What an operator was told.
+    Acted { op: String, r: Answer },
     /// The driver or a failpoint did something to the process `life`, or to everybody (0).
     Fault { life: u64, what: String },
     /// A process was not let run for so many milliseconds.

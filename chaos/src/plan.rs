@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How many lines of ordered messages there are.
+/// How many lines of ordered messages there are, and how many where everything has to be quick: a line does one at a time.
 const LINES: u64 = 8;
+const QUICK_LINES: u64 = 64;
 
 /// The kinds of messages, which are their types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -110,7 +111,15 @@ impl Plan {
 
     pub(crate) fn message(&self, number: u32) -> Planned {
         let mut rng = self.rng(number, 1);
-        let kind = match rng.u32(0..1_000) {
+        let roll = rng.u32(0..1_000);
+        let kind = if self.quick { Self::quick_kind(roll) } else { self.kind(roll) };
+        let lines = if self.quick { QUICK_LINES } else { LINES };
+        let line = (kind == Kind::Ordered).then(|| rng.u64(0..lines));
+        Planned { number, kind, line }
+    }
+
+    fn kind(&self, roll: u32) -> Kind {
+        match roll {
             0..2 if self.killers => Kind::Killer,
             0..290 => Kind::Tx,
             290..480 => Kind::Plain,
@@ -119,9 +128,20 @@ impl Plan {
             770..880 => Kind::Inline,
             880..940 => Kind::Share,
             _ => Kind::Batch,
-        };
-        let line = (kind == Kind::Ordered).then(|| rng.u64(0..LINES));
-        Planned { number, kind, line }
+        }
+    }
+
+    /// All kinds, and most of those that cost no commit of their own.
+    const fn quick_kind(roll: u32) -> Kind {
+        match roll {
+            0..60 => Kind::Tx,
+            60..100 => Kind::Both,
+            100..180 => Kind::Ordered,
+            180..240 => Kind::Inline,
+            240..440 => Kind::Share,
+            440..660 => Kind::Batch,
+            _ => Kind::Plain,
+        }
     }
 
     pub(crate) fn fate(&self, number: u32, handler: &str) -> Fate {
@@ -158,9 +178,10 @@ impl Plan {
     }
 }
 
-/// The number of a message, of its id.
+/// The number of a message, of its id. One that came over HTTP has its source before it.
 pub(crate) fn number_of(id: &[u8]) -> Option<u32> {
-    std::str::from_utf8(id).ok()?.strip_prefix("m-")?.parse().ok()
+    let text = std::str::from_utf8(id).ok()?;
+    text.strip_prefix("chaos ").unwrap_or(text).strip_prefix("m-")?.parse().ok()
 }
 
 /// The id of a message.
@@ -186,6 +207,6 @@ mod tests {
             }
         }
         assert_eq!(seen.len(), 10);
-        assert_eq!(number_of(id_of(12).as_bytes()), Some(12));
+        assert_eq!([number_of(id_of(12).as_bytes()), number_of(b"chaos m-12")], [Some(12); 2]);
     }
 }

@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::seam::POINTS;
+
 /// Where the records are, and the page.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
@@ -62,6 +64,7 @@ fn page(runs: &Path) -> Result<String> {
     }
     let mut text = HEAD.to_owned();
     totals(&mut text, &records)?;
+    faults(&mut text, &records)?;
     if let Some(sabotage) = sabotage {
         planted(&mut text, &sabotage)?;
     }
@@ -90,13 +93,16 @@ fn number(record: &Value, column: &str) -> u64 {
     }
 }
 
+fn word<'a>(record: &'a Value, key: &str) -> &'a str {
+    record[key].as_str().unwrap_or("?")
+}
+
 fn totals(text: &mut String, records: &[Value]) -> Result<()> {
     let mut rows: BTreeMap<String, [u64; COLUMNS.len()]> = BTreeMap::new();
     let mut all = [0; COLUMNS.len()];
     for record in records {
-        let word = |key: &str| record[key].as_str().unwrap_or("?").to_owned();
-        let row =
-            rows.entry(format!("{} | {} | {}", word("store"), word("source"), word("mix"))).or_default();
+        let [store, source, mix] = ["store", "source", "mix"].map(|key| word(record, key));
+        let row = rows.entry(format!("{store} | {source} | {mix}")).or_default();
         for (index, (column, _)) in COLUMNS.iter().enumerate() {
             row[index] += number(record, column);
             all[index] += number(record, column);
@@ -112,13 +118,41 @@ fn totals(text: &mut String, records: &[Value]) -> Result<()> {
     let failed: Vec<String> = records
         .iter()
         .filter(|record| number(record, "violations") > 0)
-        .map(|record| format!("{} ({}, {})", record["seed"], record["store"], record["mix"]))
+        .map(|record| format!("{} ({} {})", record["seed"], word(record, "store"), word(record, "mix")))
         .collect();
     writeln!(
         text,
-        "\nSeeds of recorded runs with a violation: {}.\n",
+        "\nA kill counts if the process had been at work, a zombie if it had claims in hand when it was stopped. Seeds of recorded \
+         runs with a violation: {}.\n",
         if failed.is_empty() { "none".into() } else { failed.join(", ") }
     )?;
+    Ok(())
+}
+
+/// What was done, by name and store, and which failpoints were met.
+fn faults(text: &mut String, records: &[Value]) -> Result<()> {
+    let mut rows: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    for record in records {
+        let store = usize::from(record["store"] == "postgres");
+        for (name, count) in record["faults"].as_object().into_iter().flatten() {
+            rows.entry(name).or_default()[store] += count.as_u64().unwrap_or(0);
+        }
+        rows.entry("kill, before it had done anything").or_default()[store] += number(record, "early_kills");
+        rows.entry("operators' actions").or_default()[store] += number(record, "operations");
+    }
+    writeln!(text, "## Faults\n\n| | sqlite | postgres |\n|---|---:|---:|")?;
+    for (name, counts) in rows.iter().filter(|(name, _)| !matches!(**name, "peace" | "gone" | "continue")) {
+        writeln!(text, "| {name} | {} |", counts.map(thousands).join(" | "))?;
+    }
+    let missed = |point: &&str| {
+        records.iter().all(|record| {
+            record["missed"].as_array().is_none_or(|missed| missed.iter().any(|one| *one == **point))
+        })
+    };
+    let missed: Vec<&str> = POINTS.iter().copied().filter(|point| missed(point)).collect();
+    let (hit, all) = (POINTS.len() - missed.len(), POINTS.len());
+    let rest = if missed.is_empty() { String::new() } else { format!(", not at {}", missed.join(", ")) };
+    writeln!(text, "\nSomething happened at {hit} of {all} failpoints{rest}.\n")?;
     Ok(())
 }
 

@@ -2,15 +2,16 @@
 //! product.
 
 mod books;
+mod operations;
 mod runs;
 pub(crate) mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -38,8 +39,14 @@ pub(crate) struct Rules {
 /// What came out of a round, or of many.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Verdict {
+    /// Processes killed that had been at work.
     pub(crate) kills: u64,
+    /// Processes killed before anything was heard of them.
+    pub(crate) early_kills: u64,
+    /// Processes that stood still for longer than their lease with claims in hand, and went on.
     pub(crate) zombies: u64,
+    /// Processes that were made to stand still, with or without claims.
+    pub(crate) stops: u64,
     pub(crate) unknown_commits: u64,
     pub(crate) messages: u64,
     /// Acknowledged, and neither done nor put where a person finds it.
@@ -63,12 +70,16 @@ pub(crate) struct Verdict {
     pub(crate) terminations: u64,
     /// Things done to the database server.
     pub(crate) server_faults: u64,
+    /// What operators did, as recorded.
+    pub(crate) operations: u64,
     /// Calls made to fail.
     pub(crate) errors: u64,
     /// Times the machine itself kept a process from running.
     pub(crate) stalls: u64,
     /// Calls of the store that took longer than a renewal may.
     pub(crate) slow: u64,
+    /// What the driver and the failpoints did, by name.
+    pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) violations: Vec<String>,
     /// The failpoints something happened at.
     #[serde(skip)]
@@ -79,6 +90,8 @@ impl Verdict {
     /// Adds another round.
     pub(crate) fn add(&mut self, other: Self) {
         self.kills += other.kills;
+        self.early_kills += other.early_kills;
+        self.stops += other.stops;
         self.zombies += other.zombies;
         self.unknown_commits += other.unknown_commits;
         self.messages += other.messages;
@@ -94,9 +107,13 @@ impl Verdict {
         self.aborts += other.aborts;
         self.terminations += other.terminations;
         self.server_faults += other.server_faults;
+        self.operations += other.operations;
         self.errors += other.errors;
         self.stalls += other.stalls;
         self.slow += other.slow;
+        for (name, count) in other.faults {
+            *self.faults.entry(name).or_default() += count;
+        }
         self.violations.extend(other.violations);
         self.points.extend(other.points);
     }
@@ -116,32 +133,49 @@ pub(crate) fn check(dir: &Path, tables: &dyn Tables, rules: &Rules) -> Result<Ve
     books.accounts(rules, &mut verdict);
     books.order(rules, &mut verdict);
     runs::check(&lines, &books, rules, &mut verdict);
+    operations::check(&lines, tables, rules, &mut verdict)?;
     canary(dir, rules.canary, &mut verdict)?;
     Ok(verdict)
 }
 
 fn count(lines: &[ledger::Line], verdict: &mut Verdict) {
+    // The claims each process has in hand.
+    let mut held: HashMap<u64, HashSet<i64>> = HashMap::new();
     for line in lines {
         match &line.fact {
-            Fact::Fault { what, .. } => {
-                let Some((point, kind)) = what.split_once(": ") else { continue };
-                if point == "server" {
-                    continue;
+            Fact::Claimed { tok, .. } => _ = held.entry(line.life).or_default().insert(*tok),
+            Fact::Fault { life, what } => {
+                if what == "stop" && held.get(life).is_some_and(|held| !held.is_empty()) {
+                    verdict.zombies += 1;
                 }
-                if point.contains('.') {
-                    verdict.points.insert(point.to_owned());
-                }
-                match kind {
-                    "abort" => verdict.aborts += 1,
-                    "unknown" => verdict.unknown_commits += 1,
-                    _ => verdict.errors += 1,
-                }
+                count_fault(what, verdict);
             }
             Fact::Unknown { .. } => verdict.unknown_commits += 1,
             Fact::Stall { .. } => verdict.stalls += 1,
             Fact::Slow { .. } => verdict.slow += 1,
-            Fact::Settled { r: Answer::Lost, .. } => verdict.stale_refused += 1,
+            Fact::Settled { r, tok, .. } => {
+                held.entry(line.life).or_default().remove(tok);
+                verdict.stale_refused += u64::from(*r == Answer::Lost);
+            }
             _ => {}
+        }
+    }
+}
+
+fn count_fault(what: &str, verdict: &mut Verdict) {
+    let (place, kind) = what.split_once(": ").unwrap_or(("", what));
+    // A failpoint, a handler, or something that was done from outside.
+    let at_a_point = place.contains('.');
+    let name = if at_a_point { format!("failpoint: {kind}") } else { what.to_owned() };
+    *verdict.faults.entry(name).or_default() += 1;
+    if at_a_point {
+        verdict.points.insert(place.to_owned());
+    }
+    if at_a_point || place == "handler" {
+        match kind {
+            "abort" => verdict.aborts += 1,
+            "unknown" => verdict.unknown_commits += 1,
+            _ => verdict.errors += 1,
         }
     }
 }
@@ -174,11 +208,13 @@ impl Observer {
         let thread = std::thread::spawn(move || {
             let mut found = BTreeSet::new();
             while !flag.load(Ordering::Relaxed) {
+                let start = Instant::now();
                 // A server that is down is asked again.
                 for row in tables.ask(Ask::Doubled).unwrap_or_default() {
                     found.insert(format!("I3, seen while it ran: message {} at {}", row[0], row[1]));
                 }
-                std::thread::park_timeout(Duration::from_millis(400));
+                // It looks on; it is not to take part.
+                std::thread::park_timeout(Duration::from_millis(400).max(10 * start.elapsed()));
             }
             found.into_iter().collect()
         });

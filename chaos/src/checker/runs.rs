@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::books::Books;
+use super::operations::{self, Retries};
 use super::{Rules, Verdict};
 use crate::ledger::{Answer, Fact, Line, Said};
 
@@ -34,18 +35,23 @@ impl Run {
 /// When what was done to whom: spans of time.
 struct Faults {
     by_life: HashMap<u64, Vec<(u64, u64)>>,
+    /// When the driver noticed that a process was gone.
+    gone: HashMap<u64, u64>,
     /// To everybody.
     global: Vec<(u64, u64)>,
 }
 
 impl Faults {
     fn read(lines: &[Line], rules: &Rules) -> Self {
-        let mut faults = Self { by_life: HashMap::new(), global: Vec::new() };
+        let mut faults = Self { by_life: HashMap::new(), gone: HashMap::new(), global: Vec::new() };
         for line in lines {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
                 Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
                 Fact::Fault { life, what } => {
+                    if what == "gone" {
+                        faults.gone.insert(*life, line.t);
+                    }
                     faults.by_life.entry(*life).or_default().push((line.t, line.t));
                     // A worker that stands still may hold the one lock of the file.
                     if rules.one_writer && (what == "stop" || what == "continue") {
@@ -62,6 +68,12 @@ impl Faults {
             }
         }
         faults
+    }
+
+    /// Whether a handler said no, and its process went down before it could write down that the store knows.
+    fn unwritten(&self, run: &Run) -> bool {
+        let said_no = matches!(run.said, Some(Said::Fail | Said::Panic | Said::Snooze | Said::Store));
+        said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
     }
 
     /// Whether something happened to a process, or to everybody, between two times.
@@ -106,23 +118,28 @@ fn runs(lines: &[Line]) -> BTreeMap<(u32, String), BTreeMap<i64, Run>> {
 pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut Verdict) {
     let faults = Faults::read(lines, rules);
     let all = runs(lines);
+    let mut retries = operations::retries(lines);
     for ((m, h), runs) in &all {
         let runs: Vec<&Run> = runs.values().filter(|run| run.start > 0).collect();
-        repeats(*m, h, &runs, &faults, verdict);
+        repeats(*m, h, &runs, &faults, &mut retries, verdict);
     }
     fences(lines, books, verdict);
     overlaps(&all, rules, verdict);
 }
 
 /// I4 and I10: no run follows one that was known to be done, and each that follows another is explained.
-fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, verdict: &mut Verdict) {
+fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retries, verdict: &mut Verdict) {
     for pair in runs.windows(2) {
         let [before, after] = pair else { continue };
-        if before.completed().is_some_and(|at| at < after.start) {
+        if before.said == Some(Said::Reject) && asked(m, h, after.start, retries) {
+            // An operator wanted it to be tried again.
+        } else if before.completed().is_some_and(|at| at < after.start) {
             verdict.unexplained += 1;
             let what = format!("I4: message {m} ran at {h} again (process {}) after it was done", after.life);
             verdict.violations.push(what);
-        } else if before.given_back() && before.end.is_some_and(|end| end < after.start) {
+        } else if (before.given_back() || faults.unwritten(before))
+            && before.end.is_some_and(|end| end < after.start)
+        {
             // The handler said no, or was told to stop: that is no repeat.
         } else if faults.between(before.life, before.claimed.min(before.start), after.start.max(before.start))
         {
@@ -135,6 +152,13 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, verdict: &mut Verdic
             ));
         }
     }
+}
+
+/// Whether an operator had asked for another run by then. Each time counts once.
+fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
+    let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
+    let first = times.iter().position(|at| *at < by);
+    first.map(|place| times.remove(place)).is_some()
 }
 
 /// I6: what the store has written was written under a claim that it did not refuse, and each entry was completed once.

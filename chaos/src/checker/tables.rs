@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use oncebox_servers::Cluster;
+use parking_lot::Mutex;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
@@ -23,6 +24,7 @@ pub(crate) enum Ask {
     Unfinished,
     Aside,
     Marks,
+    Operations,
 }
 
 /// The tables of a round.
@@ -77,6 +79,7 @@ impl Tables for Sqlite {
             Ask::Unfinished => include_str!("../../sql/sqlite/unfinished.sql"),
             Ask::Aside => include_str!("../../sql/sqlite/aside.sql"),
             Ask::Marks => include_str!("../../sql/sqlite/marks.sql"),
+            Ask::Operations => include_str!("../../sql/sqlite/operations.sql"),
         };
         let connection = Connection::open_with_flags(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(Duration::from_secs(10))?;
@@ -107,19 +110,38 @@ fn text(value: ValueRef<'_>) -> String {
     }
 }
 
+/// The server that takes writes, which another one may become.
+pub(crate) struct Primary(Mutex<Arc<Cluster>>);
+
+impl Primary {
+    pub(crate) fn new(cluster: Cluster) -> Self {
+        Self(Mutex::new(Arc::new(cluster)))
+    }
+
+    pub(crate) fn now(&self) -> Arc<Cluster> {
+        Arc::clone(&self.0.lock())
+    }
+
+    pub(crate) fn set(&self, cluster: Cluster) {
+        // The one before goes outside the lock, with all its data.
+        let before = std::mem::replace(&mut *self.0.lock(), Arc::new(cluster));
+        drop(before);
+    }
+}
+
 /// A database of a PostgreSQL server, asked with `psql`.
 pub(crate) struct Postgres {
-    cluster: Arc<Cluster>,
+    primary: Arc<Primary>,
     database: String,
 }
 
 impl Postgres {
-    pub(crate) fn new(cluster: Arc<Cluster>, database: &str) -> Self {
-        Self { cluster, database: database.to_owned() }
+    pub(crate) fn new(primary: Arc<Primary>, database: &str) -> Self {
+        Self { primary, database: database.to_owned() }
     }
 
     pub(crate) fn create(&self) -> Result<()> {
-        self.cluster.sql(&self.database, include_str!("../../sql/postgres/create.sql")).map(drop)
+        self.primary.now().sql(&self.database, include_str!("../../sql/postgres/create.sql")).map(drop)
     }
 }
 
@@ -134,8 +156,9 @@ impl Tables for Postgres {
             Ask::Unfinished => include_str!("../../sql/postgres/unfinished.sql"),
             Ask::Aside => include_str!("../../sql/postgres/aside.sql"),
             Ask::Marks => include_str!("../../sql/postgres/marks.sql"),
+            Ask::Operations => include_str!("../../sql/postgres/operations.sql"),
         };
-        let answer = self.cluster.sql(&self.database, sql)?;
+        let answer = self.primary.now().sql(&self.database, sql)?;
         Ok(answer.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
     }
 
@@ -143,7 +166,8 @@ impl Tables for Postgres {
         let start = Instant::now();
         loop {
             // A server notices that its client is gone when it looks.
-            let left = self.cluster.sql(&self.database, include_str!("../../sql/postgres/sessions.sql"))?;
+            let left =
+                self.primary.now().sql(&self.database, include_str!("../../sql/postgres/sessions.sql"))?;
             let left: u64 = left.parse()?;
             if left == 0 {
                 return Ok(None);
@@ -155,6 +179,7 @@ impl Tables for Postgres {
     }
 
     fn forget(&self) {
-        let _ = self.cluster.sql("postgres", &format!("drop database \"{}\" with (force)", self.database));
+        let _ =
+            self.primary.now().sql("postgres", &format!("drop database \"{}\" with (force)", self.database));
     }
 }

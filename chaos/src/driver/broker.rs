@@ -2,25 +2,27 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::faults::Mix;
 use crate::ledger::{Fact, Ledger, now};
 use crate::plan::Plan;
 use crate::worker::Handed;
 
 /// Deliveries a worker may hold unacknowledged.
 const PREFETCH: usize = 48;
-/// How many messages may be offered ahead of those that were handled: enough to keep everybody busy, few enough that
-/// everything is under way when something happens.
-const AHEAD: usize = 160;
 
 /// What still has to be delivered, and what is out.
 pub(super) struct Broker {
     plan: Plan,
     rng: fastrand::Rng,
+    /// How many messages may be offered ahead of those that were handled.
+    ahead: usize,
     offered: u32,
     /// Deliveries that are to be made again, or once more.
     again: VecDeque<Handed>,
-    /// Unacknowledged deliveries, by worker.
+    /// Unacknowledged deliveries, by worker; the last are those on their way to a real broker.
     out: Vec<HashMap<u64, Handed>>,
+    /// What a real broker has.
+    confirmed: Vec<Handed>,
     next_delivery: u64,
     ran: HashSet<u32>,
     pub(super) deliveries: u64,
@@ -33,13 +35,15 @@ pub(super) struct Broker {
 }
 
 impl Broker {
-    pub(super) fn new(plan: Plan, workers: usize) -> Self {
+    pub(super) fn new(plan: Plan, mix: Mix, workers: usize) -> Self {
         Self {
             plan,
             rng: fastrand::Rng::with_seed(plan.seed ^ 0xb0c4),
+            ahead: mix.ahead(),
             offered: 0,
             again: VecDeque::new(),
-            out: vec![HashMap::new(); workers],
+            out: vec![HashMap::new(); workers + 1],
+            confirmed: Vec::new(),
             next_delivery: 0,
             ran: HashSet::new(),
             deliveries: 0,
@@ -94,8 +98,7 @@ impl Broker {
     }
 
     fn may_offer(&self) -> bool {
-        self.open
-            && (self.offered as usize) < self.ran.len() + if self.plan.quick { 10 * AHEAD } else { AHEAD }
+        self.open && (self.offered as usize) < self.ran.len() + self.ahead
     }
 
     /// Makes a message, and decides how often it will be delivered.
@@ -127,6 +130,19 @@ impl Broker {
         Some(handed)
     }
 
+    /// A real broker has a delivery: now it may not be lost.
+    pub(super) fn confirmed(&mut self, delivery: u64) {
+        let on_their_way = self.out.len() - 1;
+        if let Some(handed) = self.acked(on_their_way, delivery) {
+            self.confirmed.push(handed);
+        }
+    }
+
+    /// What a real broker was given since this was asked last.
+    pub(super) fn take_confirmed(&mut self) -> Vec<Handed> {
+        std::mem::take(&mut self.confirmed)
+    }
+
     /// A worker gave a delivery back.
     pub(super) fn again(&mut self, worker: usize, delivery: u64) {
         if let Some(handed) = self.out[worker].remove(&delivery) {
@@ -139,6 +155,11 @@ impl Broker {
         for (_, handed) in std::mem::take(&mut self.out[worker]) {
             self.again.push_back(handed);
         }
+    }
+
+    /// How many deliveries are not acknowledged.
+    pub(super) fn outstanding(&self) -> u64 {
+        (self.again.len() + self.out.iter().map(HashMap::len).sum::<usize>()) as u64
     }
 
     /// Whether everything that was offered is acknowledged.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::StoreKind;
+use super::proxy::Trouble;
 use crate::seam::Odds;
 
 /// A choice of faults.
@@ -21,6 +22,14 @@ pub(crate) enum Mix {
     Unknown,
     /// Sessions are ended, the server is killed and suspended
     Storm,
+    /// What lies between a worker and the server, or the broker, delays, swallows and cuts
+    Network,
+    /// The server is killed, and a replica takes its place
+    Failover,
+    /// The disk is full, and has room again
+    Full,
+    /// Workers are killed while they make the tables
+    Migrate,
     /// As many messages as possible, and some kills
     Volume,
     /// Nothing: what is left is what handlers do
@@ -42,26 +51,89 @@ pub(super) enum Fault {
     KillServer,
     /// Suspends the whole server for so long.
     SuspendServer(Duration),
+    /// Kills the server, and puts its replica in its place.
+    FailOver,
+    /// Takes all room on the disk for so long.
+    FillDisk(Duration),
+    /// Does something to a connection.
+    Disturb(Trouble),
+    /// Kills the broker and starts it again.
+    KillBroker,
 }
+
+/// A fault, and the shortest and longest time between two in milliseconds.
+type Kind = (Fault, u64, u64);
 
 /// When what comes next.
 pub(super) struct Schedule {
     rng: fastrand::Rng,
     lease: Duration,
-    /// A fault, the shortest and longest time between two, and when the next one is.
-    kinds: Vec<(Fault, u64, u64, Instant)>,
+    /// With when the next one is.
+    kinds: Vec<(Kind, Instant)>,
 }
 
 impl Mix {
+    /// How long a claim holds. Where many have to run out, they are short.
+    pub(super) fn lease(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::Kills | Self::Zombies => 700,
+            Self::Volume => 4_000,
+            _ => 1_500,
+        })
+    }
+
+    /// How many entries a worker has in hand at most. One that is killed leaves them to its lease.
+    pub(super) fn in_flight(self) -> usize {
+        match self {
+            Self::Volume => 160,
+            Self::Kills => 6,
+            _ => 24,
+        }
+    }
+
+    /// How many messages may be offered ahead of those that were handled: enough to keep everybody busy, few enough that
+    /// everything is under way when something happens.
+    pub(super) fn ahead(self) -> usize {
+        match self {
+            Self::Volume => 2_000,
+            Self::Kills | Self::Zombies => 400,
+            _ => 160,
+        }
+    }
+
     /// How often calls of a worker fail by themselves.
     pub(super) fn odds(self) -> Odds {
         match self {
             Self::All => Odds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
             Self::Kills => Odds { abort: 1_500, ..Odds::default() },
             Self::Unknown => Odds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
-            Self::Volume => Odds { unknown: 500, error: 500, ..Odds::default() },
-            Self::Zombies | Self::Storm | Self::Calm => Odds::default(),
+            Self::Volume => Odds { unknown: 300, error: 200, ..Odds::default() },
+            _ => Odds::default(),
         }
+    }
+
+    /// How long after it was first heard of at its work each worker is killed, in milliseconds.
+    pub(super) fn doom(self) -> Option<(u64, u64)> {
+        (self == Self::Kills).then_some((20, 300))
+    }
+
+    /// How many workers are killed while they make the tables.
+    pub(super) fn births(self) -> usize {
+        match self {
+            Self::Migrate => 24,
+            Self::All | Self::Kills => 2,
+            _ => 0,
+        }
+    }
+
+    /// How many workers may stand still at once.
+    pub(super) fn most_stopped(self, workers: usize) -> usize {
+        if self == Self::Zombies { workers.saturating_sub(2).max(1) } else { 1 }
+    }
+
+    /// Whether somebody holds handlers back and has messages tried again meanwhile.
+    pub(super) fn is_operated(self) -> bool {
+        matches!(self, Self::All | Self::Kills | Self::Unknown | Self::Network | Self::Failover)
     }
 
     /// Whether some messages take their process down every time they run.
@@ -79,55 +151,72 @@ impl Mix {
         self == Self::Volume
     }
 
-    fn kinds(self, store: StoreKind) -> Vec<(Fault, u64, u64)> {
+    /// Whether something stands between the workers and the server.
+    pub(super) fn has_proxy(self) -> bool {
+        matches!(self, Self::Network | Self::Failover)
+    }
+
+    fn kinds(self, store: StoreKind, broker: bool) -> Vec<Kind> {
         let stop = Fault::Stop(Duration::ZERO);
         let mut kinds = match self {
             Self::All => vec![(Fault::Kill, 60, 500), (stop, 900, 2_500), (Fault::Terminate, 500, 2_000)],
-            Self::Kills => vec![(Fault::Kill, 20, 300), (Fault::Terminate, 1_000, 4_000)],
-            Self::Zombies => vec![(stop, 250, 900)],
-            Self::Unknown => vec![(Fault::Kill, 800, 2_000)],
-            Self::Storm => vec![(Fault::Kill, 1_000, 3_000)],
+            Self::Kills => vec![(Fault::Terminate, 1_000, 4_000)],
+            Self::Zombies => vec![(stop, 40, 160)],
+            Self::Unknown | Self::Full => vec![(Fault::Kill, 800, 2_000)],
+            Self::Storm | Self::Network | Self::Failover => vec![(Fault::Kill, 1_000, 3_000)],
             Self::Volume => vec![(Fault::Kill, 1_500, 4_000), (Fault::Terminate, 3_000, 6_000)],
-            Self::Calm => vec![(Fault::Terminate, 800, 2_000)],
+            Self::Calm | Self::Migrate => vec![(Fault::Terminate, 800, 2_000)],
         };
+        if self == Self::Network && (broker || store == StoreKind::Postgres) {
+            kinds.extend(Trouble::ALL.map(|trouble| (Fault::Disturb(trouble), 120, 700)));
+        }
+        if self == Self::Full {
+            kinds.push((Fault::FillDisk(Duration::ZERO), 700, 2_500));
+        }
+        if self == Self::Storm && broker {
+            kinds.push((Fault::KillBroker, 6_000, 12_000));
+        }
         if store == StoreKind::Postgres {
-            let suspend = Fault::SuspendServer(Duration::ZERO);
-            kinds.extend(match self {
-                Self::All => vec![
-                    (Fault::EndSessions, 500, 3_000),
-                    (Fault::LoseCommits, 3_000, 9_000),
-                    (Fault::KillServer, 5_000, 15_000),
-                    (suspend, 6_000, 20_000),
-                ],
-                Self::Unknown => vec![(Fault::LoseCommits, 300, 1_200)],
-                Self::Storm => vec![
-                    (Fault::EndSessions, 50, 200),
-                    (Fault::KillServer, 3_000, 8_000),
-                    (suspend, 3_000, 9_000),
-                ],
-                _ => Vec::new(),
-            });
+            kinds.extend(self.of_servers());
         }
         kinds
+    }
+
+    fn of_servers(self) -> Vec<Kind> {
+        let suspend = Fault::SuspendServer(Duration::ZERO);
+        match self {
+            Self::All => vec![
+                (Fault::EndSessions, 500, 3_000),
+                (Fault::LoseCommits, 3_000, 9_000),
+                (Fault::KillServer, 5_000, 15_000),
+                (suspend, 6_000, 20_000),
+            ],
+            Self::Unknown => vec![(Fault::LoseCommits, 300, 1_200)],
+            Self::Storm => vec![
+                (Fault::EndSessions, 50, 200),
+                (Fault::KillServer, 3_000, 8_000),
+                (suspend, 3_000, 9_000),
+            ],
+            Self::Failover => vec![(Fault::FailOver, 2_000, 5_000)],
+            _ => Vec::new(),
+        }
     }
 }
 
 impl Schedule {
-    pub(super) fn new(mix: Mix, store: StoreKind, seed: u64, lease: Duration) -> Self {
+    pub(super) fn new(mix: Mix, store: StoreKind, broker: bool, seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xfa17);
         let now = Instant::now();
-        let kinds = mix.kinds(store);
-        let first = |(fault, least, most): (Fault, u64, u64)| {
-            (fault, least, most, now + Duration::from_millis(rng.u64(least..=most)))
-        };
+        let kinds = mix.kinds(store, broker);
+        let first = |kind: Kind| (kind, now + Duration::from_millis(rng.u64(kind.1..=kind.2)));
         let kinds = kinds.into_iter().map(first).collect();
-        Self { rng, lease, kinds }
+        Self { rng, lease: mix.lease(), kinds }
     }
 
     /// The next fault whose time has come.
     pub(super) fn due(&mut self) -> Option<Fault> {
         let now = Instant::now();
-        let (fault, least, most, next) = self.kinds.iter_mut().find(|(.., next)| *next <= now)?;
+        let ((fault, least, most), next) = self.kinds.iter_mut().find(|(_, next)| *next <= now)?;
         // From now on, not from when it was due: a driver that was late does not catch up with a salvo.
         *next = now + Duration::from_millis(self.rng.u64(*least..=*most));
         let times =
@@ -135,6 +224,7 @@ impl Schedule {
         Some(match *fault {
             Fault::Stop(_) => Fault::Stop(times(1.15, 1.7, &mut self.rng)),
             Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
+            Fault::FillDisk(_) => Fault::FillDisk(times(0.1, 0.8, &mut self.rng)),
             fault => fault,
         })
     }
@@ -142,5 +232,10 @@ impl Schedule {
     /// One of so many.
     pub(super) fn one_of(&mut self, many: usize) -> usize {
         self.rng.usize(0..many.max(1))
+    }
+
+    /// A number of milliseconds.
+    pub(super) fn millis(&mut self, (least, most): (u64, u64)) -> Duration {
+        Duration::from_millis(self.rng.u64(least..=most))
     }
 }

@@ -1,9 +1,15 @@
 //! Runs rounds: each has a fresh store and a seed of its own, some seconds of faults, some of peace, and a check.
 
 mod broker;
+mod disk;
 mod faults;
+mod inflict;
+mod peace;
+mod proxy;
+mod publisher;
 mod round;
 mod server;
+mod ways;
 mod workers;
 
 use std::io::Write as _;
@@ -19,6 +25,8 @@ use crate::seam::POINTS;
 pub(crate) use faults::Mix;
 use round::Round;
 use server::Server;
+use ways::Ways;
+pub(crate) use ways::dead_letters;
 
 /// What is to be run.
 #[derive(Clone, Debug, clap::Args)]
@@ -35,6 +43,15 @@ pub(crate) struct Options {
     /// Go on until so many workers were killed
     #[arg(long)]
     pub(crate) kills: Option<u64>,
+    /// Go on until so many workers were stopped for longer than their lease, with claims in hand
+    #[arg(long)]
+    pub(crate) zombies: Option<u64>,
+    /// Go on until so many commits were in doubt
+    #[arg(long)]
+    pub(crate) unknown: Option<u64>,
+    /// Go on until so many messages were offered
+    #[arg(long)]
+    pub(crate) messages: Option<u64>,
     /// Go on for so many rounds
     #[arg(long)]
     pub(crate) rounds: Option<u64>,
@@ -79,7 +96,12 @@ pub(crate) enum StoreKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SourceKind {
+    /// A pipe to each worker
     Direct,
+    /// CloudEvents, posted to each worker
+    Http,
+    /// A queue that all workers consume from
+    Rabbitmq,
 }
 
 /// What came out, over all rounds.
@@ -121,14 +143,18 @@ impl Options {
         if self.fail_fast && !verdict.violations.is_empty() {
             return false;
         }
-        match (self.rounds, self.kills, self.minutes) {
-            (None, None, None) => rounds < 1,
-            (most, kills, minutes) => {
-                most.is_none_or(|most| rounds < most)
-                    && kills.is_none_or(|kills| verdict.kills < kills)
-                    && minutes.is_none_or(|minutes| start.elapsed().as_secs_f64() < minutes * 60.0)
-            }
+        let enough = [
+            (self.rounds, rounds),
+            (self.kills, verdict.kills),
+            (self.zombies, verdict.zombies),
+            (self.unknown, verdict.unknown_commits),
+            (self.messages, verdict.messages),
+        ];
+        if self.minutes.is_none() && enough.iter().all(|(most, _)| most.is_none()) {
+            return rounds < 1;
         }
+        enough.iter().all(|(most, so_far)| most.is_none_or(|most| *so_far < most))
+            && self.minutes.is_none_or(|minutes| start.elapsed().as_secs_f64() < minutes * 60.0)
     }
 }
 
@@ -149,9 +175,6 @@ mod erased {
 /// Runs rounds until it is enough, and says what came out.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = rounds(options)?;
-    if let Some(dir) = &options.record {
-        record(dir, &report)?;
-    }
     let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?);
     Ok(if report.verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -167,24 +190,33 @@ pub(crate) fn rounds(options: &Options) -> Result<Report> {
     let start = Instant::now();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
     let mut server = Server::start(options)?;
+    let mut ways = Ways::start(options)?;
     let mut verdict = Verdict::default();
     let mut rounds = 0;
     while options.goes_on(start, rounds, &verdict) {
         // The first round of a seed is the round with that seed, so that one round can be run again alone.
         let own = seed + rounds;
         let one = Round::new(options, own)?
-            .run(&mut server)
+            .run(&mut server, &mut ways)
             .with_context(|| format!("the rig itself failed; to repeat: {}", options.again(own)))?;
         rounds += 1;
         say(options, own, &one);
         verdict.add(one);
+        if let Some(dir) = &options.record {
+            // After every round: what a long run has shown is kept however it ends.
+            record(dir, &report(options, seed, rounds, start, verdict.clone()))?;
+        }
     }
+    Ok(report(options, seed, rounds, start, verdict))
+}
+
+fn report(options: &Options, seed: u64, rounds: u64, start: Instant, verdict: Verdict) -> Report {
     let hit = POINTS.iter().filter(|point| verdict.points.contains(**point)).count();
     let missed = POINTS.iter().copied().filter(|point| !verdict.points.contains(*point)).collect();
     let seconds = (start.elapsed().as_secs_f64() * 10.0).round() / 10.0;
     let (store, source, mix) = (options.store, options.source, options.mix);
     let failpoints = (hit, POINTS.len());
-    Ok(Report { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed })
+    Report { store, source, mix, seed, rounds, seconds, verdict, failpoints, missed }
 }
 
 fn say(options: &Options, seed: u64, one: &Verdict) {

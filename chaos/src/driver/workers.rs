@@ -16,6 +16,8 @@ use crate::worker::{Job, Told};
 pub(super) enum Event {
     Told(usize, u64, Told),
     Gone(usize, u64),
+    /// Whether a broker has confirmed a delivery.
+    Published(u64, bool),
 }
 
 /// One worker process.
@@ -25,12 +27,17 @@ pub(super) struct Worker {
     /// Tells what it says from what an earlier process in its place said.
     pub(super) life: u64,
     pub(super) front: bool,
-    pub(super) since: Instant,
     /// Stopped until then.
     pub(super) stopped: Option<Instant>,
     /// Not to be killed before: a zombie that was woken is to show what it does.
     pub(super) spared: Instant,
     pub(super) leaving: bool,
+    /// Whether it was heard of at its work.
+    pub(super) worked: bool,
+    /// When it is killed.
+    pub(super) doom: Option<Instant>,
+    /// Where it takes requests.
+    pub(super) port: Option<u16>,
 }
 
 impl Worker {
@@ -56,7 +63,18 @@ impl Worker {
         });
         let now = Instant::now();
         let front = job.front;
-        Ok(Self { child, input, life, front, since: now, stopped: None, spared: now, leaving: false })
+        Ok(Self {
+            child,
+            input,
+            life,
+            front,
+            stopped: None,
+            spared: now,
+            leaving: false,
+            worked: false,
+            doom: None,
+            port: None,
+        })
     }
 
     /// Writes to its input. One that is gone, or full, is noticed otherwise.

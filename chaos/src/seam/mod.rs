@@ -14,9 +14,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage,
-    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams,
-    Swept, Wakeups,
+    Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
+    Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams,
+    Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -45,6 +45,12 @@ pub(crate) trait Rigged:
         tx: &mut Self::Tx,
         effect: Effect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send;
+
+    /// Does what an operator asks for.
+    fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send;
+
+    /// What an operator sees.
+    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send;
 }
 
 /// What the wrapper and the handlers of one process share.
@@ -80,6 +86,11 @@ impl Notes {
     /// From here on nothing fails by itself.
     pub(crate) fn peace(&self) {
         self.points.peace();
+    }
+
+    /// Whether nothing fails by itself any more.
+    pub(crate) fn at_peace(&self) -> bool {
+        self.points.at_peace()
     }
 
     /// A handler begins or has ended: its process may go down here.
@@ -223,6 +234,14 @@ impl<S: Rigged> Rigged for Chaos<S> {
         effect: Effect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
         S::effect(&mut tx.tx, effect)
+    }
+
+    fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send {
+        self.run("act", self.store.act(action))
+    }
+
+    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send {
+        self.store.list(filter)
     }
 }
 

@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// The verbs a process can fail at. Each has a point before and one after.
-const VERBS: [&str; 13] = [
+const VERBS: [&str; 14] = [
     "accept", "claim", "settle", "renew", "rescue", "sweep", "begin", "commit", "complete", "mark", "hold",
-    "register", "handler",
+    "register", "act", "handler",
 ];
 
 /// Every failpoint.
-pub(crate) const POINTS: [&str; 26] = {
+pub(crate) const POINTS: [&str; 28] = {
     // Written out, so that a report can be read beside it.
     [
         "accept.before",
@@ -40,6 +40,8 @@ pub(crate) const POINTS: [&str; 26] = {
         "hold.after",
         "register.before",
         "register.after",
+        "act.before",
+        "act.after",
         "handler.before",
         "handler.after",
     ]
@@ -86,14 +88,19 @@ impl Points {
         self.peace.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn at_peace(&self) -> bool {
+        self.peace.load(Ordering::Relaxed)
+    }
+
     pub(super) fn draw(&self, verb: &'static str) -> Option<Fault> {
         debug_assert!(VERBS.contains(&verb));
-        if self.peace.load(Ordering::Relaxed) {
+        if self.at_peace() {
             return None;
         }
         let Odds { abort, error, unknown, delay } = self.odds;
         // Rare calls fail more often: every point is to be met.
-        let more = if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register") { 10 } else { 1 };
+        let more =
+            if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register" | "act") { 10 } else { 1 };
         // What commits nothing cannot be in doubt about it.
         let unknown =
             if matches!(verb, "begin" | "mark" | "hold" | "complete" | "handler") { 0 } else { unknown };

@@ -12,15 +12,12 @@ use crate::ledger::{Fact, Said};
 use crate::plan::{Fate, Plan, number_of};
 use crate::seam::{Effect, Notes, Rigged, pause};
 
-/// The timeout of the handler that may hang.
-pub(super) const HANG: Duration = Duration::from_secs(4);
-/// Longer than any lease of the rig.
-const LONG: Duration = Duration::from_millis(2_200);
-
 /// What handlers work with.
 pub(super) struct Business {
     pub(super) plan: Plan,
     pub(super) dir: PathBuf,
+    /// Longer than a lease.
+    pub(super) long: Duration,
     pub(super) notes: Arc<Notes>,
     pub(super) mouth: Mouth,
 }
@@ -74,7 +71,7 @@ impl<'a> Run<'a> {
     async fn meet(&mut self, attempt: u32) -> Handled {
         match self.business.plan.fate(self.message, self.handler) {
             Fate::Slow(millis) => pause(Duration::from_millis(millis)).await,
-            Fate::Long => pause(LONG).await,
+            Fate::Long => pause(self.business.long).await,
             Fate::Fails(times) if self.counts(attempt, times) => {
                 self.said = Some(Said::Fail);
                 return Err("the carrier does not answer".into());

@@ -3,6 +3,8 @@
 
 mod handlers;
 mod intake;
+mod operator;
+mod remote;
 mod stores;
 
 use std::io::Write as _;
@@ -22,6 +24,7 @@ use crate::ledger::{Fact, Ledger};
 use crate::plan::Plan;
 use crate::seam::{Notes, Odds, Rigged};
 use handlers::Business;
+pub(crate) use stores::make_tables;
 
 /// What a worker is told, as JSON in its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,10 +36,18 @@ pub(crate) struct Job {
     pub(crate) odds: Odds,
     /// Takes messages in and runs no handlers.
     pub(crate) front: bool,
+    /// How messages come in.
+    pub(crate) way: Way,
     pub(crate) lease_ms: u64,
+    /// Entries in hand at most.
+    pub(crate) in_flight: usize,
+    /// Whether somebody looks after the inbox.
+    pub(crate) operated: bool,
     /// How wrong this process believes the time to be.
     pub(crate) skew_ms: i64,
     pub(crate) retention_ms: u64,
+    /// Whether it makes the tables if they are missing; one that does not waits for somebody who does.
+    pub(crate) migrates: bool,
     /// Connections for handlers.
     pub(crate) connections: usize,
     /// A planted bug; only in a build that has them.
@@ -50,6 +61,28 @@ pub(crate) enum Place {
     Sqlite(PathBuf),
     Postgres(String),
 }
+
+/// How messages come in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// In lines, on the standard input.
+    Pipe,
+    /// As requests.
+    Http,
+    /// From a queue of RabbitMQ.
+    Rabbit { url: String, queue: String },
+}
+
+impl Way {
+    /// Whether one can take messages in and run nothing.
+    pub(crate) fn has_front(&self) -> bool {
+        !matches!(self, Self::Rabbit { .. })
+    }
+}
+
+/// The header of an AMQP message that the line stands in.
+pub(crate) const LINE_HEADER: &str = "line";
 
 /// What the driver hands a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +106,8 @@ pub(crate) enum Told {
     Refused(u64, String),
     /// A handler was done with a message; only for the generator, which keeps ahead of that.
     Ran(u32),
+    /// Requests are taken at this port.
+    Listens(u16),
 }
 
 /// The line that ends all faults.
@@ -128,8 +163,8 @@ impl Job {
             } else {
                 OnConflict::default()
             },
-            in_flight: if self.plan.quick { 160 } else { 24 },
-            batch: if self.plan.quick { 64 } else { 12 },
+            in_flight: self.in_flight,
+            batch: if self.plan.quick { 64 } else { self.in_flight / 2 },
             prefetch: 256,
             grace: Duration::from_millis(600),
             restart: Duration::from_millis(50),
@@ -138,6 +173,11 @@ impl Job {
             busy_wait: Duration::from_millis(300),
             ..Config::default()
         }
+    }
+
+    /// The timeout of the handler that may hang; longer than what takes long.
+    fn hang(&self) -> Duration {
+        Duration::from_millis(self.lease_ms * 27 / 10)
     }
 
     fn policy() -> Policy {
@@ -205,22 +245,34 @@ impl Mouth {
     }
 }
 
-async fn serve<S: Rigged>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
+async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Result<()> {
     let (mouth, speaker) = Mouth::open();
-    let business =
-        Business { plan: job.plan, dir: job.dir.clone(), notes: Arc::clone(&notes), mouth: mouth.clone() };
+    let business = Business {
+        plan: job.plan,
+        dir: job.dir.clone(),
+        long: Duration::from_millis(job.lease_ms * 3 / 2),
+        notes: Arc::clone(&notes),
+        mouth: mouth.clone(),
+    };
+    if job.operated {
+        let seed = job.plan.seed ^ (job.life << 32);
+        tokio::spawn(operator::act(store.clone(), Arc::clone(&notes), seed));
+    }
     let inbox = inbox(&job, store, business)?;
-    if job.front {
-        intake::front(&inbox, &job, &mouth, &notes).await?;
-    } else {
-        let running = inbox.start();
-        let (source, over) = intake::source(&job, mouth.clone(), notes);
-        running.receive(source)?;
-        tokio::select! {
-            () = intake::stopped() => {}
-            _ = over => {}
+    match &job.way {
+        Way::Pipe if job.front => intake::front(&inbox, &job, &mouth, &notes).await?,
+        Way::Pipe => {
+            let running = inbox.start();
+            let (source, over) = intake::source(&job, mouth.clone(), notes);
+            running.receive(source)?;
+            tokio::select! {
+                () = intake::stopped() => {}
+                _ = over => {}
+            }
+            running.shutdown().await;
         }
-        running.shutdown().await;
+        Way::Http => remote::http(&inbox, &job, &mouth, &notes).await?,
+        Way::Rabbit { url, queue } => remote::rabbit(&inbox, url, queue, &notes).await?,
     }
     drop((inbox, mouth));
     // What was said has to be heard, but a sender that is kept by a task is not waited for.
@@ -247,7 +299,7 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
             ["plain", "both"],
             handler("plain", handlers::plain::<S>)
                 .policy(policy.clone())
-                .timeout(handlers::HANG)
+                .timeout(job.hang())
                 .concurrency(many),
         )
         .on("ordered", handler("ordered", handlers::ordered::<S>).policy(skips).concurrency(8))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use oncebox::BoxError;
+use oncebox::store::{Acted, Action, Admin, Filter, Page};
 use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};
 
@@ -22,6 +23,14 @@ impl Rigged for Sqlite {
         let written = tx.execute(SQLITE_EFFECT, (message, variant, handler, life));
         std::future::ready(written.map(drop).map_err(Into::into))
     }
+
+    async fn act(&self, action: &Action) -> oncebox::Result<Acted> {
+        Admin::act(self, action).await
+    }
+
+    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+        Admin::list(self, filter).await
+    }
 }
 
 impl Rigged for Postgres {
@@ -36,13 +45,22 @@ impl Rigged for Postgres {
             .await?;
         Ok(())
     }
+
+    async fn act(&self, action: &Action) -> oncebox::Result<Acted> {
+        Admin::act(self, action).await
+    }
+
+    async fn list(&self, filter: &Filter) -> oncebox::Result<Page> {
+        Admin::list(self, filter).await
+    }
 }
 
 /// Opens the store, for as long as it takes, and works.
 pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
     match job.store.clone() {
         Place::Sqlite(file) => {
-            let mut options = Sqlite::options(file).busy_timeout(Duration::from_secs(20));
+            let mut options =
+                Sqlite::options(file).busy_timeout(Duration::from_secs(20)).migrate(job.migrates);
             if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
             }
@@ -53,7 +71,8 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
             let mut options = Postgres::options(&url)?
                 .patience(Duration::from_secs(4))
                 .idle_handlers(Duration::from_secs(20))
-                .handler_connections(job.connections);
+                .handler_connections(job.connections)
+                .migrate(job.migrates);
             if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
             }
@@ -61,6 +80,19 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
             between(job, store, notes).await
         }
     }
+}
+
+/// Makes the tables, however long that takes: those who come later need not look.
+pub(crate) fn make_tables(place: &Place) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_mins(2);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match place {
+            Place::Sqlite(file) => drop(Sqlite::options(file).busy_timeout(PATIENCE).open()?),
+            Place::Postgres(url) => drop(Postgres::options(url)?.patience(PATIENCE).open().await?),
+        }
+        Ok(())
+    })
 }
 
 /// A worker that starts while the server is away waits for it.

@@ -157,7 +157,7 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
         view.stored = message.map(|message| (found.seq, found.received_at, message));
         view.tenant = found.tenant;
     }
-    let most = i64::try_from(MessageView::MOST_ASIDE).unwrap_or(i64::MAX);
+    let most = i64::try_from(MessageView::ASIDES).unwrap_or(i64::MAX);
     let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox).bind(most);
     for row in unit.rows(asides).await? {
         view.kept_aside.push(KeptAside {

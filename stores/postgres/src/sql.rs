@@ -175,6 +175,7 @@ statements! {
     examine_indexes: "../sql/examine/indexes.sql",
     examine_tables: "../sql/examine/tables.sql",
     examine_transactions: "../sql/examine/transactions.sql",
+    examine_late: "../sql/examine/late.sql",
     history_attempts: "../sql/history/attempts.sql",
     history_absorb: "../sql/history/absorb.sql",
     history_absorbed: "../sql/history/absorbed.sql",

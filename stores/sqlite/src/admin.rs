@@ -213,7 +213,7 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
         }
     }
     let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
-    let most = i64::try_from(MessageView::MOST_ASIDE).unwrap_or(i64::MAX);
+    let most = i64::try_from(MessageView::ASIDES).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id, most]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         let reason = reason_of(&row.get::<_, String>(0).map_err(store_error)?)?;

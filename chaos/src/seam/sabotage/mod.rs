@@ -11,9 +11,9 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
-    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, Store, SweepParams,
-    Swept, Wakeups,
+    Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Filter,
+    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled,
+    Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
@@ -218,5 +218,13 @@ impl<S: Rigged + Clone> Rigged for Sabotaged<S> {
         effect: Effect,
     ) -> impl Future<Output = std::result::Result<(), BoxError>> + Send {
         S::effect(tx, effect)
+    }
+
+    fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send {
+        self.store.act(action)
+    }
+
+    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send {
+        self.store.list(filter)
     }
 }

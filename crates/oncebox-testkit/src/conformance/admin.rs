@@ -309,15 +309,15 @@ pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Ha
 
 pub async fn a_key_with_many_conflicts_can_still_be_shown<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer("1")).await;
-    for n in 0..=MessageView::MOST_ASIDE {
+    for n in 0..=MessageView::ASIDES {
         h.accept(offer_message(Message::new("1", "order.placed", format!("other {n}")).with_source("shop")))
             .await;
     }
     let view = h.store.show(&inbox(), &key("1")).await.expect("show").expect("known");
-    assert_eq!(view.kept_aside.len(), MessageView::MOST_ASIDE);
+    assert_eq!(view.kept_aside.len(), MessageView::ASIDES);
     let mut filter = AsideFilter::new(inbox());
     filter.limit = 100;
-    assert_eq!(h.store.aside(&filter).await.expect("aside").asides.len(), MessageView::MOST_ASIDE + 1);
+    assert_eq!(h.store.aside(&filter).await.expect("aside").asides.len(), MessageView::ASIDES + 1);
 }
 
 // FAULTS H5

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::Memory;
-use super::tables::{Entry, Scope};
+use super::tables::{Entry, Scope, Stored};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -59,7 +59,8 @@ impl Admin for Memory {
             "this store lasts as long as the process",
             "take a store with a database for what must not be forgotten",
         );
-        Ok(params.skew(self.shared.clock.now()).into_iter().chain([lasts]).collect())
+        let windows = self.shared.change(|tables, now| tables.scope(&params.inbox).windows(params, now));
+        Ok(params.skew(self.shared.clock.now()).into_iter().chain(windows).chain([lasts]).collect())
     }
 
     async fn act(&self, action: &Action) -> Result<Acted> {
@@ -167,7 +168,7 @@ impl Scope {
         }
         let asides = self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16]));
         view.kept_aside = asides
-            .take(MessageView::MOST_ASIDE)
+            .take(MessageView::ASIDES)
             .map(|(_, aside)| KeptAside {
                 reason: aside.reason,
                 received_at: aside.received_at,
@@ -218,6 +219,13 @@ impl Scope {
         asides.truncate(filter.limit);
         let next = asides.last().map(|last| last.id).filter(|_| more);
         AsidePage { asides, next }
+    }
+
+    /// What is to be said of the windows.
+    fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
+        let late = |stored: &Stored| Some(stored.absorbed?.last.since(stored.received_at));
+        let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
+        params.windows(&self.windows, latest, now)
     }
 
     fn backfill(&mut self, params: &BackfillParams, now: Timestamp) -> Backfilled {

@@ -299,14 +299,14 @@ pub struct MessageView {
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
     pub entries: Vec<EntryView>,
-    /// Messages under the same key that were kept aside: the first of them, and no more than [`Self::MOST_ASIDE`].
+    /// Messages under the same key that were kept aside, the first [`ASIDES`](Self::ASIDES) of them: a producer that uses one id
+    /// for everything must not fill the memory of whoever looks. All of them are listed by [`Admin::aside`].
     pub kept_aside: Vec<KeptAside>,
 }
 
 impl MessageView {
-    /// How many messages that were kept aside are shown with their key. A sender that repeats one id with ever new payloads must
-    /// not make it unreadable; [`Admin::aside`] has all of them.
-    pub const MOST_ASIDE: usize = 20;
+    /// How many messages that were kept aside are shown at most.
+    pub const ASIDES: usize = 20;
 
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {

@@ -182,7 +182,9 @@ impl FromStr for Cursor {
             let digits = |at: usize| u8::from_str_radix(handler.get(at..at + 2)?, 16).ok();
             let bytes: Option<Vec<u8>> = (0..handler.len()).step_by(2).map(digits).collect();
             let handler = HandlerKey::new(String::from_utf8(bytes?).ok()?).ok()?;
-            Some(Self::new(Seq(i64::from_str_radix(seq, 16).ok()?), handler))
+            // No list gives out a number below zero.
+            let seq = i64::from_str_radix(seq, 16).ok().filter(|seq| *seq >= 0)?;
+            Some(Self::new(Seq(seq), handler))
         };
         read().ok_or_else(|| {
             Error::new(

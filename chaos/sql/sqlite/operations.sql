@@ -1,0 +1,1 @@
+SELECT hex(id) FROM oncebox_operation

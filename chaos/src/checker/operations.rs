@@ -1,0 +1,55 @@
+//! What was asked for by an operator, and what stands in the records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+
+use super::tables::{Ask, Tables};
+use super::{Rules, Verdict};
+use crate::ledger::{Answer, Fact, Line};
+
+/// When which entry was asked to be tried again.
+pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
+
+/// What was asked for, of the ledgers.
+pub(super) fn retries(lines: &[Line]) -> Retries {
+    let mut retries: Retries = BTreeMap::new();
+    for line in lines {
+        if let Fact::Asked { m: Some(m), h, .. } = &line.fact {
+            retries.entry((*m, h.clone())).or_default().push(line.t);
+        }
+    }
+    retries
+}
+
+/// I5: what is said to be done is recorded, once, and nothing is recorded that nobody asked for.
+pub(super) fn check(lines: &[Line], tables: &dyn Tables, rules: &Rules, verdict: &mut Verdict) -> Result<()> {
+    let (mut asked, mut done) = (BTreeSet::new(), BTreeSet::new());
+    for line in lines {
+        match &line.fact {
+            Fact::Asked { op, .. } => _ = asked.insert(op.replace('-', "")),
+            Fact::Acted { op, r: Answer::Applied } => _ = done.insert(op.replace('-', "")),
+            _ => {}
+        }
+    }
+    let mut recorded = BTreeSet::new();
+    for row in tables.ask(Ask::Operations)? {
+        let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
+        if !asked.contains(&op) {
+            verdict.violations.push(format!("I5: the operation {op} is recorded, and nobody asked for it"));
+        }
+        if !recorded.insert(op.clone()) {
+            verdict.violations.push(format!("I5: the operation {op} is recorded twice"));
+        }
+    }
+    let missing: Vec<&String> = done.difference(&recorded).collect();
+    // Records leave with what they are about.
+    if let Some(first) = missing.first().filter(|_| !rules.forgets) {
+        let count = missing.len();
+        verdict
+            .violations
+            .push(format!("I5: {count} operations were done and are not recorded, the first is {first}"));
+    }
+    verdict.operations += recorded.len() as u64;
+    Ok(())
+}

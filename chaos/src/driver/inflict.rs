@@ -1,0 +1,131 @@
+//! What the driver does to the workers while a round runs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::faults::Fault;
+use super::round::Round;
+use super::server::Server;
+use super::ways::Ways;
+use crate::ledger::Fact;
+use crate::worker::Place;
+
+impl Round<'_> {
+    fn fault(&self, life: u64, what: &str) {
+        self.ledger.note(Fact::Fault { life, what: what.to_owned() });
+    }
+
+    /// Kills workers that have just been born, while they make the tables: two of them at a time.
+    pub(super) fn births(&mut self, place: &Place) -> Result<()> {
+        for _ in 0..self.options.mix.births() {
+            let mut born = [self.spawn(0, place)?, self.spawn(1, place)?];
+            std::thread::park_timeout(Duration::from_micros(self.rng.u64(1_000..90_000)));
+            for worker in &mut born {
+                self.fault(worker.life, "kill");
+                self.seen.early_kills += u64::from(worker.kill());
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker is heard of at its work: from now on it may be killed.
+    pub(super) fn at_work(&mut self, number: usize) {
+        let worker = &mut self.workers[number];
+        if !worker.worked {
+            worker.worked = true;
+            if let Some(span) = self.options.mix.doom().filter(|_| !self.at_peace) {
+                worker.doom = Some(Instant::now() + self.schedule.millis(span));
+            }
+        }
+    }
+
+    /// Kills those whose time has come.
+    pub(super) fn reap(&mut self) {
+        let now = Instant::now();
+        for number in 0..self.workers.len() {
+            let worker = &self.workers[number];
+            if worker.doom.is_some_and(|doom| doom <= now) && !worker.leaving {
+                self.kill(number);
+            }
+        }
+    }
+
+    fn kill(&mut self, number: usize) {
+        self.fault(self.workers[number].life, "kill");
+        let worker = &mut self.workers[number];
+        let killed = u64::from(worker.kill());
+        worker.leaving = true;
+        // One that had done nothing yet is no proof of anything.
+        if worker.worked {
+            self.seen.kills += killed;
+        } else {
+            self.seen.early_kills += killed;
+        }
+    }
+
+    pub(super) fn inflict(&mut self, fault: Fault, server: &Server, ways: &Ways) {
+        match fault {
+            Fault::Kill | Fault::Terminate | Fault::Stop(_) => self.hit(fault),
+            Fault::Disturb(trouble) => {
+                // Both links, if there are two.
+                let disturbed =
+                    [server.disturb(trouble, &mut self.rng), ways.disturb(trouble, &mut self.rng)];
+                for _ in disturbed.into_iter().filter(|done| *done) {
+                    self.fault(0, &format!("network: {}", trouble.name()));
+                }
+            }
+            Fault::KillBroker => ways.kill_broker(&self.ledger),
+            fault => self.seen.server_faults += u64::from(server.suffer(fault, &self.ledger)),
+        }
+    }
+
+    /// Does something to one of the workers.
+    fn hit(&mut self, fault: Fault) {
+        let now = Instant::now();
+        let able: Vec<usize> = (0..self.workers.len())
+            .filter(|number| {
+                let worker = &self.workers[*number];
+                worker.stopped.is_none() && !worker.leaving && worker.spared <= now
+            })
+            .collect();
+        let Some(number) = able.get(self.schedule.one_of(able.len())).copied() else { return };
+        let stopped = self.workers.iter().filter(|worker| worker.stopped.is_some()).count();
+        match fault {
+            Fault::Kill => self.kill(number),
+            Fault::Terminate => {
+                self.fault(self.workers[number].life, "terminate");
+                let worker = &mut self.workers[number];
+                worker.signal(Signal::TERM);
+                worker.leaving = true;
+                self.seen.terminations += 1;
+            }
+            Fault::Stop(time) if stopped < self.options.mix.most_stopped(self.workers.len()) => {
+                if !self.workers[number].worked {
+                    return;
+                }
+                self.fault(self.workers[number].life, "stop");
+                let worker = &mut self.workers[number];
+                worker.signal(Signal::STOP);
+                worker.stopped = Some(now + time);
+                self.seen.stops += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets those go on whose time has come.
+    pub(super) fn wake(&mut self) {
+        let now = Instant::now();
+        let spared = now + self.options.mix.lease() / 5;
+        for worker in &mut self.workers {
+            if worker.stopped.is_some_and(|until| until <= now || self.at_peace) {
+                worker.stopped = None;
+                worker.spared = spared;
+                self.ledger.note(Fact::Fault { life: worker.life, what: "continue".into() });
+                worker.signal(Signal::CONT);
+            }
+        }
+    }
+}

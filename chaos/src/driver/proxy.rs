@@ -1,0 +1,284 @@
+//! What lies between a worker and a server: passes bytes on, until it delays, swallows or cuts.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+use crate::seam::pause;
+
+/// What can be done to a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Everything takes longer from now on.
+    Delay,
+    /// Nothing arrives for a while.
+    BlackHole,
+    /// One side is told that the other has nothing more to say.
+    HalfClose,
+    /// Both sides are told that there is no such connection.
+    Reset,
+    /// So many bytes are passed on, and then it is reset.
+    Cut,
+}
+
+impl Trouble {
+    pub(super) const ALL: [Self; 5] = [Self::Delay, Self::BlackHole, Self::HalfClose, Self::Reset, Self::Cut];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::BlackHole => "black hole",
+            Self::HalfClose => "half-close",
+            Self::Reset => "reset",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+/// The way bytes go.
+#[derive(Clone, Copy)]
+enum Way {
+    There,
+    Back,
+}
+
+/// One connection, and what is wrong with it.
+#[derive(Default)]
+struct Link {
+    /// Milliseconds that everything takes longer.
+    delay: AtomicU64,
+    /// How long the next bytes are kept, in milliseconds.
+    hold: AtomicU64,
+    /// How many bytes may still go each way, plus one; 0 if there is no end to them.
+    room: [AtomicU64; 2],
+    reset: Notify,
+    closed: [Notify; 2],
+}
+
+/// A port that leads to a server.
+pub(super) struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    /// Its tasks end with it.
+    _runtime: Runtime,
+}
+
+struct Shared {
+    target: Mutex<SocketAddr>,
+    links: Mutex<Vec<std::sync::Weak<Link>>>,
+}
+
+impl Proxy {
+    /// A port on this machine that leads to another one.
+    pub(super) fn start(target: u16) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+        let port = listener.local_addr()?.port();
+        let shared = Arc::new(Shared { target: Mutex::new(local(target)), links: Mutex::default() });
+        let serving = Arc::clone(&shared);
+        runtime.spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, Arc::clone(&serving)));
+            }
+        });
+        Ok(Self { port, shared, _runtime: runtime })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Leads to another server from now on, and resets every connection to the one before.
+    pub(super) fn lead_to(&self, target: u16) {
+        *self.shared.target.lock() = local(target);
+        for link in self.shared.alive() {
+            link.reset.notify_one();
+        }
+    }
+
+    /// Does something to one of the connections, if there is one.
+    pub(super) fn disturb(&self, trouble: Trouble, rng: &mut fastrand::Rng) -> bool {
+        let links = self.shared.alive();
+        if links.is_empty() {
+            return false;
+        }
+        let link = &links[rng.usize(0..links.len())];
+        let way = rng.usize(0..2);
+        match trouble {
+            Trouble::Delay => link.delay.store(rng.u64(2..60), Ordering::Relaxed),
+            Trouble::BlackHole => link.hold.store(rng.u64(100..2_500), Ordering::Relaxed),
+            Trouble::HalfClose => link.closed[way].notify_one(),
+            Trouble::Reset => link.reset.notify_one(),
+            Trouble::Cut => link.room[way].store(rng.u64(1..3_000), Ordering::Relaxed),
+        }
+        true
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+impl Shared {
+    fn alive(&self) -> Vec<Arc<Link>> {
+        let mut links = self.links.lock();
+        links.retain(|link| link.strong_count() > 0);
+        links.iter().filter_map(std::sync::Weak::upgrade).collect()
+    }
+}
+
+/// Passes on what comes, both ways, until one side or the rig has enough.
+async fn pass(mut client: TcpStream, shared: Arc<Shared>) {
+    let target = *shared.target.lock();
+    // A server that is down: the client is told as the kernel would tell it.
+    let Ok(mut server) = TcpStream::connect(target).await else {
+        let _ = client.set_zero_linger();
+        return;
+    };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let link = Arc::new(Link::default());
+    shared.links.lock().push(Arc::downgrade(&link));
+    let ended = {
+        let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+        let there = pump(from_client, to_server, &link, Way::There);
+        let back = pump(from_server, to_client, &link, Way::Back);
+        tokio::select! {
+            _ = async { tokio::join!(there, back) } => true,
+            () = link.reset.notified() => false,
+        }
+    };
+    if !ended {
+        let _ = (client.set_zero_linger(), server.set_zero_linger());
+    }
+}
+
+async fn pump(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, link: &Link, way: Way) {
+    let mut buffer = vec![0; 1 << 14];
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read.unwrap_or(0),
+            () = link.closed[way as usize].notified() => 0,
+        };
+        if read == 0 {
+            let _ = to.shutdown().await;
+            return;
+        }
+        let wait = link.delay.load(Ordering::Relaxed) + link.hold.swap(0, Ordering::Relaxed);
+        if wait > 0 {
+            pause(Duration::from_millis(wait)).await;
+        }
+        let room = &link.room[way as usize];
+        let left = room.load(Ordering::Relaxed);
+        let many = u64::try_from(read).unwrap_or(u64::MAX);
+        if left > 0 && left <= many {
+            // The bytes that still go, and then nothing.
+            let some = usize::try_from(left - 1).unwrap_or(0);
+            let _ = to.write_all(&buffer[..some]).await;
+            link.reset.notify_one();
+            return std::future::pending().await;
+        }
+        if left > 0 {
+            room.store(left - many, Ordering::Relaxed);
+        }
+        if to.write_all(&buffer[..read]).await.is_err() {
+            link.reset.notify_one();
+            return std::future::pending().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net;
+
+    /// A server that says everything twice, and a connection to it through the proxy.
+    fn echo() -> (Proxy, net::TcpStream) {
+        let listener = net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 64];
+                    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+                        if stream.write_all(&buffer[..read]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        let proxy = Proxy::start(port).unwrap();
+        let mut client = net::TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port())).unwrap();
+        client.write_all(b"hello").unwrap();
+        let mut answer = [0; 5];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"hello");
+        (proxy, client)
+    }
+
+    #[test]
+    fn a_connection_is_reset() {
+        let (proxy, mut client) = echo();
+        assert!(proxy.disturb(Trouble::Reset, &mut fastrand::Rng::with_seed(1)));
+        let error = client.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_connection_is_cut_after_some_bytes() {
+        let (proxy, mut client) = echo();
+        for link in proxy.shared.alive() {
+            link.room[Way::Back as usize].store(3, Ordering::Relaxed);
+        }
+        client.write_all(b"world").unwrap();
+        let mut answer = Vec::new();
+        let error = client.read_to_end(&mut answer).unwrap_err();
+        assert_eq!((error.kind(), answer.as_slice()), (std::io::ErrorKind::ConnectionReset, &b"wo"[..]));
+    }
+
+    #[test]
+    fn one_half_of_a_connection_is_closed() {
+        let (proxy, mut client) = echo();
+        for link in proxy.shared.alive() {
+            link.closed[Way::Back as usize].notify_one();
+        }
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_falls_into_a_hole_arrives_late_and_whole() {
+        let (proxy, mut client) = echo();
+        for link in proxy.shared.alive() {
+            link.hold.store(60, Ordering::Relaxed);
+            link.delay.store(5, Ordering::Relaxed);
+        }
+        let start = std::time::Instant::now();
+        client.write_all(b"world").unwrap();
+        let mut answer = [0; 5];
+        client.read_exact(&mut answer).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(60), "{:?}", start.elapsed());
+        assert_eq!(&answer, b"world");
+    }
+
+    #[test]
+    fn another_server_takes_over_and_old_connections_end() {
+        let (first, mut client) = echo();
+        let (second, _) = echo();
+        first.lead_to(second.port());
+        assert!(client.read(&mut [0; 1]).is_err());
+        let mut again = net::TcpStream::connect((Ipv4Addr::LOCALHOST, first.port())).unwrap();
+        again.write_all(b"x").unwrap();
+        assert_eq!(again.read(&mut [0; 1]).unwrap(), 1);
+    }
+}

@@ -1,0 +1,120 @@
+//! Publishes to a broker, with confirms: what is confirmed may not be lost.
+
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use anyhow::Result;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable, LongString};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use super::ways::dead_letters;
+use super::workers::Event;
+use crate::plan::{Plan, id_of};
+use crate::seam::pause;
+use crate::worker::{Handed, LINE_HEADER};
+
+/// A message that is to be published.
+struct Outgoing {
+    delivery: u64,
+    properties: BasicProperties,
+    body: Vec<u8>,
+}
+
+/// The queue of a round, and who fills it.
+pub(super) struct Publisher {
+    theirs: String,
+    queue: String,
+    outgoing: mpsc::UnboundedSender<Outgoing>,
+    /// Its tasks end with it.
+    _runtime: Runtime,
+}
+
+impl Publisher {
+    /// Publishes to a queue at `url`; the workers get to it at `theirs`.
+    pub(super) fn start(url: String, theirs: String, queue: String, events: Sender<Event>) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let (outgoing, waiting) = mpsc::unbounded_channel();
+        runtime.block_on(open(&url, &queue))?;
+        runtime.spawn(publish(url, queue.clone(), waiting, events));
+        Ok(Self { theirs, queue, outgoing, _runtime: runtime })
+    }
+
+    pub(super) fn url_of_workers(&self) -> &str {
+        &self.theirs
+    }
+
+    pub(super) fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// Publishes a delivery. Whether the broker has it is told as an event.
+    pub(super) fn publish(&self, plan: &Plan, handed: Handed) {
+        let planned = plan.message(handed.m);
+        let mut headers = FieldTable::default();
+        if let Some(line) = planned.line {
+            let line = LongString::from(format!("line-{line}"));
+            headers.insert(LINE_HEADER.into(), AMQPValue::LongString(line));
+        }
+        let properties = BasicProperties::default()
+            .with_message_id(id_of(handed.m).into())
+            .with_type(planned.kind.as_str().into())
+            .with_delivery_mode(2)
+            .with_headers(headers);
+        let body = plan.payload(handed.m, handed.v).into_bytes();
+        let _ = self.outgoing.send(Outgoing { delivery: handed.d, properties, body });
+    }
+}
+
+/// A connection and a channel that confirms, with the queues in place. Durable and classic: a quorum queue counts how often
+/// a message came back, and these come back as often as somebody is killed.
+async fn open(url: &str, queue: &str) -> lapin::Result<(Connection, Channel)> {
+    let connection = Connection::connect(url, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let dead = dead_letters(queue);
+    channel.queue_declare(dead.as_str().into(), durable, FieldTable::default()).await?;
+    let mut arguments = FieldTable::default();
+    let text = |text: &str| AMQPValue::LongString(LongString::from(text));
+    arguments.insert("x-dead-letter-exchange".into(), text(""));
+    arguments.insert("x-dead-letter-routing-key".into(), text(&dead));
+    channel.queue_declare(queue.into(), durable, arguments).await?;
+    Ok((connection, channel))
+}
+
+/// Publishes what comes, and connects again when that does not work.
+async fn publish(
+    url: String,
+    queue: String,
+    mut waiting: mpsc::UnboundedReceiver<Outgoing>,
+    events: Sender<Event>,
+) {
+    let mut line = None;
+    while let Some(one) = waiting.recv().await {
+        if line.is_none() {
+            line = open(&url, &queue).await.ok();
+        }
+        let said = |confirmed: bool| Event::Published(one.delivery, confirmed);
+        let Some((_, channel)) = &line else {
+            pause(Duration::from_millis(50)).await;
+            let _ = events.send(said(false));
+            continue;
+        };
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent =
+            channel.basic_publish("".into(), queue.as_str().into(), options, &one.body, one.properties).await;
+        let Ok(sent) = sent else {
+            line = None;
+            let _ = events.send(Event::Published(one.delivery, false));
+            continue;
+        };
+        let events = events.clone();
+        tokio::spawn(async move {
+            let confirmed = matches!(sent.await, Ok(Confirmation::Ack(None)));
+            let _ = events.send(Event::Published(one.delivery, confirmed));
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! The ways in: a pipe to each worker, HTTP to each worker, or a broker that all of them consume from.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use oncebox_servers::RabbitMq;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+
+use super::proxy::{Proxy, Trouble};
+use super::publisher::Publisher;
+use super::workers::Event;
+use super::{Options, SourceKind};
+use crate::ledger::{Fact, Ledger};
+use crate::plan::{Plan, id_of};
+use crate::seam::pause;
+use crate::worker::{Handed, Told, Way};
+
+/// What all rounds share.
+pub(super) struct Ways {
+    source: SourceKind,
+    rabbit: Option<Arc<Rabbit>>,
+    rounds: u64,
+}
+
+struct Rabbit {
+    broker: RabbitMq,
+    /// Stands between the workers and the broker.
+    proxy: Proxy,
+    /// Whether something is being done to the broker.
+    busy: AtomicBool,
+}
+
+/// The way in of a round.
+pub(super) enum Entrance {
+    Pipe,
+    Http(Http),
+    Rabbit(Publisher),
+}
+
+impl Entrance {
+    /// What the workers are told of it.
+    pub(super) fn way(&self) -> Way {
+        match self {
+            Self::Pipe => Way::Pipe,
+            Self::Http(_) => Way::Http,
+            Self::Rabbit(publisher) => Way::Rabbit {
+                url: publisher.url_of_workers().to_owned(),
+                queue: publisher.queue().to_owned(),
+            },
+        }
+    }
+}
+
+impl Ways {
+    pub(super) fn start(options: &Options) -> Result<Self> {
+        let rabbit = if options.source == SourceKind::Rabbitmq {
+            let broker = RabbitMq::start().context("cannot start RabbitMQ")?;
+            let proxy = Proxy::start(broker.port())?;
+            Some(Arc::new(Rabbit { broker, proxy, busy: AtomicBool::new(false) }))
+        } else {
+            None
+        };
+        Ok(Self { source: options.source, rabbit, rounds: 0 })
+    }
+
+    /// The way in of a new round.
+    pub(super) fn open(&mut self, events: &Sender<Event>) -> Result<Entrance> {
+        self.rounds += 1;
+        Ok(match (&self.rabbit, self.source) {
+            (Some(rabbit), _) => {
+                let queue = format!("chaos-{}", self.rounds);
+                let url = rabbit.broker.url();
+                let theirs = url.replacen(
+                    &format!(":{}/", rabbit.broker.port()),
+                    &format!(":{}/", rabbit.proxy.port()),
+                    1,
+                );
+                Entrance::Rabbit(Publisher::start(url, theirs, queue, events.clone())?)
+            }
+            (None, SourceKind::Http) => Entrance::Http(Http::start(events.clone())?),
+            (None, _) => Entrance::Pipe,
+        })
+    }
+
+    /// How many messages a queue of the broker has, and how many were refused.
+    pub(super) fn left(&self, queue: &str) -> Result<(usize, usize)> {
+        let Some(rabbit) = &self.rabbit else { return Ok((0, 0)) };
+        Ok((rabbit.broker.total(queue)?, rabbit.broker.total(&dead_letters(queue))?))
+    }
+
+    /// Does something to a connection to the broker. Says whether there was one.
+    pub(super) fn disturb(&self, trouble: Trouble, rng: &mut fastrand::Rng) -> bool {
+        self.rabbit.as_ref().is_some_and(|rabbit| rabbit.proxy.disturb(trouble, rng))
+    }
+
+    /// Kills the broker and starts it again, beside the driver.
+    pub(super) fn kill_broker(&self, ledger: &Arc<Ledger>) {
+        let Some(rabbit) = self.rabbit.clone() else { return };
+        if rabbit.busy.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let ledger = Arc::clone(ledger);
+        std::thread::spawn(move || {
+            let note = |what: &str| ledger.note(Fact::Fault { life: 0, what: what.to_owned() });
+            note("broker: killed");
+            if let Err(error) = rabbit.broker.kill9().and_then(|()| rabbit.broker.start_again()) {
+                eprintln!("chaos: the broker did not come back: {error:#}");
+            }
+            note("broker: started again");
+            rabbit.busy.store(false, Ordering::Release);
+        });
+    }
+
+    /// Waits until nothing is being done to the broker any more.
+    pub(super) fn settle(&self) {
+        while self.rabbit.as_ref().is_some_and(|rabbit| rabbit.busy.load(Ordering::Acquire)) {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Where a broker puts what was refused.
+pub(crate) fn dead_letters(queue: &str) -> String {
+    format!("{queue}.dead")
+}
+
+/// Posts messages to workers, as CloudEvents.
+pub(super) struct Http {
+    runtime: Runtime,
+    events: Sender<Event>,
+}
+
+impl Http {
+    fn start(events: Sender<Event>) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        Ok(Self { runtime, events })
+    }
+
+    /// Posts a delivery to a worker: its place, its life and its port. Some senders hang up before they have heard the answer,
+    /// and send again; not in times of peace.
+    pub(super) fn post(
+        &self,
+        (place, life, port): (usize, u64, u16),
+        plan: &Plan,
+        handed: Handed,
+        peace: bool,
+    ) {
+        let request = request(plan, handed, port);
+        let leaves = !peace && handed.d % 50 == 7;
+        let events = self.events.clone();
+        self.runtime.spawn(async move {
+            let answer =
+                tokio::time::timeout(Duration::from_secs(30), exchange(port, &request, leaves)).await;
+            let told = match answer {
+                Ok(Ok((status, text))) => told(handed.d, status, &text),
+                Ok(Err(_)) | Err(_) => Told::Again(handed.d),
+            };
+            if matches!(told, Told::Again(_)) {
+                pause(Duration::from_millis(20)).await;
+            }
+            let _ = events.send(Event::Told(place, life, told));
+        });
+    }
+}
+
+/// What an answer means to a sender.
+fn told(delivery: u64, status: u16, text: &str) -> Told {
+    match status {
+        200..300 => Told::Acked(delivery),
+        // Kept aside, for a person: it is not to be sent again.
+        422 if text.contains("conflict") || text.contains("stale") => Told::Acked(delivery),
+        408 | 409 | 429 | 500.. => Told::Again(delivery),
+        _ => Told::Refused(delivery, format!("{status} {text}")),
+    }
+}
+
+fn request(plan: &Plan, handed: Handed, port: u16) -> Vec<u8> {
+    let planned = plan.message(handed.m);
+    let body = plan.payload(handed.m, handed.v);
+    let made = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(handed.at).unwrap_or(0));
+    let line = planned.line.map(|line| format!("ce-partitionkey: line-{line}\r\n")).unwrap_or_default();
+    format!(
+        "POST /in/chaos HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         ce-specversion: 1.0\r\nce-id: {}\r\nce-source: chaos\r\nce-type: {}\r\nce-time: {}\r\n{line}\
+         content-length: {}\r\n\r\n{body}",
+        id_of(handed.m),
+        planned.kind.as_str(),
+        humantime::format_rfc3339_millis(made),
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// Sends a request, and returns the status and the text of the answer. One that leaves does not wait for it.
+async fn exchange(port: u16, request: &[u8], leaves: bool) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.write_all(request).await?;
+    if leaves {
+        return Err(std::io::ErrorKind::ConnectionAborted.into());
+    }
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text.get(9..12).and_then(|digits| digits.parse().ok());
+    status.map(|status| (status, text)).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+}
