@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, Filter, MessageView, Settled};
+use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, Filter, Settled};
 use oncebox::{ErrorKind, HandlerKey, Message};
 
 use crate::fixture::{
@@ -305,19 +305,6 @@ pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Ha
     assert!(h.store.aside(&filter).await.expect("aside").asides.is_empty());
     let unknown = h.store.aside(&AsideFilter::new(inbox_named("unknown"))).await.expect("aside");
     assert!(unknown.asides.is_empty() && unknown.next.is_none());
-}
-
-pub async fn a_key_with_many_conflicts_can_still_be_shown<S: StoreUnderTest>(h: &Harness<S>) {
-    h.first(offer("1")).await;
-    for n in 0..=MessageView::ASIDES {
-        h.accept(offer_message(Message::new("1", "order.placed", format!("other {n}")).with_source("shop")))
-            .await;
-    }
-    let view = h.store.show(&inbox(), &key("1")).await.expect("show").expect("known");
-    assert_eq!(view.kept_aside.len(), MessageView::ASIDES);
-    let mut filter = AsideFilter::new(inbox());
-    filter.limit = 100;
-    assert_eq!(h.store.aside(&filter).await.expect("aside").asides.len(), MessageView::ASIDES + 1);
 }
 
 // FAULTS H5

@@ -262,7 +262,6 @@ macro_rules! store_conformance {
                     pauses_are_listed,
                     a_purge_removes_old_asides_only,
                     what_is_kept_aside_is_listed_page_by_page,
-                    a_key_with_many_conflicts_can_still_be_shown,
                     asides_are_counted_and_listed_by_reason,
                     times_are_those_of_the_store,
                 }
