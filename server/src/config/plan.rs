@@ -29,8 +29,22 @@ const CONCURRENCY: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
+    pub(crate) tls: Option<TlsPlan>,
     pub(crate) stores: Vec<StorePlan>,
     pub(crate) inboxes: Vec<InboxPlan>,
+}
+
+/// A certificate and its key, in PEM. Never shows them.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct TlsPlan {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl std::fmt::Debug for TlsPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsPlan").finish_non_exhaustive()
+    }
 }
 
 /// A database. Never shows its URL.
@@ -132,6 +146,7 @@ impl Planner {
                 format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\""),
             );
         });
+        let tls = file.tls.as_ref().and_then(|tls| self.tls(tls));
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
         if file.store.is_empty() {
@@ -145,7 +160,19 @@ impl Planner {
             file.inbox.iter().filter_map(|(name, inbox)| self.inbox(file, name, inbox)).collect();
         self.sources(&inboxes);
         let listen = listen.ok()?;
-        self.problems.is_empty().then_some(Plan { listen, stores, inboxes })
+        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes })
+    }
+
+    fn tls(&mut self, tls: &At<model::Tls>) -> Option<TlsPlan> {
+        let (certificate, key) = (self.file(&tls.certificate), self.file(&tls.key));
+        let plan = TlsPlan { certificate: certificate?, key: key? };
+        match oncebox_http::Tls::from_pem(plan.certificate.as_bytes(), plan.key.as_bytes()) {
+            Ok(_) => Some(plan),
+            Err(error) => {
+                self.wrong(tls.at(), error.what());
+                None
+            }
+        }
     }
 
     fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {

@@ -25,6 +25,7 @@ pub(crate) fn reference() -> String {
     );
     table(&mut page, "At the top", &schema, &definitions);
     for (title, name) in [
+        ("`tls`", "Tls"),
         ("[store.NAME]", "Store"),
         ("[inbox.NAME]", "Inbox"),
         ("[inbox.NAME.http.NAME]", "Http"),

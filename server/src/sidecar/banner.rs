@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use super::Origin;
 use crate::config::{Plan, StorePlace};
 
-/// The URL that messages are posted to.
-fn url(address: SocketAddr, path: &str) -> String {
-    format!("http://{address}{path}")
+/// What all URLs of this process begin with.
+pub(super) fn base(plan: &Plan, address: SocketAddr) -> String {
+    format!("{}://{address}", if plan.tls.is_some() { "https" } else { "http" })
 }
 
 pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: bool) {
@@ -16,7 +16,8 @@ pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: boo
         for (inbox, http) in
             plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http)))
         {
-            tracing::info!(inbox = inbox.name, url = url(address, &http.url_path()), "takes messages");
+            let url = format!("{}{}", base(plan, address), http.url_path());
+            tracing::info!(inbox = inbox.name, url, "takes messages");
         }
         tracing::info!(%address, "ready");
         return;
@@ -25,6 +26,7 @@ pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: boo
 }
 
 fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
+    let base = base(plan, address);
     let mut text = format!("oncebox {}: what is delivered twice happens once\n\n", env!("CARGO_PKG_VERSION"));
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name:<8}  {value}");
@@ -37,7 +39,7 @@ fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
     for inbox in &plan.inboxes {
         line("inbox", &inbox.name);
         for http in &inbox.http {
-            line("POST to", &format!("{} ({})", url(address, &http.url_path()), http.describe()));
+            line("POST to", &format!("{base}{} ({})", http.url_path(), http.describe()));
         }
         for queue in &inbox.rabbitmq {
             line("queue", &format!("{} (RabbitMQ)", queue.queue));
@@ -51,7 +53,7 @@ fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
         }
     }
     if let Origin::Quick(quick) = origin {
-        let target = url(address, "/in/messages");
+        let target = format!("{base}/in/messages");
         _ = write!(
             text,
             "\nTry it, twice:\n  curl -i {target} -H 'message-id: evt_1' -H 'message-type: order.placed' -d '{{\"order\":7}}'\n"

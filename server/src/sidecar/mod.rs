@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use oncebox_http::Server;
+use oncebox_http::{Server, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -57,10 +57,18 @@ pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: boo
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
     let plan = loaded.plan;
-    let stores = Stores::open(&plan.stores).await.map_err(|error| Exit::Start.with(error))?;
     let listener = bind(plan.listen).await.map_err(|error| Exit::Start.with(error))?;
     let address = listener.local_addr().map_err(|error| Exit::Start.with(error))?;
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, listener).await?;
+    // Whoever asks is told that we are not ready, while a store is waited for.
+    let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
+    let stores = tokio::select! {
+        stores = Stores::open(&plan.stores, &banner::base(&plan, address)) => stores.map_err(|error| Exit::Start.with(error))?,
+        _ = signals.stop() => {
+            tracing::info!("stopped before a store was there");
+            return Ok(());
+        }
+    };
+    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door).await?;
     banner::print(origin, &sidecar.plan, address, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
@@ -87,6 +95,42 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
+/// Where messages come in over HTTP, whatever serves them.
+struct Door {
+    front: Arc<Front>,
+    tls: Option<Tls>,
+    /// Ends the server.
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+}
+
+impl Door {
+    fn start(plan: &Plan, listener: TcpListener) -> Result<Self> {
+        let tls = plan.tls.as_ref();
+        let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
+        let front = Arc::new(Front::waiting());
+        let (stop, stopped) = oneshot::channel();
+        let mut server = Server::new(listener, front.router()).limits(ingress::limits(plan));
+        if let Some(tls) = &tls {
+            server = server.tls(tls.clone());
+        }
+        let server = tokio::spawn(server.serve(async {
+            // A sender that is gone stops it as well.
+            let _ = stopped.await;
+        }));
+        Ok(Self { front, tls, stop: Some(stop), server })
+    }
+
+    /// Takes up the routes and the certificate of another configuration.
+    fn change(&self, plan: &Plan, router: axum::Router) -> Result<()> {
+        if let (Some(tls), Some(plan)) = (&self.tls, &plan.tls) {
+            tls.replace(plan.certificate.as_bytes(), plan.key.as_bytes())?;
+        }
+        self.front.replace(router);
+        Ok(())
+    }
+}
+
 /// Everything that runs.
 struct Sidecar<'a> {
     origin: &'a Origin,
@@ -94,10 +138,7 @@ struct Sidecar<'a> {
     plan: Plan,
     stores: Stores,
     fleet: Fleet,
-    front: Arc<Front>,
-    /// Ends the server.
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
+    door: Door,
     /// Fleets of earlier configurations that finish what they have in hand.
     leaving: JoinSet<()>,
 }
@@ -108,19 +149,11 @@ impl<'a> Sidecar<'a> {
         listen: Option<SocketAddr>,
         plan: Plan,
         stores: Stores,
-        listener: TcpListener,
+        door: Door,
     ) -> Result<Self, Failed> {
         let fleet = Fleet::start(&plan, &stores).await?;
-        let front = Arc::new(Front::new(fleet.router()));
-        let (stop, stopped) = oneshot::channel();
-        let limits = ingress::limits(&plan);
-        let server = Server::new(listener, front.router()).limits(limits).serve(async {
-            // A sender that is gone stops it as well.
-            let _ = stopped.await;
-        });
-        let server = tokio::spawn(server);
-        let leaving = JoinSet::new();
-        Ok(Self { origin, listen, plan, stores, fleet, front, stop: Some(stop), server, leaving })
+        door.front.open(fleet.router());
+        Ok(Self { origin, listen, plan, stores, fleet, door, leaving: JoinSet::new() })
     }
 
     /// Runs until a signal says stop, or until nothing can come in any more.
@@ -143,7 +176,7 @@ impl<'a> Sidecar<'a> {
                         notify::ready();
                     }
                 },
-                ended = &mut self.server => {
+                ended = &mut self.door.server => {
                     let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
                     return Err(Exit::Failure.with(anyhow!("the HTTP server ended by itself{why}")));
                 }
@@ -161,12 +194,15 @@ impl<'a> Sidecar<'a> {
         if plan.listen != self.plan.listen {
             bail!("`listen` changed from {} to {}, which needs a restart", self.plan.listen, plan.listen);
         }
+        if plan.tls.is_some() != self.plan.tls.is_some() {
+            bail!("`tls` was added or left out, which needs a restart");
+        }
         if plan.stores != self.plan.stores {
             bail!("[store] changed, which needs a restart");
         }
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
         let fleet = Fleet::start(&plan, &self.stores).await.context("cannot start")?;
-        self.front.replace(fleet.router());
+        self.door.change(&plan, fleet.router())?;
         let old = std::mem::replace(&mut self.fleet, fleet);
         self.leaving.spawn(old.shutdown());
         self.plan = plan;
@@ -175,11 +211,11 @@ impl<'a> Sidecar<'a> {
 
     /// Lets what runs finish within the grace, and gives back the rest.
     async fn finish(mut self) {
-        self.front.close();
-        drop(self.stop.take());
+        self.door.front.close();
+        drop(self.door.stop.take());
         let server = async {
-            if !self.server.is_finished() {
-                let _ = (&mut self.server).await;
+            if !self.door.server.is_finished() {
+                let _ = (&mut self.door.server).await;
             }
         };
         let left = async { while self.leaving.join_next().await.is_some() {} };

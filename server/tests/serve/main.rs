@@ -7,6 +7,7 @@ mod languages;
 mod network;
 mod postgres;
 mod quick;
+mod rabbitmq;
 mod reload;
 mod sources;
 mod stop;

@@ -132,7 +132,7 @@ fn too_many(count: usize, most: usize) -> Problem {
 }
 
 fn malformed(error: cloudevents::Malformed) -> Problem {
-    Problem::new(Cause::Malformed, error.0)
+    Problem::new(Cause::Malformed, error.to_string())
 }
 
 #[cfg(test)]
