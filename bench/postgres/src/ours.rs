@@ -173,14 +173,19 @@ impl Ours {
         Ok(rate)
     }
 
-    /// Forgets `count` old messages, page after page.
-    pub(crate) async fn sweep(&self, count: usize) -> Result<()> {
-        let mut swept = 0;
+    /// A sweep of what was filled in, before its first page.
+    pub(crate) fn sweeper(&self) -> SweepParams {
         let mut params = SweepParams::new(self.inbox.name().clone(), Duration::from_hours(7 * 24), 10_000);
         // The few that gave the names their numbers are younger than those that were filled in after them.
         params.after = Some(SweepPosition::new(params.retention, Seq((1 << 36) | (100_000 << 6))));
+        params
+    }
+
+    /// Forgets `count` old messages, page after page.
+    pub(crate) async fn sweep(&self, params: &mut SweepParams, count: usize) -> Result<()> {
+        let mut swept = 0;
         while swept < count {
-            let page = self.inbox.store().sweep(&params).await?;
+            let page = self.inbox.store().sweep(params).await?;
             ensure!(page.messages > 0 && page.next.is_some(), "there are enough old messages");
             swept += page.messages;
             params.after = page.next;

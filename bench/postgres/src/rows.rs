@@ -230,11 +230,15 @@ async fn retention(bench: &Bench, size: &Size) -> Result<()> {
     ours.drain(1_000).await?;
     ours.fill(size.accepts * size.rounds * 2).await?;
     let mut rates = Rates::default();
+    // One sweep over all rounds: while one is under way, another is kept away.
+    let mut sweeper = ours.sweeper();
     for round in 0..size.rounds {
         let first = 1_000 + round * 2 * size.accepts;
         rates.limit.push(ours.accept(first, size.accepts, 256).await?);
-        let (accepted, swept) =
-            tokio::join!(ours.accept(first + size.accepts, size.accepts, 256), ours.sweep(size.accepts));
+        let (accepted, swept) = tokio::join!(
+            ours.accept(first + size.accepts, size.accepts, 256),
+            ours.sweep(&mut sweeper, size.accepts)
+        );
         rates.ours.push(accepted?);
         swept?;
     }
