@@ -329,7 +329,7 @@ fn answers_for_several_keys_are_put_together() {
     assert_eq!(HandlersAdded(Seq(1), 2).and(HandlersAdded(Seq(2), 3)), HandlersAdded(Seq(1), 5));
 }
 
-// FAULTS A10
+// FAULTS A10, G4
 #[tokio::test]
 async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
     let ear = Ear::default();

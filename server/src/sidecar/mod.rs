@@ -61,8 +61,9 @@ pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: boo
     let address = listener.local_addr().map_err(|error| Exit::Start.with(error))?;
     // Whoever asks is told that we are not ready, while a store is waited for.
     let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
+    let base = banner::base(&plan, address);
     let stores = tokio::select! {
-        stores = Stores::open(&plan.stores, &banner::base(&plan, address)) => stores.map_err(|error| Exit::Start.with(error))?,
+        stores = Stores::open(&plan.stores, &base) => stores.map_err(|error| Exit::Start.with(error))?,
         _ = signals.stop() => {
             tracing::info!("stopped before a store was there");
             return Ok(());

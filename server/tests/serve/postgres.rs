@@ -90,7 +90,7 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
     sidecar.stop();
 }
 
-/// A15: a database that starts later than we do is waited for, and nothing is taken in before.
+/// FAULTS A15: a database that starts later than we do is waited for, and nothing is taken in before.
 #[test]
 fn a_database_that_is_away_at_the_start_is_waited_for() {
     let cluster = Cluster::start(Version::Debian).unwrap();
@@ -110,7 +110,7 @@ fn a_database_that_is_away_at_the_start_is_waited_for() {
     sidecar.stop();
 }
 
-/// C5: nobody has to be waited for to stop.
+/// FAULTS C5: nobody has to be waited for to stop.
 #[test]
 fn who_waits_for_a_database_stops_when_told_to() {
     let config = "[store.main]\nurl = \"postgres://user:canary-password@127.0.0.1:9/none\"\n[inbox.orders]\n";

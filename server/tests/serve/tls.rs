@@ -56,7 +56,7 @@ fn authority(dir: &Path) -> Tls {
     Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
 }
 
-/// S17: only a server that can prove who it is gets a message.
+/// FAULTS S17: only a server that can prove who it is gets a message.
 #[test]
 fn a_handler_has_to_be_vouched_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn curl(dir: &Path, args: &[&str]) -> (String, bool) {
     (String::from_utf8_lossy(&asked.stdout).into_owned(), asked.status.success())
 }
 
-/// S17: senders can verify us, over HTTP/2 and HTTP/1.1, and a certificate is replaced without a restart.
+/// FAULTS S17: senders can verify us, over HTTP/2 and HTTP/1.1, and a certificate is replaced without a restart.
 #[test]
 fn messages_come_in_over_tls_and_the_certificate_can_be_replaced() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
