@@ -1,5 +1,6 @@
 //! `oncebox`: a durable inbox on the command line, and a sidecar for every language.
 
+mod api;
 mod cli;
 mod config;
 mod delivery;

@@ -90,7 +90,7 @@ fn collect(root: &Path, dir: &Path, tests: &mut BTreeMap<String, Vec<String>>) -
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if path.is_dir() && name != "target" && !name.starts_with('.') {
             collect(root, &path, tests)?;
-        } else if name.ends_with(".rs") && !path.ends_with("xtask/src/faults.rs") {
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("xtask/src/faults.rs") {
             let file = slashes(path.strip_prefix(root)?);
             for (id, function) in named(&fs::read_to_string(&path)?) {
                 let test =

@@ -20,13 +20,11 @@ pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
     let strategy = match meta {
         Meta::List(list) => {
             let places = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(list.tokens.clone())?;
-            match places.iter().collect::<Vec<_>>()[..] {
-                [place] => in_place(place)?,
-                _ => {
-                    let what = "`dedupe` is one place: write `dedupe(header = \"order-id\")` or `dedupe(pointer = \"/order/id\")`; several together are set in code, with `KeyStrategy::Composite`";
-                    return Err(Error::new(span, what));
-                }
-            }
+            let [place] = places.iter().collect::<Vec<_>>()[..] else {
+                let what = "`dedupe` is one place: write `dedupe(header = \"order-id\")` or `dedupe(pointer = \"/order/id\")`; several together are set in code, with `KeyStrategy::Composite`";
+                return Err(Error::new(span, what));
+            };
+            in_place(place)?
         }
         Meta::NameValue(pair) => {
             let name = text(&pair.value, "dedupe", "\"content\"")?;

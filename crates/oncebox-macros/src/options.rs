@@ -122,6 +122,39 @@ impl Reading {
                 }
                 self.calls.push(quote_spanned!(span=> .types([#(#values),*])));
             }
+            "inline" => {
+                no_value(meta)?;
+                self.inline = Some(span);
+                self.calls.push(quote_spanned!(span=> .inline()));
+            }
+            "fire_and_forget" => {
+                no_value(meta)?;
+                self.fire_and_forget = Some(span);
+                self.calls.push(quote_spanned!(span=> .fire_and_forget()));
+            }
+            "undoable" => {
+                no_value(meta)?;
+                self.calls.push(quote_spanned!(span=> .undoable()));
+            }
+            "share_commit" => {
+                let value =
+                    number(value_of(meta, "share_commit = 64")?, "share_commit", "share_commit = 64")?;
+                if !(1..=MAX_SHARE).contains(&value.base10_parse()?) {
+                    let what = format!("{value} runs cannot share a commit: 1 to {MAX_SHARE} can");
+                    return Err(Error::new(value.span(), what));
+                }
+                self.share_commit = Some(span);
+                self.calls.push(quote_spanned!(span=> .share_commit(#value)));
+            }
+            _ => return self.read_rule(&name, meta),
+        }
+        Ok(())
+    }
+
+    /// Reads an option that says how entries are run, and what follows.
+    fn read_rule(&mut self, name: &str, meta: &Meta) -> Result<(), Error> {
+        let span = meta.path().span();
+        match name {
             "retry" => {
                 let rule = retry::parse(meta)?;
                 self.policy.push(quote_spanned!(span=> policy.retry = #rule;));
@@ -189,30 +222,6 @@ impl Reading {
                     "the handler could never run",
                 )?;
                 self.calls.push(quote_spanned!(span=> .concurrency(#value)));
-            }
-            "inline" => {
-                no_value(meta)?;
-                self.inline = Some(span);
-                self.calls.push(quote_spanned!(span=> .inline()));
-            }
-            "fire_and_forget" => {
-                no_value(meta)?;
-                self.fire_and_forget = Some(span);
-                self.calls.push(quote_spanned!(span=> .fire_and_forget()));
-            }
-            "undoable" => {
-                no_value(meta)?;
-                self.calls.push(quote_spanned!(span=> .undoable()));
-            }
-            "share_commit" => {
-                let value =
-                    number(value_of(meta, "share_commit = 64")?, "share_commit", "share_commit = 64")?;
-                if !(1..=MAX_SHARE).contains(&value.base10_parse()?) {
-                    let what = format!("{value} runs cannot share a commit: 1 to {MAX_SHARE} can");
-                    return Err(Error::new(value.span(), what));
-                }
-                self.share_commit = Some(span);
-                self.calls.push(quote_spanned!(span=> .share_commit(#value)));
             }
             other => {
                 let what = format!("there is no option `{other}`: {}", advice(other, NAMES));

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::handler::Registered;
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Action, Admin, BackfillParams, Store, What};
+use crate::store::{Accepted, Acted, Action, Admin, BackfillParams, OperationId, Store, What};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -256,31 +257,17 @@ impl<S: Store> Inbox<S> {
     where
         S: Admin,
     {
+        self.backfill_by(handler, OperationId::fresh(), Action::NOBODY, "").await
+    }
+
+    /// The same as an operation of somebody, who can ask for it again under the same identity to go on with it.
+    pub async fn backfill_by(&self, handler: &str, id: OperationId, actor: &str, reason: &str) -> Result<u64>
+    where
+        S: Admin,
+    {
         let inbox = &self.shared;
-        let found = inbox.registry.handlers().find(|one| one.route.key.as_str() == handler);
-        let Some(found) = found else {
-            let what = format!(
-                "no handler is registered under {handler:?}, so nothing was added; use its current key"
-            );
-            return Err(Error::new(ErrorKind::InvalidHandler, what));
-        };
-        if !found.registration.is_durable() {
-            let what = format!(
-                "the handler {handler:?} is inline or fire-and-forget and has no entries, so nothing was added; have its messages \
-                 delivered again"
-            );
-            return Err(Error::new(ErrorKind::InvalidHandler, what));
-        }
-        // A message under several keys is stored once for each, and would get an entry in each.
-        if let Some(kind) = inbox.registry.has_several_keys(found) {
-            let what = format!(
-                "the handlers of type {kind:?} go by several keys, so its messages are stored more than once and {handler:?} would run \
-                 for each; nothing was added: have the messages delivered again"
-            );
-            return Err(Error::new(ErrorKind::InvalidHandler, what));
-        }
-        let what = What::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
-        self.store().act(&Action::new(inbox.name.clone(), what)).await?;
+        self.record_backfill(handler, id, actor, reason).await?;
+        let found = self.to_backfill(handler)?;
         let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
         let (mut all, mut stale) = (0, 0);
         loop {
@@ -302,6 +289,51 @@ impl<S: Store> Inbox<S> {
             tracing::warn!(inbox = %inbox.name, handler, stale, "not backfilled: older than what the handler has forgotten, so it may have had them before");
         }
         Ok(all)
+    }
+
+    /// Records that somebody asks for a backfill, if it can be done, without doing it: [`backfill_by`](Self::backfill_by)
+    /// follows, in the background of whoever answers.
+    pub async fn record_backfill(
+        &self,
+        handler: &str,
+        id: OperationId,
+        actor: &str,
+        reason: &str,
+    ) -> Result<Acted>
+    where
+        S: Admin,
+    {
+        let found = self.to_backfill(handler)?;
+        let what = What::Backfill { handler: found.route.key.clone(), kinds: found.types.clone() };
+        self.store().act(&Action::new(self.name().clone(), what).id(id).by(actor, reason)).await
+    }
+
+    /// A handler that can get what was stored before it was there.
+    fn to_backfill(&self, handler: &str) -> Result<&Registered<S>> {
+        let registry = &self.shared.registry;
+        let found = registry.handlers().find(|one| one.route.key.as_str() == handler);
+        let Some(found) = found else {
+            let what = format!(
+                "no handler is registered under {handler:?}, so nothing was added; use its current key"
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        };
+        if !found.registration.is_durable() {
+            let what = format!(
+                "the handler {handler:?} is inline or fire-and-forget and has no entries, so nothing was added; have its messages \
+                 delivered again"
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        }
+        // A message under several keys is stored once for each, and would get an entry in each.
+        if let Some(kind) = registry.has_several_keys(found) {
+            let what = format!(
+                "the handlers of type {kind:?} go by several keys, so its messages are stored more than once and {handler:?} would run \
+                 for each; nothing was added: have the messages delivered again"
+            );
+            return Err(Error::new(ErrorKind::InvalidHandler, what));
+        }
+        Ok(found)
     }
 }
 

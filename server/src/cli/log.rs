@@ -6,14 +6,15 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use oncebox_telemetry::Telemetry;
 use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::EnvFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{EnvFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -47,8 +48,8 @@ impl LogArgs {
         self.log_format == Format::Json
     }
 
-    /// Sends everything that is logged to the standard error.
-    pub(crate) fn start(&self) -> Result<()> {
+    /// Sends everything that is logged to the standard error, and spans to where they are exported.
+    pub(crate) fn start(&self, telemetry: &Telemetry) -> Result<()> {
         let filter = EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
             format!(
                 "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
@@ -56,15 +57,21 @@ impl LogArgs {
             )
         })?;
         let flood = Flood { json: self.is_json(), places: Mutex::default() };
-        let registry = tracing_subscriber::registry().with(filter).with(flood);
+        // Spans are exported whatever is logged, and lines are no part of them.
+        let ours = |about: &Metadata<'_>| about.is_span() && about.target().starts_with("oncebox");
+        let spans = telemetry.layer().map(|layer| layer.with_filter(filter_fn(ours)));
+        let registry = tracing_subscriber::registry().with(spans);
         let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
             Format::Text => {
                 let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                registry.with(stderr.event_format(Text { colours })).try_init()
+                let text = stderr.event_format(Dam { flood, inner: Text { colours } });
+                registry.with(text.with_filter(filter)).try_init()
             }
             Format::Json => {
-                registry.with(stderr.json().flatten_event(true).with_current_span(false)).try_init()
+                let json = stderr.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                let json = json.map_event_format(|inner| Dam { flood, inner });
+                registry.with(json.with_filter(filter)).try_init()
             }
         }
         .context("logs are written somewhere else already")
@@ -178,13 +185,24 @@ impl Flood {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Flood {
-    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        let (admitted, left_out) = self.admit(event.metadata().callsite(), Instant::now());
+/// Writes lines as another does, unless they are a flood.
+struct Dam<F> {
+    flood: Flood,
+    inner: F,
+}
+
+impl<S, N, F> FormatEvent<S, N> for Dam<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(&self, cx: &FmtContext<'_, S, N>, out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let (admitted, left_out) = self.flood.admit(event.metadata().callsite(), Instant::now());
         if left_out > 0 {
-            self.tell(event, left_out);
+            self.flood.tell(event, left_out);
         }
-        admitted
+        if admitted { self.inner.format_event(cx, out, event) } else { Ok(()) }
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod log;
 mod migrate;
 mod operate;
 mod serve;
+mod token;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,10 @@ enum Command {
         after_help = "Examples:\n  oncebox migrate\n  oncebox migrate --print | psql \"$DATABASE_URL\""
     )]
     Migrate(migrate::Args),
+    /// Makes a token for the API of operators, and the lines of the configuration that let it in.
+    #[command(after_help = "Examples:\n  oncebox token ada --role operator --role payload-reader\n  \
+                            oncebox token prometheus >> oncebox.toml")]
+    Token(token::Args),
     /// Shows an inbox survive duplicates, failing handlers and killed workers.
     ///
     /// Offers messages, delivers each several times to several worker processes, makes handlers fail and panic, kills
@@ -100,6 +105,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Config(args) => config::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Demo(args) => demo::run(&args).map_err(Into::into),
         Command::DemoWorker(args) => demo::work(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Operate(command) => Ok(operate::run(&command)),

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 
+use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+
 use super::log::LogArgs;
 use super::{Exit, Failed};
 use crate::config;
@@ -42,7 +44,6 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
-    args.log.start()?;
     let from = match config::find(args.config.as_deref()) {
         Some(path) if args.to.is_some() || args.store.is_some() => {
             let what = anyhow!(
@@ -59,8 +60,24 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
         .enable_all()
         .build()
         .map_err(|error| Exit::Start.with(error))?;
-    let served = runtime.block_on(sidecar::serve(&from, args.listen, args.log.is_json()));
+    let served = runtime.block_on(async {
+        let telemetry = telemetry(&args.log)?;
+        let metrics = metrics_router(telemetry.prometheus());
+        let served = sidecar::serve(&from, args.listen, args.log.is_json(), metrics).await;
+        // What was measured and traced until the end is sent.
+        telemetry.shutdown().await;
+        served
+    });
     // What still runs was given its time.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
+}
+
+/// Sets up what is logged, measured and traced.
+fn telemetry(log: &LogArgs) -> Result<Telemetry, Failed> {
+    let settings = Settings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
+    let telemetry = Telemetry::new(&settings).map_err(|error| Exit::Start.with(error))?;
+    log.start(&telemetry)?;
+    telemetry.install().map_err(|error| Exit::Start.with(error))?;
+    Ok(telemetry)
 }

@@ -1,5 +1,6 @@
 //! The configuration: found, read, checked, explained.
 
+mod api;
 mod example;
 mod model;
 mod plan;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
+pub(crate) use api::API_LISTEN;
 pub(crate) use example::EXAMPLE;
 pub(crate) use model::{Declare, Encoding, Format, Verify};
 pub(crate) use plan::{

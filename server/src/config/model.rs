@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::rules::{Key, Place, Private, Rate, Retry};
 use super::value::{At, Guarded, Many, Secret, Span, Window};
+use crate::api::access::Role;
 use crate::delivery::On4xx;
 
 /// Tables by name.
@@ -29,6 +30,11 @@ pub(crate) struct File {
     /// The databases, by name. Without one there is the SQLite file `oncebox.db`.
     #[serde(default)]
     pub(crate) store: Named<Store>,
+    /// The HTTP API for operators, with metrics and health. Without this table there is none.
+    pub(crate) api: Option<Api>,
+    /// From where on an inbox is not well any more: what `/livez` and `/readyz` say.
+    #[serde(default)]
+    pub(crate) health: Health,
     /// The inboxes, by name. A name is part of every key: renaming an inbox forgets what it has seen.
     #[serde(default)]
     pub(crate) inbox: Named<Inbox>,
@@ -60,6 +66,52 @@ pub(crate) struct Store {
     pub(crate) prefix: Option<At<String>>,
     /// PostgreSQL: whether the connection goes through a pooler in transaction mode, like `PgBouncer`. Default `false`.
     pub(crate) pooled: Option<At<bool>>,
+}
+
+/// The HTTP API for operators: `/api/v1`, `/metrics`, `/livez` and `/readyz`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Api {
+    /// The address and port it is served on. Beyond this machine it needs at least one token. Default `127.0.0.1:8472`.
+    pub(crate) listen: Option<At<String>>,
+    /// Who may use it, by name. Without any, everybody on this machine may do everything.
+    #[serde(default)]
+    pub(crate) token: Named<Token>,
+    /// What is hidden of payloads, as JSON pointers; a part `*` stands for every name or index.
+    pub(crate) redact_pointers: Option<At<Many<String>>>,
+    /// What is hidden of payloads, headers and errors, as regular expressions.
+    pub(crate) redact_patterns: Option<At<Many<String>>>,
+}
+
+/// Somebody who may use the API. The name is recorded with what they do.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Token {
+    /// The hash of the token: `sha256:` and 64 digits. `oncebox token` makes both.
+    pub(crate) hash: At<Guarded>,
+    /// What it may do: `"viewer"` looks at everything but payloads, `"payload-reader"` at payloads too, `"operator"` looks and
+    /// acts, `"admin"` does everything.
+    pub(crate) roles: At<Many<Role>>,
+}
+
+/// From where on an inbox is not well any more.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Health {
+    /// A part that has not turned for this long after it should have is degraded. Default `2m`.
+    pub(crate) idle_degraded: Option<At<Span>>,
+    /// A part that has not turned for this long is unhealthy. Default `5m`.
+    pub(crate) idle_unhealthy: Option<At<Span>>,
+    /// A store that does not answer for this long makes the inbox not ready. Default `30s`.
+    pub(crate) store_unhealthy: Option<At<Span>>,
+    /// Degraded while a message has been due for this long, or `"forever"`: never. Default `15m`.
+    pub(crate) lag_degraded: Option<At<Window>>,
+    /// Unhealthy while a message has been due for this long. Default `"forever"`: never.
+    pub(crate) lag_unhealthy: Option<At<Window>>,
+    /// Degraded while this many messages wait for a handler; they are counted up to 10000. Default: never.
+    pub(crate) backlog_degraded: Option<At<u64>>,
+    /// Unhealthy while this many messages wait for a handler. Default: never.
+    pub(crate) backlog_unhealthy: Option<At<u64>>,
 }
 
 /// An inbox: what comes in by its sources is stored once, and delivered to its handlers.

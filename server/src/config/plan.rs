@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
-use oncebox::{Breaker, Config, Dedupe, InboxName, OnPoisoned, Rate, Retry};
+use oncebox::{Breaker, Config, Dedupe, HealthLimits, InboxName, OnPoisoned, Rate, Retry};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Certificate, Url};
 
+use super::api::ApiPlan;
 use super::model::{self, File};
 use super::problem::{Problem, nearest};
 use super::rules::{Place, Private};
@@ -32,6 +33,9 @@ pub(crate) struct Plan {
     pub(crate) tls: Option<TlsPlan>,
     pub(crate) stores: Vec<StorePlan>,
     pub(crate) inboxes: Vec<InboxPlan>,
+    /// The API for operators, if there is one.
+    pub(crate) api: Option<ApiPlan>,
+    pub(crate) health: HealthLimits,
 }
 
 /// A certificate and its key, in PEM. Never shows them.
@@ -140,12 +144,7 @@ impl Planner {
     pub(super) fn plan(&mut self, file: &File) -> Option<Plan> {
         let listen = file.listen.as_ref();
         let (text, at) = listen.map_or((LISTEN, 0), |listen| (listen.as_str(), listen.at()));
-        let listen = text.parse().map_err(|_| {
-            self.wrong(
-                at,
-                format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\""),
-            );
-        });
+        let listen = self.address(text, at);
         let tls = file.tls.as_ref().and_then(|tls| self.tls(tls));
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
@@ -159,8 +158,10 @@ impl Planner {
         let inboxes: Vec<InboxPlan> =
             file.inbox.iter().filter_map(|(name, inbox)| self.inbox(file, name, inbox)).collect();
         self.sources(&inboxes);
-        let listen = listen.ok()?;
-        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes })
+        let api = file.api.as_ref().and_then(|api| self.api(api, listen));
+        let health = self.health(&file.health);
+        let listen = listen?;
+        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes, api, health })
     }
 
     fn tls(&mut self, tls: &At<model::Tls>) -> Option<TlsPlan> {
@@ -173,6 +174,11 @@ impl Planner {
                 None
             }
         }
+    }
+
+    pub(super) fn address(&mut self, text: &str, at: usize) -> Option<SocketAddr> {
+        let what = || format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"");
+        text.parse().map_err(|_| self.wrong(at, what())).ok()
     }
 
     fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {

@@ -27,6 +27,9 @@ pub(crate) fn reference() -> String {
     for (title, name) in [
         ("`tls`", "Tls"),
         ("[store.NAME]", "Store"),
+        ("[api]", "Api"),
+        ("[api.token.NAME]", "Token"),
+        ("[health]", "Health"),
         ("[inbox.NAME]", "Inbox"),
         ("[inbox.NAME.http.NAME]", "Http"),
         ("[inbox.NAME.rabbitmq.NAME]", "Rabbitmq"),

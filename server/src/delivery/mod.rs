@@ -115,6 +115,8 @@ impl Courier {
 
     fn headers(&self, message: &Message, run: &Run) -> HeaderMap {
         let mut all = headers::headers(message, run, &self.endpoint.forward);
+        // Where spans are exported, ours stands between the producer's and the handler's.
+        oncebox_telemetry::inject(&mut all);
         let signed = self.endpoint.signer.sign(&run.idempotency_key, message.payload(), SystemTime::now());
         for (name, value) in signed.into_iter().flatten() {
             if let Ok(value) = HeaderValue::from_str(&value) {

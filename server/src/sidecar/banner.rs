@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use super::Origin;
+use super::{Addresses, Origin};
+use crate::api::routes::PREFIX;
 use crate::config::{Plan, StorePlace};
 
 /// What all URLs of this process begin with.
@@ -11,7 +12,13 @@ pub(super) fn base(plan: &Plan, address: SocketAddr) -> String {
     format!("{}://{address}", if plan.tls.is_some() { "https" } else { "http" })
 }
 
-pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: bool) {
+/// A URL for operators.
+fn url(address: SocketAddr, path: &str) -> String {
+    format!("http://{address}{path}")
+}
+
+pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bool) {
+    let address = addresses.messages;
     if json {
         for (inbox, http) in
             plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http)))
@@ -19,14 +26,17 @@ pub(super) fn print(origin: &Origin, plan: &Plan, address: SocketAddr, json: boo
             let url = format!("{}{}", base(plan, address), http.url_path());
             tracing::info!(inbox = inbox.name, url, "takes messages");
         }
+        if let Some(operators) = addresses.operators {
+            tracing::info!(url = url(operators, PREFIX), "answers operators");
+        }
         tracing::info!(%address, "ready");
         return;
     }
-    eprint!("{}", text(origin, plan, address));
+    eprint!("{}", text(origin, plan, addresses));
 }
 
-fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
-    let base = base(plan, address);
+fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
+    let base = base(plan, addresses.messages);
     let mut text = format!("oncebox {}: what is delivered twice happens once\n\n", env!("CARGO_PKG_VERSION"));
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name:<8}  {value}");
@@ -51,6 +61,12 @@ fn text(origin: &Origin, plan: &Plan, address: SocketAddr) -> String {
         if inbox.handlers.is_empty() {
             line("deliver", "to nobody yet: messages are kept");
         }
+    }
+    if let Some(operators) = addresses.operators {
+        let open = plan.api.as_ref().is_some_and(|api| api.access.tokens.is_empty());
+        let whom = if open { "for this machine" } else { "with a token" };
+        line("operate", &format!("{} ({whom})", url(operators, PREFIX)));
+        line("watch", &format!("{} and /metrics", url(operators, "/readyz")));
     }
     if let Origin::Quick(quick) = origin {
         let target = format!("{base}/in/messages");

@@ -6,10 +6,12 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use oncebox::config::OrderBy;
 use oncebox::{Inbox, Memory, Registration, Running, Store};
+use oncebox_telemetry::Propagator;
 use tokio::task::JoinSet;
 
 use super::stores::{Any, Stores};
 use super::{ingress, queues};
+use crate::api::{Backfills, Current, Served};
 use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
 use crate::delivery::deliver_to;
 
@@ -17,6 +19,7 @@ use crate::delivery::deliver_to;
 pub(super) struct Fleet {
     router: Router,
     running: Vec<Running<Any>>,
+    inboxes: Vec<Inbox<Any>>,
     /// Handlers that get what was stored before they were there.
     backfills: JoinSet<()>,
 }
@@ -30,8 +33,8 @@ impl Fleet {
             inboxes.push(built.with_context(|| format!("the inbox {:?}", inbox.name))?);
         }
         let router = ingress::router(plan.inboxes.iter().zip(&inboxes))?;
-        let mut fleet = Self { router, running: Vec::new(), backfills: JoinSet::new() };
-        for (inbox, plan) in inboxes.iter().zip(&plan.inboxes) {
+        let mut fleet = Self { router, running: Vec::new(), inboxes, backfills: JoinSet::new() };
+        for (inbox, plan) in fleet.inboxes.iter().zip(&plan.inboxes) {
             let running = inbox.start();
             let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
             fleet.running.push(running);
@@ -52,6 +55,19 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// What operators see of it.
+    pub(super) fn served(&self, plan: &Plan, stores: &Stores) -> Result<Current> {
+        let mut inboxes = Vec::new();
+        let backfills: Arc<dyn Backfills> = Arc::new(stores.clone());
+        for (inbox, plan) in self.inboxes.iter().zip(&plan.inboxes) {
+            let (admin, stores) = (stores.admin(&plan.store)?, Arc::clone(&backfills));
+            inboxes.push(Served { plan: plan.clone(), inbox: inbox.clone(), admin, stores });
+        }
+        let (access, privacy) =
+            plan.api.as_ref().map(|api| (api.access.clone(), api.privacy.clone())).unwrap_or_default();
+        Ok(Current { inboxes, access, privacy, limits: plan.health.clone() })
+    }
+
     /// Where messages come in.
     pub(super) fn router(&self) -> Router {
         self.router.clone()
@@ -68,7 +84,7 @@ impl Fleet {
 /// Gives handlers that want it what was stored before they were there.
 async fn backfill(inbox: InboxPlan, stores: Stores) {
     for handler in inbox.handlers.iter().filter(|handler| handler.backfill) {
-        match stores.backfill(&inbox, &handler.key).await {
+        match stores.catch_up(&inbox, &handler.key).await {
             Ok(0) => {}
             Ok(count) => {
                 tracing::info!(
@@ -124,7 +140,7 @@ pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
         Place::Header(name) => OrderBy::Header(name.as_str().into()),
         Place::Pointer(pointer) => OrderBy::JsonPointer(pointer.as_str().into()),
     });
-    let mut builder = Inbox::builder(&plan.name, store).config(config);
+    let mut builder = Inbox::builder(&plan.name, store).config(config).propagate(Propagator);
     for handler in &plan.handlers {
         builder = builder.on(handler.types.clone(), registration(&plan.name, handler)?);
     }

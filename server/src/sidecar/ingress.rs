@@ -13,12 +13,14 @@ use oncebox_http::{Endpoint, Ingress, Limits, Quota, Verify};
 use parking_lot::RwLock;
 use tower::ServiceExt as _;
 
+use crate::api::Api;
 use crate::config::{self, Encoding, Format, HttpPlan, InboxPlan, PREFIX, Plan};
 
 /// The routes in use, which a new configuration replaces under running connections.
 pub(super) struct Front {
     current: RwLock<Router>,
     state: RwLock<State>,
+    api: Arc<Api>,
 }
 
 #[derive(Clone, Copy)]
@@ -30,8 +32,9 @@ enum State {
 
 impl Front {
     /// Takes nothing yet: the stores are not there.
-    pub(super) fn waiting() -> Self {
-        Self { current: RwLock::new(Router::new().fallback(not_yet)), state: RwLock::new(State::Waiting) }
+    pub(super) fn waiting(api: Arc<Api>) -> Self {
+        let current = RwLock::new(Router::new().fallback(not_yet));
+        Self { current, state: RwLock::new(State::Waiting), api }
     }
 
     /// Takes messages from now on.
@@ -49,19 +52,34 @@ impl Front {
         *self.state.write() = State::Closed;
     }
 
+    /// One word for senders and what stands before them; what is wrong is told to operators.
+    fn live(&self) -> (StatusCode, &'static str) {
+        if self.api.current().health().iter().all(|health| health.live) {
+            (StatusCode::OK, "alive\n")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "stuck\n")
+        }
+    }
+
+    fn ready(&self) -> (StatusCode, &'static str) {
+        match *self.state.read() {
+            State::Open => {}
+            State::Waiting => return (StatusCode::SERVICE_UNAVAILABLE, "waiting for a store\n"),
+            State::Closed => return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+        }
+        if self.api.current().health().iter().all(|health| health.ready) {
+            (StatusCode::OK, "ready\n")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+        }
+    }
+
     /// What the server serves.
     pub(super) fn router(self: &Arc<Self>) -> Router {
-        let (front, ready) = (Arc::clone(self), Arc::clone(self));
+        let (front, live, ready) = (Arc::clone(self), Arc::clone(self), Arc::clone(self));
         Router::new()
-            .route("/livez", get(async || "alive\n"))
-            .route(
-                "/readyz",
-                get(async move || match *ready.state.read() {
-                    State::Open => (StatusCode::OK, "ready\n"),
-                    State::Waiting => (StatusCode::SERVICE_UNAVAILABLE, "waiting for a store\n"),
-                    State::Closed => (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-                }),
-            )
+            .route("/livez", get(async move || live.live()))
+            .route("/readyz", get(async move || ready.ready()))
             .fallback(async move |request: Request| {
                 let router = front.current.read().clone();
                 router.oneshot(request).await.into_response()

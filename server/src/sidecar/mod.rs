@@ -15,11 +15,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use axum::Router;
 use oncebox_http::{Server, Tls};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
+use crate::api::Api;
 use crate::cli::{Exit, Failed};
 use crate::config::{self, Loaded, Plan, Secrets};
 use fleet::Fleet;
@@ -52,16 +54,22 @@ impl Origin {
 }
 
 /// Serves until it is told to stop.
-pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: bool) -> Result<(), Failed> {
+pub(crate) async fn serve(
+    origin: &Origin,
+    listen: Option<SocketAddr>,
+    json: bool,
+    metrics: Router,
+) -> Result<(), Failed> {
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
     let plan = loaded.plan;
     let listener = bind(plan.listen).await.map_err(|error| Exit::Start.with(error))?;
-    let address = listener.local_addr().map_err(|error| Exit::Start.with(error))?;
+    let operators = bind_api(origin, &plan).await.map_err(|error| Exit::Start.with(error))?;
+    let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
     // Whoever asks is told that we are not ready, while a store is waited for.
     let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
-    let base = banner::base(&plan, address);
+    let base = banner::base(&plan, addresses.messages);
     let stores = tokio::select! {
         stores = Stores::open(&plan.stores, &base) => stores.map_err(|error| Exit::Start.with(error))?,
         _ = signals.stop() => {
@@ -69,8 +77,9 @@ pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: boo
             return Ok(());
         }
     };
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door).await?;
-    banner::print(origin, &sidecar.plan, address, json);
+    let operators = operators.map(|listener| (listener, metrics));
+    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door, operators).await?;
+    banner::print(origin, &sidecar.plan, addresses, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
     notify::stopping();
@@ -85,6 +94,34 @@ pub(crate) async fn serve(origin: &Origin, listen: Option<SocketAddr>, json: boo
     stopped
 }
 
+/// Where we listen.
+#[derive(Clone, Copy, Debug)]
+struct Addresses {
+    messages: SocketAddr,
+    operators: Option<SocketAddr>,
+}
+
+impl Addresses {
+    fn of(messages: &TcpListener, operators: Option<&TcpListener>) -> std::io::Result<Self> {
+        let operators = operators.map(TcpListener::local_addr).transpose()?;
+        Ok(Self { messages: messages.local_addr()?, operators })
+    }
+}
+
+/// Where operators are answered. Who has not chosen the port gets another one if it is taken.
+async fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
+    let Some(api) = &plan.api else { return Ok(None) };
+    match TcpListener::bind(api.listen).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if matches!(origin, Origin::Quick(_)) && error.kind() == std::io::ErrorKind::AddrInUse => {
+            Ok(Some(bind(SocketAddr::new(api.listen.ip(), 0)).await?))
+        }
+        Err(error) => {
+            Err(anyhow!("cannot listen on {}: {error}; choose another address for `api.listen`", api.listen))
+        }
+    }
+}
+
 async fn bind(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
@@ -96,38 +133,45 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// Where messages come in over HTTP, whatever serves them.
+/// What answers over HTTP, whatever it serves.
 struct Door {
     front: Arc<Front>,
+    api: Arc<Api>,
     tls: Option<Tls>,
-    /// Ends the server.
-    stop: Option<oneshot::Sender<()>>,
-    server: JoinHandle<()>,
+    /// Ends the servers.
+    stop: watch::Sender<bool>,
+    servers: JoinSet<()>,
 }
 
 impl Door {
+    /// Opens the address where messages come in, without taking any yet.
     fn start(plan: &Plan, listener: TcpListener) -> Result<Self> {
         let tls = plan.tls.as_ref();
         let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
-        let front = Arc::new(Front::waiting());
-        let (stop, stopped) = oneshot::channel();
+        let api = Arc::new(Api::default());
+        let front = Arc::new(Front::waiting(Arc::clone(&api)));
         let mut server = Server::new(listener, front.router()).limits(ingress::limits(plan));
         if let Some(tls) = &tls {
             server = server.tls(tls.clone());
         }
-        let server = tokio::spawn(server.serve(async {
-            // A sender that is gone stops it as well.
-            let _ = stopped.await;
-        }));
-        Ok(Self { front, tls, stop: Some(stop), server })
+        let mut door = Self { front, api, tls, stop: watch::Sender::new(false), servers: JoinSet::new() };
+        door.spawn(server);
+        Ok(door)
     }
 
-    /// Takes up the routes and the certificate of another configuration.
-    fn change(&self, plan: &Plan, router: axum::Router) -> Result<()> {
+    fn spawn(&mut self, server: Server) {
+        let mut stopped = self.stop.subscribe();
+        self.servers.spawn(server.serve(async move {
+            // A sender that is gone stops it as well.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }));
+    }
+
+    /// Takes up the certificate of another configuration.
+    fn change(&self, plan: &Plan) -> Result<()> {
         if let (Some(tls), Some(plan)) = (&self.tls, &plan.tls) {
             tls.replace(plan.certificate.as_bytes(), plan.key.as_bytes())?;
         }
-        self.front.replace(router);
         Ok(())
     }
 }
@@ -151,9 +195,16 @@ impl<'a> Sidecar<'a> {
         plan: Plan,
         stores: Stores,
         door: Door,
+        operators: Option<(TcpListener, Router)>,
     ) -> Result<Self, Failed> {
+        let mut door = door;
         let fleet = Fleet::start(&plan, &stores).await?;
+        door.api.replace(fleet.served(&plan, &stores)?);
         door.front.open(fleet.router());
+        if let Some((listener, metrics)) = operators {
+            let server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(&plan));
+            door.spawn(server);
+        }
         Ok(Self { origin, listen, plan, stores, fleet, door, leaving: JoinSet::new() })
     }
 
@@ -177,7 +228,7 @@ impl<'a> Sidecar<'a> {
                         notify::ready();
                     }
                 },
-                ended = &mut self.door.server => {
+                Some(ended) = self.door.servers.join_next() => {
                     let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
                     return Err(Exit::Failure.with(anyhow!("the HTTP server ended by itself{why}")));
                 }
@@ -198,12 +249,25 @@ impl<'a> Sidecar<'a> {
         if plan.tls.is_some() != self.plan.tls.is_some() {
             bail!("`tls` was added or left out, which needs a restart");
         }
+        let api = |plan: &Plan| plan.api.as_ref().map(|api| api.listen);
+        if api(&plan) != api(&self.plan) {
+            bail!("`api.listen` changed, which needs a restart");
+        }
         if plan.stores != self.plan.stores {
             bail!("[store] changed, which needs a restart");
         }
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
         let fleet = Fleet::start(&plan, &self.stores).await.context("cannot start")?;
-        self.door.change(&plan, fleet.router())?;
+        let served = match fleet.served(&plan, &self.stores) {
+            Ok(served) => served,
+            Err(error) => {
+                fleet.shutdown().await;
+                return Err(error);
+            }
+        };
+        self.door.change(&plan)?;
+        self.door.api.replace(served);
+        self.door.front.replace(fleet.router());
         let old = std::mem::replace(&mut self.fleet, fleet);
         self.leaving.spawn(old.shutdown());
         self.plan = plan;
@@ -213,13 +277,10 @@ impl<'a> Sidecar<'a> {
     /// Lets what runs finish within the grace, and gives back the rest.
     async fn finish(mut self) {
         self.door.front.close();
-        drop(self.door.stop.take());
-        let server = async {
-            if !self.door.server.is_finished() {
-                let _ = (&mut self.door.server).await;
-            }
-        };
+        self.door.api.close();
+        self.door.stop.send_replace(true);
+        let servers = async { while self.door.servers.join_next().await.is_some() {} };
         let left = async { while self.leaving.join_next().await.is_some() {} };
-        tokio::join!(server, self.fleet.shutdown(), left);
+        tokio::join!(servers, self.fleet.shutdown(), left);
     }
 }

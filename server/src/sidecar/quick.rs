@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use reqwest::Url;
 
-use crate::config::{DATABASE, INBOX, LISTEN, Loaded};
+use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded};
 
 /// What the command line says.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ impl Quick {
         file.insert("listen".into(), LISTEN.into());
         // Who names a handler on the command line of this machine means it, wherever it is.
         file.insert("allow_private".into(), true.into());
+        file.insert("api".into(), table([("listen", API_LISTEN.into())]));
         file.insert("store".into(), table([("main", table([("url", store.into())]))]));
         let mut inbox = toml::Table::new();
         if let Some(to) = &self.to {

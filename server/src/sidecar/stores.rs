@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use oncebox::store::Migrate as _;
+use async_trait::async_trait;
+use oncebox::store::{Admin, Migrate as _};
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{Error, ErrorKind, Store};
 use oncebox_postgres::Postgres;
@@ -13,6 +14,7 @@ use oncebox_sqlite::Sqlite;
 
 use super::fleet::build;
 use super::told::Told;
+use crate::api::{Backfills, Errand};
 use crate::config::{InboxPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
@@ -52,14 +54,61 @@ impl Stores {
         self.0.get(name).map(|(told, _)| told.clone()).ok_or_else(|| anyhow!("there is no store {name:?}"))
     }
 
+    /// The store itself, for operators: what they do is no line about a message.
+    pub(super) fn admin(&self, name: &str) -> Result<Arc<dyn Admin>> {
+        Ok(match self.opened(name)? {
+            Opened::Sqlite(store) => Arc::new(store.clone()),
+            Opened::Postgres(store) => Arc::new(store.clone()),
+        })
+    }
+
+    fn opened(&self, name: &str) -> Result<&Opened> {
+        self.0.get(name).map(|(_, store)| store).ok_or_else(|| anyhow!("there is no store {name:?}"))
+    }
+
     /// Gives a handler what was stored before it was there; returns how many messages.
-    pub(super) async fn backfill(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
-        let (_, store) =
-            self.0.get(&plan.store).ok_or_else(|| anyhow!("there is no store {:?}", plan.store))?;
-        Ok(match store {
+    pub(super) async fn catch_up(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
+        Ok(match self.opened(&plan.store)? {
             Opened::Sqlite(store) => build(plan, store.clone())?.backfill(handler).await?,
             Opened::Postgres(store) => build(plan, store.clone())?.backfill(handler).await?,
         })
+    }
+}
+
+/// What was built before is built again: that it fails is not expected.
+fn unexpected(error: &anyhow::Error) -> Error {
+    Error::new(ErrorKind::InvalidConfig, format!("{error:#}"))
+}
+
+#[async_trait]
+impl Backfills for Stores {
+    async fn record_backfill(&self, plan: &InboxPlan, errand: &Errand) -> oncebox::Result<()> {
+        let Errand { handler, id, actor, reason } = errand;
+        match self.opened(&plan.store).map_err(|error| unexpected(&error))? {
+            Opened::Sqlite(store) => {
+                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
+                inbox.record_backfill(handler, *id, actor, reason).await?;
+            }
+            Opened::Postgres(store) => {
+                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
+                inbox.record_backfill(handler, *id, actor, reason).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn backfill(&self, plan: &InboxPlan, errand: &Errand) -> oncebox::Result<u64> {
+        let Errand { handler, id, actor, reason } = errand;
+        match self.opened(&plan.store).map_err(|error| unexpected(&error))? {
+            Opened::Sqlite(store) => {
+                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
+                inbox.backfill_by(handler, *id, actor, reason).await
+            }
+            Opened::Postgres(store) => {
+                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
+                inbox.backfill_by(handler, *id, actor, reason).await
+            }
+        }
     }
 }
 

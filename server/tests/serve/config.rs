@@ -51,6 +51,7 @@ fn the_example_fits_the_schema_and_names_every_setting_of_it() {
             let line = line.trim_start_matches('#');
             line.starts_with(&format!("{name} ="))
                 || line.contains(&format!("[{name}."))
+                || line.contains(&format!("[{name}]"))
                 || line.contains(&format!(".{name}."))
         });
         // What stands inside a table on one line.
@@ -132,6 +133,30 @@ const WRONG: &[(&str, &str)] = &[
     (
         "listen = \"8471\"\n[inbox.orders]",
         "oncebox.toml:1: `listen`: \"8471\" is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"",
+    ),
+    (
+        "[api]\nlisten = \"0.0.0.0:8472\"\n[inbox.orders]",
+        "oncebox.toml:2: `api.listen`: other machines can reach this, and there is no [api.token.NAME]; make one with `oncebox token`, or listen on 127.0.0.1",
+    ),
+    (
+        "[api]\nlisten = \"127.0.0.1:8471\"\nredact_pointers = [\"card\"]\nredact_patterns = [\"(\"]\n[inbox.orders]",
+        "oncebox.toml:2: `api.listen`: messages come in on this address; choose another one for operators\n\
+         oncebox.toml:4: `api.redact_patterns`: \"(\": a pattern of the redaction is not a regular expression\n\
+         oncebox.toml:3: `api.redact_pointers`: the pointer \"card\" does not begin with `/`",
+    ),
+    (
+        "[api.token.ada]\nhash = \"hunter2\"\nroles = []\n[api.token.bo]\nhash = \"sha256:00\"\nroles = \"root\"\n[inbox.orders]",
+        "oncebox.toml:6: `api.token.bo.roles`: there is no such word as `root`; there are viewer, payload-reader, operator, admin",
+    ),
+    (
+        "[api.token.ada]\nhash = \"hunter2\"\nroles = []\n[inbox.orders]",
+        "oncebox.toml:3: `api.token.ada.roles`: a token without a role can do nothing; name one, or leave the token out\n\
+         oncebox.toml:2: `api.token.ada.hash`: this is no hash of a token; `oncebox token` makes one, like \"sha256:\" and 64 digits",
+    ),
+    (
+        "[health]\nidle_degraded = \"1h\"\nbacklog_degraded = 20000\n[inbox.orders]",
+        "oncebox.toml:3: `health.backlog_degraded`: messages are counted up to 10000: this would never be reached\n\
+         oncebox.toml:2: `health.idle_degraded`: `idle_degraded` is longer than `idle_unhealthy`",
     ),
     (
         "[store.main]\nurl = \"mysql://root:hunter2@localhost\"\n[inbox.orders]",

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 mod answers;
+mod api;
 mod config;
 mod languages;
 mod network;

@@ -44,7 +44,7 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(route.clone())).await?;
     let forgotten: Option<i64> = forgotten.first().map_or(Ok(None), |row| get(row, 0))?;
     let all = chosen.len();
-    chosen.retain(|message| !message.time.zip(forgotten).is_some_and(|(time, mark)| time <= mark));
+    chosen.retain(|message| message.time.zip(forgotten).is_none_or(|(time, mark)| time > mark));
     let stale = all - chosen.len();
     let (added, released) = add(db, &mut unit, &route, chosen).await?;
     unit.end().await?;

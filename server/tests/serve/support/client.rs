@@ -9,8 +9,21 @@ use super::PATIENCE;
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    #[expect(dead_code, reason = "shown when an assertion fails")]
+    /// Its headers, as they came.
+    pub(crate) head: String,
     pub(crate) body: String,
+}
+
+impl Answer {
+    /// The body, which has to be JSON.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
 }
 
 /// Sends a request to `http://address/path` and waits for its answer.
@@ -25,7 +38,10 @@ pub(crate) fn request(
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut head = format!("{method} /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    let mut head = format!("{method} /{path} HTTP/1.1\r\nconnection: close\r\n");
+    if headers.iter().all(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+        write!(head, "host: {address}\r\n").expect("room");
+    }
     for (name, value) in headers {
         write!(head, "{name}: {value}\r\n").expect("room");
     }
@@ -41,7 +57,7 @@ pub(crate) fn request(
         .nth(1)
         .and_then(|status| status.parse().ok())
         .ok_or(std::io::ErrorKind::InvalidData)?;
-    Ok(Answer { status, body: body.to_owned() })
+    Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
 }
 
 /// Posts a plain message.

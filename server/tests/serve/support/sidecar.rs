@@ -97,6 +97,13 @@ impl Sidecar {
         format!("{}/in/{name}", self.base)
     }
 
+    /// Where operators are answered: the beginning of their URLs.
+    pub(crate) fn operators(&self) -> String {
+        let line = self.wait_line("where operators are answered", |line| line.contains("/api/v1"));
+        let from = line.find("http://").expect("a URL");
+        line[from..].split("/api/v1").next().expect("its beginning").to_owned()
+    }
+
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.all()
     }

@@ -1,0 +1,275 @@
+//! Who asks, and what they may do.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::uri::Authority;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::problem::{Cause, Problem};
+
+/// What somebody may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    Viewer,
+    PayloadReader,
+    Operator,
+    Admin,
+}
+
+impl Role {
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [Self::Viewer, Self::PayloadReader, Self::Operator, Self::Admin];
+
+    /// The word for it in the configuration.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::PayloadReader => "payload-reader",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Whether this role does what `needed` does: everybody may look, an admin may do everything, and to read payloads and
+    /// to act are two things.
+    pub(crate) fn may(self, needed: Self) -> bool {
+        self == needed || self == Self::Admin || needed == Self::Viewer
+    }
+}
+
+/// A token. Only its hash is known, and that is not shown either.
+#[derive(Clone)]
+pub(crate) struct Token {
+    pub(crate) name: String,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) hash: [u8; 32],
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("name", &self.name).field("roles", &self.roles).finish_non_exhaustive()
+    }
+}
+
+/// What a token is known by.
+pub(crate) fn hash(token: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, token);
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest.as_ref());
+    hash
+}
+
+/// Bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Who {
+    /// The name of the token; nothing where there are none.
+    pub(crate) name: Option<String>,
+    pub(crate) roles: Vec<Role>,
+}
+
+impl Who {
+    pub(crate) fn may(&self, needed: Role) -> bool {
+        self.roles.iter().any(|role| role.may(needed))
+    }
+
+    /// Who an action is recorded for: who they say they are, and the token that proves what they may do.
+    pub(crate) fn actor(&self, said: Option<&str>) -> Result<String, Problem> {
+        let said = said.filter(|said| !said.trim().is_empty());
+        match (&self.name, said) {
+            (Some(name), Some(said)) if said != name => Ok(format!("{said} (token {name})")),
+            (Some(name), _) => Ok(name.clone()),
+            (None, Some(said)) => Ok(said.to_owned()),
+            (None, None) => Err(Problem::new(Cause::Invalid, "`actor` is missing: say who asks for this")),
+        }
+    }
+}
+
+/// Who is let in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    /// Without one, whoever is on this machine may do everything.
+    pub(crate) tokens: Vec<Token>,
+}
+
+impl Access {
+    /// Who asks, if they may ask at all.
+    pub(crate) fn who(&self, parts: &Parts, peer: Option<SocketAddr>) -> Result<Who, Problem> {
+        if self.tokens.is_empty() {
+            near(parts, peer)?;
+            return Ok(Who { name: None, roles: vec![Role::Admin] });
+        }
+        let presented = hash(bearer(&parts.headers).unwrap_or_default());
+        // All are compared, so that the time does not tell which one was close.
+        let fits = |found: Option<usize>, (at, known): (usize, &Token)| {
+            if same(&known.hash, &presented) { Some(at) } else { found }
+        };
+        let found = self.tokens.iter().enumerate().fold(None, fits);
+        let token = found.and_then(|at| self.tokens.get(at)).ok_or_else(|| {
+            Problem::new(Cause::Unauthenticated, "there is no token, or none that is known here")
+        })?;
+        Ok(Who { name: Some(token.name.clone()), roles: token.roles.clone() })
+    }
+}
+
+/// Whether two hashes are the same, in a time that does not depend on where they differ.
+fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    let differs = a.iter().zip(b).fold(0, |differs, (a, b)| std::hint::black_box(differs | (a ^ b)));
+    differs == 0
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let (first, None) = (all.next()?.as_bytes(), all.next()) else { return None };
+    let (scheme, token) = first.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Headers of proxies, which pass on what comes from elsewhere.
+const FOR_OTHERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+/// Without tokens, being on this machine is the proof: so it must not be a proxy, nor a page in a browser that was made to
+/// ask, under a name that was made to lead here.
+fn near(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), Problem> {
+    let refuse = |why: &str| Err(Problem::new(Cause::Forbidden, why));
+    if !peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
+        return refuse("without tokens only this machine may ask");
+    }
+    if FOR_OTHERS.iter().any(|name| parts.headers.contains_key(*name)) {
+        return refuse("this came through a proxy, and there are no tokens to tell who asks");
+    }
+    let Some(host) = host(parts) else { return refuse("the request names no host, or several") };
+    if !is_local(host.host()) {
+        return refuse("the request is for a host that is not this machine; use 127.0.0.1 or localhost");
+    }
+    let from_page = |name: &str| parts.headers.get(name).map(|value| value.as_bytes().to_ascii_lowercase());
+    if from_page("sec-fetch-site").is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return refuse("a page of another site asks for this");
+    }
+    let own = format!("http://{host}").to_ascii_lowercase();
+    match from_page(ORIGIN.as_str()) {
+        Some(origin) if origin != own.as_bytes() => refuse("a page of another site asks for this"),
+        _ => Ok(()),
+    }
+}
+
+/// The host that the request is for; one, and the same wherever it is said.
+fn host(parts: &Parts) -> Option<Authority> {
+    let mut all = parts.headers.get_all(HOST).iter();
+    let header = all.next().map(|host| Authority::try_from(host.as_bytes()).ok());
+    match (header, parts.uri.authority().cloned(), all.next()) {
+        (Some(header), None, None) => header,
+        (None, authority, None) => authority,
+        (Some(Some(header)), Some(authority), None) => (header == authority).then_some(header),
+        _ => None,
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(headers: &[(&'static str, &str)]) -> Parts {
+        let mut request = axum::http::Request::get("/api/v1/me");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    const NEAR: Option<SocketAddr> = Some(SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5));
+
+    // FAULTS S7, S9: a page that was made to lead here, another site, a proxy.
+    #[test]
+    fn without_tokens_only_this_machine_itself_is_let_in() {
+        let open = Access::default();
+        let local = ("host", "127.0.0.1:8472");
+        for good in [
+            &[local][..],
+            &[("host", "LOCALHOST")],
+            &[("host", "[::1]:8472")],
+            &[local, ("origin", "http://127.0.0.1:8472"), ("sec-fetch-site", "same-origin")],
+        ] {
+            assert!(open.who(&parts(good), NEAR).is_ok(), "{good:?}");
+        }
+        for bad in [
+            &[][..],
+            &[("host", "evil.example:8472")],
+            &[("host", "10.0.0.1")],
+            &[local, local],
+            &[local, ("origin", "http://evil.example")],
+            &[local, ("origin", "null")],
+            &[local, ("origin", "http://127.0.0.1:9999")],
+            &[local, ("sec-fetch-site", "cross-site")],
+            &[local, ("sec-fetch-site", "same-site")],
+            &[local, ("x-forwarded-for", "10.0.0.1")],
+        ] {
+            let refused = open.who(&parts(bad), NEAR).unwrap_err();
+            assert_eq!(refused.cause(), Cause::Forbidden, "{bad:?}");
+        }
+        assert!(open.who(&parts(&[local]), Some("10.0.0.1:5".parse().unwrap())).is_err());
+        assert!(open.who(&parts(&[local]), None).is_err());
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_hash_alone() {
+        let token = |name: &str, secret: &str, role| Token {
+            name: name.into(),
+            roles: vec![role],
+            hash: hash(secret.as_bytes()),
+        };
+        let access =
+            Access { tokens: vec![token("ada", "s3cret", Role::Viewer), token("bo", "other", Role::Admin)] };
+        let who = |value: &str| access.who(&parts(&[("authorization", value)]), None);
+        assert_eq!(who("Bearer s3cret").unwrap().name.as_deref(), Some("ada"));
+        assert_eq!(who("bEARER  other").unwrap().name.as_deref(), Some("bo"));
+        let hex = hex(&hash(b"s3cret"));
+        for wrong in
+            ["Bearer s3cre", "Bearer s3cret2", "Bearer", "Bearer ", "Basic s3cret", "s3cret", "", &hex]
+        {
+            assert_eq!(who(wrong).unwrap_err().cause(), Cause::Unauthenticated, "{wrong}");
+        }
+        let twice = parts(&[("authorization", "Bearer s3cret"), ("authorization", "Bearer s3cret")]);
+        assert!(access.who(&twice, None).is_err());
+        assert!(!format!("{access:?}").contains("hash"));
+    }
+
+    #[test]
+    fn roles() {
+        let may = |role: Role| Role::ALL.map(|needed| role.may(needed));
+        assert_eq!(may(Role::Viewer), [true, false, false, false]);
+        assert_eq!(may(Role::PayloadReader), [true, true, false, false]);
+        assert_eq!(may(Role::Operator), [true, false, true, false]);
+        assert_eq!(may(Role::Admin), [true, true, true, true]);
+    }
+
+    #[test]
+    fn an_action_is_recorded_for_somebody() {
+        let nobody = Who { name: None, roles: Vec::new() };
+        assert!(nobody.actor(None).is_err() && nobody.actor(Some(" ")).is_err());
+        assert_eq!(nobody.actor(Some("ada")).unwrap(), "ada");
+        let known = Who { name: Some("night-shift".into()), roles: Vec::new() };
+        assert_eq!(known.actor(None).unwrap(), "night-shift");
+        assert_eq!(known.actor(Some("ada")).unwrap(), "ada (token night-shift)");
+    }
+}

@@ -1,0 +1,265 @@
+//! The HTTP API for operators: what is stuck, why, and what to do about it; and what watches ask for: metrics and health.
+
+pub(crate) mod access;
+mod act;
+mod ask;
+mod jobs;
+mod look;
+mod openapi;
+mod problem;
+pub(crate) mod routes;
+mod show;
+pub(crate) mod wire;
+
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{ConnectInfo, RawPathParams, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodFilter, get, on};
+use futures_util::FutureExt as _;
+use oncebox::store::{Admin, OperationId};
+use oncebox::{Health, HealthLimits, Inbox, InboxName, Store};
+use parking_lot::RwLock;
+use serde::Serialize;
+use tower::ServiceExt as _;
+
+use access::{Access, Role, Who};
+use ask::Ask;
+use jobs::Jobs;
+use oncebox::state::Operation;
+use problem::{Cause, Problem};
+use routes::{Call, Method, PREFIX, ROUTES, Route};
+
+pub(crate) use show::Privacy;
+
+/// The largest body that is read.
+const MAX_BODY: usize = 64 << 10;
+/// How long a body may take.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// What stands beside the API, for those who watch: its path, and the role it needs.
+pub(crate) const OUTSIDE: [(&str, Option<Role>); 3] =
+    [("/livez", None), ("/readyz", None), ("/metrics", Some(Role::Viewer))];
+
+/// An inbox that is served.
+pub(crate) struct Served {
+    pub(crate) plan: crate::config::InboxPlan,
+    pub(crate) inbox: Inbox<Arc<dyn Store>>,
+    pub(crate) admin: Arc<dyn Admin>,
+    pub(crate) stores: Arc<dyn Backfills>,
+}
+
+impl Served {
+    pub(crate) fn name(&self) -> &InboxName {
+        self.inbox.name()
+    }
+}
+
+/// Who wants a handler to get what was stored before it was there.
+#[derive(Clone, Debug)]
+pub(crate) struct Errand {
+    pub(crate) handler: String,
+    pub(crate) id: OperationId,
+    pub(crate) actor: String,
+    pub(crate) reason: String,
+}
+
+/// Gives handlers what was stored before they were there.
+#[async_trait]
+pub(crate) trait Backfills: Send + Sync {
+    /// Records that it was asked for, if it can be done.
+    async fn record_backfill(&self, plan: &crate::config::InboxPlan, errand: &Errand) -> oncebox::Result<()>;
+
+    /// Does it; returns how many messages.
+    async fn backfill(&self, plan: &crate::config::InboxPlan, errand: &Errand) -> oncebox::Result<u64>;
+}
+
+/// What one configuration serves.
+#[derive(Default)]
+pub(crate) struct Current {
+    pub(crate) inboxes: Vec<Served>,
+    pub(crate) access: Access,
+    pub(crate) privacy: Privacy,
+    pub(crate) limits: HealthLimits,
+}
+
+impl Current {
+    /// How the inboxes do.
+    pub(crate) fn health(&self) -> Vec<Health> {
+        self.inboxes.iter().map(|served| served.inbox.health_by(&self.limits)).collect()
+    }
+}
+
+/// What is served; a new configuration replaces it under running connections.
+#[derive(Default)]
+pub(crate) struct Api {
+    current: RwLock<Arc<Current>>,
+    jobs: Jobs,
+}
+
+impl Api {
+    pub(crate) fn replace(&self, current: Current) {
+        *self.current.write() = Arc::new(current);
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Stops operations on many: they are carried on when somebody asks for them again.
+    pub(crate) fn close(&self) {
+        self.jobs.close();
+    }
+
+    /// Everything that is answered. `metrics` are the routes for those.
+    pub(crate) fn router(self: &Arc<Self>, metrics: &Router) -> Router {
+        let mut router = Router::new();
+        for route in ROUTES {
+            let filter = match route.method {
+                Method::Get => MethodFilter::GET,
+                Method::Post => MethodFilter::POST,
+            };
+            let api = Arc::clone(self);
+            let answer = move |parts: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+                answer(Arc::clone(&api), route, parts, request)
+            };
+            router = router.route(&format!("{PREFIX}{}", route.path), on(filter, answer));
+        }
+        let health = Arc::clone(self);
+        let health = oncebox_telemetry::health_router(move || health.current().health());
+        for (path, role) in OUTSIDE {
+            let (api, inner) = (Arc::clone(self), if role.is_some() { metrics } else { &health });
+            let inner = inner.clone();
+            let answer = async move |request: Request| {
+                let (head, body) = request.into_parts();
+                match let_in(&api.current(), role, &head) {
+                    Ok(_) => {
+                        problem::guarded(inner.oneshot(Request::from_parts(head, body)).await.into_response())
+                    }
+                    Err(problem) => problem.into_response(),
+                }
+            };
+            router = router.route(path, get(answer));
+        }
+        router
+            .fallback(async || Problem::new(Cause::NotFound, "there is no such path"))
+            .method_not_allowed_fallback(async || {
+                Problem::new(Cause::Method, "there is such a path, and it has other methods")
+            })
+    }
+}
+
+/// Who asks, if they may.
+fn let_in(current: &Current, role: Option<Role>, head: &Parts) -> Result<Who, Problem> {
+    let Some(role) = role else { return Ok(Who { name: None, roles: Vec::new() }) };
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+    let who = current.access.who(head, peer)?;
+    if who.may(role) {
+        return Ok(who);
+    }
+    Err(Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str())))
+}
+
+async fn answer(
+    api: Arc<Api>,
+    route: &'static Route,
+    parts: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+) -> Response {
+    let answered = AssertUnwindSafe(answered(api, route, parts, request)).catch_unwind().await;
+    match answered {
+        Ok(Ok(response)) => response,
+        Ok(Err(problem)) => problem.into_response(),
+        // What it said may hold anything, and is not repeated.
+        Err(_) => {
+            tracing::error!(call = route.call.name(), "answering a request panicked");
+            Problem::new(Cause::Internal, "answering this panicked; the log says more").into_response()
+        }
+    }
+}
+
+async fn answered(
+    api: Arc<Api>,
+    route: &'static Route,
+    parts: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let current = api.current();
+    let who = let_in(&current, route.role, &head)?;
+    let parts = parts.map_err(|_| Problem::new(Cause::Malformed, "the path cannot be read"))?;
+    let parts = parts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let body = if route.takes_body() { read(&head.headers, body).await? } else { Bytes::new() };
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    let ask = Ask { api, current, call: route.call, who, parts, query, body };
+    if !query_is_known(&ask) {
+        return Err(Problem::new(Cause::Malformed, "this takes no values in its query"));
+    }
+    run(&ask, route).await
+}
+
+/// Whether there is a query only where one is read.
+fn query_is_known(ask: &Ask) -> bool {
+    ask.query.is_empty() || !openapi::query_kinds(ask.call).is_empty()
+}
+
+async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(Cause::MediaType, "the header content-type does not say application/json"));
+    }
+    let late = |_| Problem::new(Cause::Timeout, "the body did not come in time");
+    let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY)).await.map_err(late)?;
+    // Its end was not reached: it is longer, or the client hung up, and then nobody reads this.
+    read.map_err(|_| Problem::new(Cause::TooLarge, format!("a body has at most {MAX_BODY} bytes")))
+}
+
+fn json<T: Serialize>(route: &Route, answer: &T) -> Result<Response, Problem> {
+    let bytes = serde_json::to_vec(answer)
+        .map_err(|_| Problem::new(Cause::Internal, "the answer cannot be written"))?;
+    let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
+    Ok(problem::respond(status, "application/json", Body::from(bytes)))
+}
+
+async fn run(ask: &Ask, route: &Route) -> Result<Response, Problem> {
+    match ask.call {
+        Call::OpenApi => json(route, &openapi::document()),
+        Call::Me => json(route, &look::me(ask)),
+        Call::Inboxes => json(route, &look::inboxes(ask)),
+        Call::Counts => json(route, &look::counts(ask).await?),
+        Call::Entries => json(route, &look::entries(ask).await?),
+        Call::Message => json(route, &look::message(ask).await?),
+        Call::Payload => json(route, &look::payload(ask).await?),
+        Call::Explain => json(route, &look::explain(ask).await?),
+        Call::Aside => json(route, &look::aside(ask).await?),
+        Call::Blocked => json(route, &look::blocked(ask).await?),
+        Call::Handlers => json(route, &look::handlers(ask).await?),
+        Call::Retention => json(route, &look::retention(ask)?),
+        Call::Doctor => json(route, &look::doctor(ask).await?),
+        Call::Audit => json(route, &look::audit(ask).await?),
+        Call::Operation => json(route, &act::progress(ask).await?),
+        Call::Stop => json(route, &act::stop(ask).await?),
+        Call::Retry => json(route, &act::entry(ask, Operation::Retry).await?),
+        Call::Discard => json(route, &act::entry(ask, Operation::Discard).await?),
+        Call::Replay => json(route, &act::entry(ask, Operation::Replay).await?),
+        Call::Unblock => json(route, &act::entry(ask, Operation::Unblock).await?),
+        Call::BulkPreview => json(route, &act::bulk_preview(ask).await?),
+        Call::Bulk => json(route, &act::bulk_action(ask).await?),
+        Call::Pause => json(route, &act::hold(ask, true).await?),
+        Call::Resume => json(route, &act::hold(ask, false).await?),
+        Call::PurgePreview => json(route, &act::purge_preview(ask).await?),
+        Call::Purge => json(route, &act::purge(ask).await?),
+        Call::Backfill => json(route, &act::backfill(ask).await?),
+    }
+}

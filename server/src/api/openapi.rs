@@ -1,0 +1,196 @@
+//! The description of the API for clients and for tests: `OpenAPI` 3.1, made of the table of routes.
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::access::Role;
+use super::problem::Cause;
+use super::routes::{Call, Method, PREFIX, ROUTES, Route};
+use super::wire;
+
+/// The whole description.
+pub(crate) fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|set| {
+        set.definitions_path = "/components/schemas".into();
+        set.meta_schema = None;
+    });
+    let mut generator = settings.into_generator();
+    let problem = generator.subschema_for::<wire::Problem>();
+    let mut paths: Map<String, Value> = Map::new();
+    for route in ROUTES {
+        let item = paths.entry(format!("{PREFIX}{}", route.path)).or_insert_with(|| json!({}));
+        let method = match route.method {
+            Method::Get => "get",
+            Method::Post => "post",
+        };
+        item[method] = operation(route, &mut generator, problem.as_value());
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "oncebox",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What is stuck in an inbox, why, and what to do about it.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) -> Value {
+    let shape = route.call.shape(generator);
+    let mut parameters: Vec<Value> = parts(route.path).map(part).collect();
+    if let Some(query) = &shape.query {
+        parameters.extend(query_parameters(query.as_value(), generator));
+    }
+    let mut responses = Map::new();
+    responses.insert(
+        route.status.to_string(),
+        json!({ "description": "It worked.", "content": { "application/json": { "schema": shape.answer } } }),
+    );
+    for cause in causes(route, shape.body.is_some()) {
+        let status = cause.status();
+        let content = json!({ "application/problem+json": { "schema": problem } });
+        let description = status.canonical_reason().unwrap_or_default();
+        responses.insert(status.as_str().into(), json!({ "description": description, "content": content }));
+    }
+    let role = route.role.map_or("nobody in particular", Role::as_str);
+    let mut operation = json!({
+        "operationId": route.call.name(),
+        "summary": route.summary,
+        "description": format!("For the role: {role}."),
+        "parameters": parameters,
+        "responses": responses,
+        "security": if route.role.is_some() { json!([{ "token": [] }]) } else { json!([]) },
+        "x-role": route.role.map(Role::as_str),
+    });
+    if let Some(body) = shape.body {
+        let content = json!({ "application/json": { "schema": body } });
+        operation["requestBody"] = json!({ "required": true, "content": content });
+    }
+    operation
+}
+
+/// What can go wrong with a route.
+fn causes(route: &Route, body: bool) -> impl Iterator<Item = Cause> {
+    let (path, acts, open) = (route.path, route.method == Method::Post, route.role.is_none());
+    Cause::ALL.iter().copied().filter(move |cause| match cause {
+        Cause::Malformed
+        | Cause::Unauthenticated
+        | Cause::Forbidden
+        | Cause::Invalid
+        | Cause::Unavailable
+        | Cause::Unknown => !open,
+        Cause::NotFound => path.contains('{'),
+        // The router answers these, whatever the route.
+        Cause::Method => false,
+        Cause::Refused | Cause::Reused | Cause::Changed => acts,
+        Cause::Timeout | Cause::TooLarge | Cause::MediaType => body,
+        Cause::Internal => true,
+    })
+}
+
+/// The names of the parts that a path stands open for.
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn part(name: &str) -> Value {
+    let schema = match name {
+        "key" => json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" }),
+        "operation" => json!({ "type": "string", "format": "uuid" }),
+        _ => json!({ "type": "string", "minLength": 1, "maxLength": 200 }),
+    };
+    json!({ "name": name, "in": "path", "required": true, "schema": schema })
+}
+
+/// A query is written down name by name.
+fn query_parameters(schema: &Value, generator: &SchemaGenerator) -> Vec<Value> {
+    let properties = properties(schema, generator);
+    let parameter = |(name, schema): (String, Value)| json!({ "name": name, "in": "query", "required": false, "schema": without_null(schema) });
+    properties.into_iter().map(parameter).collect()
+}
+
+/// The properties of a type, which may be written down elsewhere.
+pub(super) fn properties(schema: &Value, generator: &SchemaGenerator) -> Map<String, Value> {
+    let name = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next());
+    let found = name.and_then(|name| generator.definitions().get(name)).unwrap_or(schema);
+    found["properties"].as_object().cloned().unwrap_or_default()
+}
+
+/// In a query there is no null: what is not there is not there.
+fn without_null(mut schema: Value) -> Value {
+    if let Some(kinds) = schema["type"].as_array() {
+        let kept: Vec<Value> = kinds.iter().filter(|kind| **kind != json!("null")).cloned().collect();
+        if let [only] = &kept[..] {
+            schema["type"] = only.clone();
+        }
+    }
+    if let Some(several) = schema["anyOf"].as_array() {
+        let kept: Vec<Value> = several.iter().filter(|one| one["type"] != json!("null")).cloned().collect();
+        if let [only] = &kept[..] {
+            let only = only.clone();
+            let description = schema.get("description").cloned();
+            schema = only;
+            if let (Some(description), Some(fields)) = (description, schema.as_object_mut()) {
+                fields.insert("description".into(), description);
+            }
+        }
+    }
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("default");
+    }
+    schema
+}
+
+/// What kind of value each name of a query has.
+pub(super) fn query_kinds(call: Call) -> Map<String, Value> {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let query = call.shape(&mut generator).query;
+    let found = query.map(|query| properties(query.as_value(), &generator)).unwrap_or_default();
+    found.into_iter().map(|(name, schema)| (name, without_null(schema)["type"].clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every `$ref` of a value.
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_description_is_whole() {
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 50);
+        for path in found {
+            assert!(document.pointer(path.trim_start_matches('#')).is_some(), "{path} leads nowhere");
+        }
+        for route in ROUTES {
+            let method = if route.method == Method::Get { "get" } else { "post" };
+            let operation = &document["paths"][format!("{PREFIX}{}", route.path)][method];
+            assert_eq!(operation["operationId"], route.call.name());
+            assert_eq!(operation["x-role"].as_str(), route.role.map(Role::as_str));
+            let named = operation["parameters"].as_array().unwrap();
+            assert_eq!(named.iter().filter(|one| one["in"] == "path").count(), parts(route.path).count());
+        }
+        assert_eq!(query_kinds(Call::Entries)["limit"], "integer");
+        assert_eq!(query_kinds(Call::Entries)["status"], "array");
+        assert_eq!(query_kinds(Call::Aside)["reason"], Value::Null, "it is a word");
+    }
+}

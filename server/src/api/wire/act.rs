@@ -1,0 +1,238 @@
+//! What can be done.
+
+use oncebox::state::Operation;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, OperationUuid, OperationView, Reason, Text, Which};
+
+/// What can be done to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verb {
+    /// Try a poisoned entry again.
+    Retry,
+    /// Give up a poisoned entry, or one that still waits.
+    Discard,
+    /// Run a finished entry again, as a new generation.
+    Replay,
+    /// Let those behind a poisoned entry with its ordering key go on without it.
+    Unblock,
+}
+
+impl From<Verb> for Operation {
+    fn from(verb: Verb) -> Self {
+        match verb {
+            Verb::Retry => Self::Retry,
+            Verb::Discard => Self::Discard,
+            Verb::Replay => Self::Replay,
+            Verb::Unblock => Self::Unblock,
+        }
+    }
+}
+
+/// An action on one entry.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EntryAction {
+    /// The identity of the operation: the same again is done once, and answered the same.
+    pub(crate) operation: OperationUuid,
+    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Text>,
+    pub(crate) reason: Reason,
+    /// The handler of the entry.
+    pub(crate) handler: Text,
+}
+
+/// What came of an action.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Acted {
+    pub(crate) operation: OperationUuid,
+    /// Whether it was done before under the same identity; then this call changed nothing.
+    pub(crate) repeated: bool,
+    /// The entry as it was right afterwards, for an action on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) entry: Option<Entry>,
+    /// Whether a pause or resume changed anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) changed: Option<bool>,
+    /// How many messages a purge removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) purged: Option<u64>,
+}
+
+/// An action on every entry that a filter takes, to be looked at before it is done.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkPlan {
+    pub(crate) verb: Verb,
+    /// Which entries. Without a status, those that the verb is meant for.
+    pub(crate) which: Which,
+    /// How many entries at most. Default 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub(crate) most: Option<u64>,
+    /// Allows a filter that takes everything with a status.
+    #[serde(default)]
+    pub(crate) everything: bool,
+}
+
+/// What an action on many would be done to.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Preview {
+    /// How many entries; this is what `expected` has to be.
+    pub(crate) count: u64,
+    /// Whether there are more than it may be done to.
+    pub(crate) more: bool,
+    /// The first of them.
+    pub(crate) first: Vec<Entry>,
+}
+
+/// An action on every entry that a filter takes. Begins slowly, and stops if too many fail again.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkAction {
+    /// The identity of the operation. The same again carries it on from where it was.
+    pub(crate) operation: OperationUuid,
+    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Text>,
+    pub(crate) reason: Reason,
+    pub(crate) verb: Verb,
+    /// Which entries. Without a status, those that the verb is meant for.
+    pub(crate) which: Which,
+    /// How many entries at most. Default 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub(crate) most: Option<u64>,
+    /// Allows a filter that takes everything with a status.
+    #[serde(default)]
+    pub(crate) everything: bool,
+    /// The count of the preview. If it is another by now, nothing is done.
+    pub(crate) expected: u64,
+    /// So many a second, once it is at full speed. Default 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub(crate) per_second: Option<u64>,
+    /// Stop when more than this many are poisoned again. Default 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 100_000))]
+    pub(crate) failures: Option<u64>,
+    /// Carry on one that was stopped by failures.
+    #[serde(default)]
+    pub(crate) go_on: bool,
+}
+
+/// How far an action on many has come.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Report {
+    pub(crate) operation: OperationUuid,
+    /// running, finished, capped, stopped, failed, or unknown.
+    pub(crate) state: String,
+    /// Whether this process is at it. One that is running and not active was interrupted: ask for it again.
+    pub(crate) active: bool,
+    /// To how many entries it was done; for a backfill, how many were given.
+    pub(crate) done: u64,
+    /// How many had changed before their turn came.
+    pub(crate) refused: u64,
+    /// How many were seen to be poisoned again.
+    pub(crate) failed: u64,
+}
+
+/// The record of an operation, and how far it has come.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct OperationProgress {
+    pub(crate) operation: OperationView,
+    /// For operations that take their time.
+    pub(crate) report: Option<Report>,
+}
+
+/// A handler, or one of its ordering keys, to be paused or resumed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hold {
+    /// The identity of the operation: the same again is done once, and answered the same.
+    pub(crate) operation: OperationUuid,
+    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Text>,
+    pub(crate) reason: Reason,
+    pub(crate) handler: Text,
+    /// Only this ordering key of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<LineRef>,
+}
+
+/// The messages with one ordering key: it means something only within a tenant and a source.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LineRef {
+    /// Where they come from.
+    #[serde(default)]
+    pub(crate) source: Option<Text>,
+    /// Whose they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<Text>,
+    /// The ordering key as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ordering_key: Option<Text>,
+    /// Or its bytes in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^([0-9a-f]{2})*$"))]
+    pub(crate) ordering_key_hex: Option<Text>,
+}
+
+/// Which messages that were kept aside are to be removed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PurgePlan {
+    /// Those that were kept for longer than this.
+    #[schemars(range(max = 3_155_760_000_u64))]
+    pub(crate) older_than_seconds: u64,
+    /// At most this many. Default 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(crate) limit: Option<u64>,
+}
+
+/// What a purge would remove.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PurgePreview {
+    /// How many messages; this is what `expected` has to be.
+    pub(crate) count: u64,
+}
+
+/// The removal of messages that were kept aside.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Purge {
+    /// The identity of the operation: the same again is done once, and answered the same.
+    pub(crate) operation: OperationUuid,
+    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Text>,
+    pub(crate) reason: Reason,
+    /// Those that were kept for longer than this.
+    #[schemars(range(max = 3_155_760_000_u64))]
+    pub(crate) older_than_seconds: u64,
+    /// At most this many. Default 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(crate) limit: Option<u64>,
+    /// The count of the preview. If it is another by now, nothing is done.
+    pub(crate) expected: u64,
+}
+
+/// A handler that gets the messages that were stored before it was there.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Backfill {
+    /// The identity of the operation. The same again carries it on from where it was.
+    pub(crate) operation: OperationUuid,
+    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Text>,
+    pub(crate) reason: Reason,
+    pub(crate) handler: Text,
+}

@@ -1,0 +1,539 @@
+//! What can be looked at.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{KeyText, OperationUuid, StatusWord, Text, Time};
+
+/// Who asks.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Me {
+    /// The name of the token; nothing where no tokens are needed.
+    pub(crate) name: Option<String>,
+    /// What it may do.
+    pub(crate) roles: Vec<String>,
+}
+
+/// Every inbox that this process serves.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Inboxes {
+    pub(crate) inboxes: Vec<InboxSummary>,
+}
+
+/// An inbox.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct InboxSummary {
+    pub(crate) name: String,
+    /// The name of its store.
+    pub(crate) store: String,
+    /// The keys of the handlers of this process.
+    pub(crate) handlers: Vec<String>,
+}
+
+/// Of which tenant.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TenantQuery {
+    /// Only what belongs to this tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<Text>,
+}
+
+/// How much of everything there is.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Counts {
+    /// Messages remembered.
+    pub(crate) messages: u64,
+    /// Those of them that no handler takes.
+    pub(crate) unrouted: u64,
+    /// Messages kept aside.
+    pub(crate) kept_aside: u64,
+    /// Those of them whose key was known with another payload.
+    pub(crate) conflicts: u64,
+    /// Those of them that were older than what is remembered.
+    pub(crate) stale: u64,
+    /// Entries by handler and status; what is zero is left out.
+    pub(crate) entries: Vec<HandlerCount>,
+    /// Handlers that are paused.
+    pub(crate) paused: Vec<String>,
+    /// Ordering keys that are paused.
+    pub(crate) paused_keys: Vec<PausedKey>,
+}
+
+/// How many entries of a handler have a status.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct HandlerCount {
+    pub(crate) handler: String,
+    pub(crate) status: StatusWord,
+    pub(crate) count: u64,
+}
+
+/// An ordering key that is paused for a handler.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct PausedKey {
+    pub(crate) handler: String,
+    /// Where its messages come from.
+    pub(crate) source: String,
+    /// Whose they are.
+    pub(crate) tenant: Option<String>,
+    /// The ordering key as text.
+    pub(crate) ordering_key: String,
+    /// Its bytes in hexadecimal digits, if they are not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ordering_key_hex: Option<String>,
+}
+
+/// Declares a filter for entries, with what is particular to its use.
+macro_rules! filters {
+    ($(#[$meta:meta])* $name:ident { $($more:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            /// With one of these statuses.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            #[schemars(length(max = 5))]
+            pub(crate) status: Vec<StatusWord>,
+            /// Of this handler.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) handler: Option<Text>,
+            /// Of messages of this type.
+            #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+            pub(crate) kind: Option<Text>,
+            /// Of messages from this source.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) source: Option<Text>,
+            /// Of messages of this tenant.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) tenant: Option<Text>,
+            /// Of messages whose id holds this.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) id_contains: Option<Text>,
+            /// Of messages with this ordering key.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) ordering_key: Option<Text>,
+            /// Of messages that came at this time or later.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) since: Option<Time>,
+            /// Of messages that came before this time.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) before: Option<Time>,
+            /// Whose last error holds this. No character of it means anything else: `%` is a percent sign.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub(crate) error: Option<Text>,
+            $($more)*
+        }
+
+        impl $name {
+            /// As the stores are asked.
+            pub(crate) fn filter(&self, inbox: oncebox::InboxName) -> oncebox::Result<oncebox::store::Filter> {
+                let text = |text: &Option<Text>| text.as_deref().map(Into::into);
+                let bytes = |text: &Option<Text>| text.as_deref().map(|text| text.as_bytes().into());
+                let mut filter = oncebox::store::Filter::any(inbox);
+                filter.statuses = self.status.iter().map(|status| status.0).collect();
+                filter.handler = self.handler.as_deref().map(oncebox::HandlerKey::new).transpose()?;
+                (filter.kind, filter.source) = (text(&self.kind), text(&self.source));
+                (filter.tenant, filter.error_contains) = (text(&self.tenant), text(&self.error));
+                filter.id_contains = bytes(&self.id_contains);
+                filter.ordering_key = bytes(&self.ordering_key);
+                filter.received_from = self.since.map(|time| time.0);
+                filter.received_before = self.before.map(|time| time.0);
+                Ok(filter)
+            }
+        }
+    };
+}
+
+filters! {
+    /// Which entries. All that is given must hold.
+    Which {}
+}
+
+filters! {
+    /// Which entries, and which page of them.
+    EntriesQuery {
+        /// Where the previous page ended.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub(crate) after: Option<Text>,
+        /// At most this many. Default 100.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 1000))]
+        pub(crate) limit: Option<u64>,
+    }
+}
+
+/// A page of entries. It may be short, or empty, and still have a next one.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Entries {
+    /// By number and handler.
+    pub(crate) entries: Vec<Entry>,
+    /// Where the next page starts, if there is one.
+    pub(crate) next: Option<String>,
+}
+
+/// An entry: one message for one handler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Entry {
+    /// The number of the message.
+    pub(crate) seq: i64,
+    /// The key of the message.
+    pub(crate) key: KeyText,
+    /// The handler key it is stored under.
+    pub(crate) handler: String,
+    pub(crate) status: StatusWord,
+    /// Failed attempts.
+    pub(crate) attempts: u32,
+    /// Leases that ran out.
+    pub(crate) crashes: u32,
+    /// How often it was replayed.
+    pub(crate) generation: u32,
+    /// When it is due (pending), when its lease ends (running), or when it was finished. Nothing while it waits for an
+    /// earlier one with its ordering key.
+    pub(crate) at: Option<Time>,
+    /// Why it was poisoned.
+    pub(crate) reason: Option<String>,
+    /// What the handler said last, as the rules of redaction show it.
+    pub(crate) error: Option<String>,
+    /// What it is to those behind it with its ordering key, if it is poisoned: blocks, parks, skipped or parked.
+    pub(crate) in_line: Option<String>,
+    /// When its message came.
+    pub(crate) received_at: Time,
+    /// Whose message it is.
+    pub(crate) tenant: Option<String>,
+    /// What its message says of itself; nothing once it has left.
+    pub(crate) message: Option<Label>,
+}
+
+/// What a message says of itself, without its payload and headers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Label {
+    pub(crate) source: String,
+    /// The id as text.
+    pub(crate) id: String,
+    /// Its bytes in hexadecimal digits, if they are not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id_hex: Option<String>,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// The ordering key as text.
+    pub(crate) ordering_key: Option<String>,
+    /// Its bytes in hexadecimal digits, if they are not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ordering_key_hex: Option<String>,
+}
+
+/// Everything known of one key, without payloads.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct MessageView {
+    pub(crate) key: KeyText,
+    pub(crate) tenant: Option<String>,
+    /// The stored message; nothing if it has left, or was only kept aside.
+    pub(crate) stored: Option<Stored>,
+    /// Its entries, by handler and generation, finished ones included.
+    pub(crate) entries: Vec<Entry>,
+    /// Attempts that did not succeed, the oldest first.
+    pub(crate) attempts: Vec<Attempt>,
+    /// At least so many deliveries were absorbed because the message was known.
+    pub(crate) absorbed: u64,
+    /// Messages under the same key that were kept aside.
+    pub(crate) kept_aside: Vec<Stored>,
+}
+
+/// A message without its payload.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Stored {
+    /// Its number; nothing if it was kept aside.
+    pub(crate) seq: Option<i64>,
+    /// Why it was kept aside.
+    pub(crate) aside: Option<AsideReason>,
+    /// When it came.
+    pub(crate) received_at: Time,
+    /// When its producer says that it was made.
+    pub(crate) time: Option<Time>,
+    pub(crate) message: Label,
+    /// The size of its payload.
+    pub(crate) payload_bytes: u64,
+}
+
+/// An attempt that did not succeed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Attempt {
+    pub(crate) handler: String,
+    pub(crate) generation: u32,
+    pub(crate) at: Time,
+    /// What happened: fail, exhaust, reject, crash or `crash_out`.
+    pub(crate) event: String,
+    /// Failed attempts until then, this one included.
+    pub(crate) attempts: u32,
+    /// Leases that ran out until then, this one included.
+    pub(crate) crashes: u32,
+    /// What the handler said, as the rules of redaction show it.
+    pub(crate) error: Option<String>,
+    /// The claim it was settled under.
+    pub(crate) claim: String,
+}
+
+/// The payloads and headers under one key, as the rules of redaction show them.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Payloads {
+    pub(crate) key: KeyText,
+    /// Of the stored message; nothing if it has left.
+    pub(crate) stored: Option<Body>,
+    /// Of those that were kept aside.
+    pub(crate) kept_aside: Vec<Body>,
+}
+
+/// A payload and its headers.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Body {
+    /// The payload, if it can be shown.
+    pub(crate) text: Option<String>,
+    /// Why it is not shown.
+    pub(crate) hidden: Option<String>,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// The headers of the message.
+    pub(crate) headers: Vec<Header>,
+}
+
+/// A header of a message.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Header {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// What happened to a message, and why its entries are where they are.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Explained {
+    pub(crate) key: KeyText,
+    /// What happened, in the order of time.
+    pub(crate) story: Vec<StoryLine>,
+    pub(crate) entries: Vec<ExplainedEntry>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct StoryLine {
+    pub(crate) at: Time,
+    pub(crate) what: String,
+}
+
+/// An entry, and why it is where it is.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ExplainedEntry {
+    pub(crate) entry: Entry,
+    pub(crate) why: String,
+}
+
+/// Why a message was kept aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum AsideReason {
+    /// Its key was known with another payload.
+    Conflict,
+    /// It is older than what is remembered.
+    Stale,
+}
+
+/// Which messages that were kept aside.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AsideQuery {
+    /// Only those that are aside for this reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<AsideReason>,
+    /// Only messages of this tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<Text>,
+    /// Where the previous page ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) after: Option<i64>,
+    /// At most this many. Default 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub(crate) limit: Option<u64>,
+}
+
+/// A page of messages that were kept aside.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Asides {
+    /// The first kept first.
+    pub(crate) asides: Vec<Aside>,
+    /// Where the next page starts, if there is one.
+    pub(crate) next: Option<i64>,
+}
+
+/// A message that was kept aside.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Aside {
+    /// Its number among those kept aside.
+    pub(crate) id: i64,
+    pub(crate) reason: AsideReason,
+    /// The key it came under.
+    pub(crate) key: KeyText,
+    pub(crate) received_at: Time,
+    pub(crate) tenant: Option<String>,
+    pub(crate) message: Label,
+    /// The size of its payload.
+    pub(crate) payload_bytes: u64,
+}
+
+/// Which ordering keys that are held back.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BlockedQuery {
+    /// Only keys of this tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<Text>,
+    /// At most this many. Default 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub(crate) limit: Option<u64>,
+}
+
+/// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Blocked {
+    pub(crate) blocked: Vec<BlockedKey>,
+}
+
+/// An ordering key that a poisoned entry holds back, for one handler.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct BlockedKey {
+    pub(crate) handler: String,
+    /// The ordering key as text.
+    pub(crate) ordering_key: String,
+    /// Its bytes in hexadecimal digits, if they are not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ordering_key_hex: Option<String>,
+    /// The number of the message in front.
+    pub(crate) head: i64,
+    /// Its key, by which its entry is retried, discarded or unblocked.
+    pub(crate) head_key: KeyText,
+    /// When it was poisoned.
+    pub(crate) since: Time,
+    /// Whether those behind it are parked, not pending.
+    pub(crate) parks: bool,
+    /// How many are behind it.
+    pub(crate) waiting: u64,
+    /// When the oldest of those came.
+    pub(crate) oldest: Option<Time>,
+}
+
+/// The handlers of this process, and others that have entries.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Handlers {
+    pub(crate) handlers: Vec<Handler>,
+    /// Ordering keys that are paused.
+    pub(crate) paused_keys: Vec<PausedKey>,
+}
+
+/// A handler.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Handler {
+    pub(crate) key: String,
+    /// Whether this process runs it, under this key or as a legacy key.
+    pub(crate) runs_here: bool,
+    /// Which types it takes.
+    pub(crate) types: Vec<String>,
+    /// Keys it had before.
+    pub(crate) legacy: Vec<String>,
+    /// Whether claims for it are stopped, on every worker.
+    pub(crate) paused: bool,
+    /// Where its breaker stands in this process: closed, open or probing; nothing if it has none.
+    pub(crate) breaker: Option<String>,
+}
+
+/// Which records of operations.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AuditQuery {
+    /// Only parts of this operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<OperationUuid>,
+    /// Only operations on this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<KeyText>,
+    /// Only operations that this one asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) actor: Option<Text>,
+    /// Where the previous page ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) before: Option<i64>,
+    /// At most this many. Default 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub(crate) limit: Option<u64>,
+}
+
+/// A page of records, the latest first.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct AuditPage {
+    pub(crate) operations: Vec<OperationView>,
+    /// Where the next page starts, if there is one.
+    pub(crate) next: Option<i64>,
+}
+
+/// The record of an operation.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct OperationView {
+    pub(crate) id: OperationUuid,
+    /// The operation it was a part of.
+    pub(crate) parent: Option<OperationUuid>,
+    /// Its place among all records.
+    pub(crate) number: i64,
+    pub(crate) at: Time,
+    /// Who asked for it.
+    pub(crate) actor: String,
+    /// Why.
+    pub(crate) reason: String,
+    pub(crate) verb: String,
+    /// The key it was about.
+    pub(crate) key: Option<KeyText>,
+    /// The handler it was about.
+    pub(crate) handler: Option<String>,
+    /// What was asked for.
+    pub(crate) body: serde_json::Value,
+}
+
+/// How late duplicates came, and whether keys are remembered for long enough.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Advice {
+    /// For people.
+    pub(crate) text: String,
+    /// Duplicates that came to this process since it started.
+    pub(crate) duplicates: u64,
+    /// Messages that came too late to tell.
+    pub(crate) stale: u64,
+    /// How long after the first one the latest duplicate came.
+    pub(crate) latest_seconds: f64,
+    /// Half of them came within this time.
+    pub(crate) p50_seconds: f64,
+    /// Nine of ten.
+    pub(crate) p90_seconds: f64,
+    /// 99 of a hundred.
+    pub(crate) p99_seconds: f64,
+    /// For how long a finished message is remembered at least; nothing if for ever.
+    pub(crate) window_seconds: Option<f64>,
+    /// Whether that is long enough, with a margin.
+    pub(crate) covered: bool,
+}
+
+/// What endangers the inbox or its store, the worst first.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Doctor {
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Finding {
+    /// info, warning or danger.
+    pub(crate) severity: String,
+    /// A word that stays the same.
+    pub(crate) code: String,
+    pub(crate) what: String,
+    /// What to do about it.
+    pub(crate) fix: String,
+}

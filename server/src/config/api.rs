@@ -1,0 +1,125 @@
+//! The API of operators and the limits of health, checked.
+
+use std::net::SocketAddr;
+
+use oncebox::HealthLimits;
+use oncebox::privacy::Redaction;
+use oncebox::store::BacklogParams;
+
+use super::model;
+use super::plan::Planner;
+use super::value::{At, Window, many};
+use crate::api::Privacy;
+use crate::api::access::{Access, Token};
+
+/// Where the API is served, if nothing else is said.
+pub(crate) const API_LISTEN: &str = "127.0.0.1:8472";
+
+/// The API for operators.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiPlan {
+    pub(crate) listen: SocketAddr,
+    pub(crate) access: Access,
+    pub(crate) privacy: Privacy,
+}
+
+impl Planner {
+    pub(super) fn api(&mut self, api: &model::Api, messages: Option<SocketAddr>) -> Option<ApiPlan> {
+        let (text, at) = api.listen.as_ref().map_or((API_LISTEN, 0), |set| (set.as_str(), set.at()));
+        let tokens: Vec<Token> =
+            api.token.iter().filter_map(|(name, token)| self.token(name, token)).collect();
+        let listen = self.address(text, at)?;
+        if !listen.ip().is_loopback() && api.token.is_empty() {
+            self.wrong(
+                at,
+                "other machines can reach this, and there is no [api.token.NAME]; make one with `oncebox token`, or listen on \
+                 127.0.0.1",
+            );
+        }
+        if messages == Some(listen) && listen.port() != 0 {
+            self.wrong(at, "messages come in on this address; choose another one for operators");
+        }
+        let privacy = self.privacy(api);
+        Some(ApiPlan { listen, access: Access { tokens }, privacy })
+    }
+
+    fn token(&mut self, name: &At<String>, token: &model::Token) -> Option<Token> {
+        let (roles, roles_at) = many(Some(&token.roles), name.at());
+        if roles.is_empty() {
+            self.wrong(roles_at, "a token without a role can do nothing; name one, or leave the token out");
+        }
+        let text = self.guarded(&token.hash)?;
+        let hash = text.strip_prefix("sha256:").and_then(digits);
+        if hash.is_none() {
+            // Not repeated: it may be the token itself.
+            let what =
+                "this is no hash of a token; `oncebox token` makes one, like \"sha256:\" and 64 digits";
+            self.wrong(token.hash.at(), what);
+        }
+        Some(Token { name: name.to_string(), roles: roles.to_vec(), hash: hash? })
+    }
+
+    fn privacy(&mut self, api: &model::Api) -> Privacy {
+        let (pointers, pointers_at) = many(api.redact_pointers.as_ref(), 0);
+        let (patterns, patterns_at) = many(api.redact_patterns.as_ref(), 0);
+        let mut rules = Redaction::new();
+        for pattern in patterns {
+            match rules.clone().pattern(pattern) {
+                Ok(more) => rules = more,
+                Err(error) => self.wrong(patterns_at, format!("{pattern:?}: {}", error.what())),
+            }
+        }
+        for pointer in pointers {
+            match rules.clone().pointer(pointer) {
+                Ok(more) => rules = more,
+                Err(error) => self.wrong(pointers_at, error.what()),
+            }
+        }
+        Privacy(rules)
+    }
+
+    pub(super) fn health(&mut self, health: &model::Health) -> HealthLimits {
+        let mut limits = HealthLimits::default();
+        let spans = [
+            (&health.idle_degraded, &mut limits.idle_degraded),
+            (&health.idle_unhealthy, &mut limits.idle_unhealthy),
+            (&health.store_unhealthy, &mut limits.store_unhealthy),
+        ];
+        for (set, limit) in spans {
+            *limit = set.as_ref().map_or(*limit, |span| span.0);
+        }
+        let window = |set: &Option<At<Window>>, default| set.as_ref().map_or(default, |window| window.0);
+        limits.lag_degraded = window(&health.lag_degraded, limits.lag_degraded);
+        limits.lag_unhealthy = window(&health.lag_unhealthy, limits.lag_unhealthy);
+        for (set, limit) in [
+            (&health.backlog_degraded, &mut limits.backlog_degraded),
+            (&health.backlog_unhealthy, &mut limits.backlog_unhealthy),
+        ] {
+            *limit = set.as_deref().copied();
+            let most = BacklogParams::COUNTED;
+            if let Some(set) = set.as_ref().filter(|set| ***set > most) {
+                self.wrong(
+                    set.at(),
+                    format!("messages are counted up to {most}: this would never be reached"),
+                );
+            }
+        }
+        if limits.idle_degraded > limits.idle_unhealthy {
+            let at = health.idle_degraded.as_ref().or(health.idle_unhealthy.as_ref()).map_or(0, At::at);
+            self.wrong(at, "`idle_degraded` is longer than `idle_unhealthy`");
+        }
+        limits
+    }
+}
+
+/// 64 hexadecimal digits.
+fn digits(text: &str) -> Option<[u8; 32]> {
+    let mut hash = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(hash)
+}

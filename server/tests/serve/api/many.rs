@@ -1,0 +1,123 @@
+//! Many messages at once: counted first, done when the count is what was seen, and stopped if it does harm.
+
+use serde_json::json;
+
+use super::super::support::{Receiver, Sidecar, post};
+use super::{Depot, Operator, config, failing, fresh, poison, token};
+
+#[test]
+fn many_are_previewed_then_done_once() {
+    let depot = Depot::closed();
+    let sidecar = failing(&depot, "");
+    poison(&sidecar, &["evt_1", "evt_2", "evt_3"]);
+    let open = Operator::new(&sidecar, None);
+    let which = json!({ "error": "50%" });
+    let preview = open.act("/inboxes/orders/bulk/preview", &json!({ "verb": "discard", "which": which }));
+    assert_eq!((&preview["count"], &preview["more"]), (&json!(3), &json!(false)));
+    assert_eq!(preview["first"].as_array().unwrap().len(), 3);
+    let everything = json!({ "verb": "discard", "which": {} });
+    assert_eq!(open.refused("/inboxes/orders/bulk/preview", &everything), (422, "invalid".into()));
+
+    let id = fresh();
+    let body = json!({ "operation": id, "actor": "ada", "reason": "closed for good", "verb": "discard", "which": which,
+        "most": 2, "expected": 2, "per_second": 1000 });
+    let mut wrong = body.clone();
+    wrong["expected"] = json!(3);
+    assert_eq!(open.refused("/inboxes/orders/bulk", &wrong), (409, "count-changed".into()));
+    let counts = open.look("/inboxes/orders/counts");
+    assert_eq!(counts["entries"][0]["count"], 3, "nothing was done: {counts}");
+
+    let begun = open.act("/inboxes/orders/bulk", &body);
+    assert_eq!(begun["operation"], json!(id));
+    sidecar.wait_words(&["an operation on many has ended", "capped"]);
+    let again = open.act("/inboxes/orders/bulk", &body);
+    assert_eq!((&again["state"], &again["done"]), (&json!("capped"), &json!(2)), "{again}");
+    let mut other = body.clone();
+    other["verb"] = json!("retry");
+    assert_eq!(open.refused("/inboxes/orders/bulk", &other), (409, "operation-reused".into()));
+    let progress = open.look(&format!("/inboxes/orders/operations/{id}"));
+    assert_eq!((&progress["report"]["done"], &progress["operation"]["verb"]), (&json!(2), &json!("bulk")));
+    let parts = open.look(&format!("/inboxes/orders/audit?parent={id}"));
+    assert_eq!(parts["operations"].as_array().unwrap().len(), 2, "each entry has a record of its own");
+}
+
+#[test]
+fn an_operation_that_does_harm_stops_and_one_that_runs_can_be_stopped() {
+    let depot = Depot::closed();
+    let sidecar = failing(&depot, "");
+    poison(&sidecar, &["evt_1", "evt_2", "evt_3", "evt_4"]);
+    let open = Operator::new(&sidecar, None);
+    let id = fresh();
+    let body = json!({ "operation": id, "actor": "ada", "reason": "try", "verb": "retry",
+        "which": { "type": "order.placed" }, "expected": 4, "failures": 0 });
+    open.act("/inboxes/orders/bulk", &body);
+    // One a second at first: this is asked for while there is more to do.
+    let stopped = open.ask("POST", &format!("/inboxes/orders/operations/{id}/stop"), &[], b"");
+    assert_eq!((stopped.status, &stopped.json()["report"]["active"]), (200, &json!(false)), "{stopped:?}");
+    // Carried on: the depot is still closed, so what was retried is poisoned again, and it stops by itself.
+    open.act("/inboxes/orders/bulk", &body);
+    sidecar.wait_words(&["an operation on many has ended", "stopped"]);
+    let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
+    assert_eq!(report["state"], "stopped", "{report}");
+    assert!(report["done"].as_u64().unwrap() < 4 && report["failed"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn what_was_kept_aside_is_listed_and_purged() {
+    let (depot, (token, table)) = (Depot::closed(), token("root", &["admin"]));
+    let sidecar = failing(&depot, &table);
+    let admin = Operator::new(&sidecar, Some(&token));
+    for body in ["{}", r#"{"other":1}"#, r#"{"other":2}"#] {
+        post(&sidecar.url("orders"), "evt_1", "t", body);
+    }
+    let asides = admin.look("/inboxes/orders/aside?reason=conflict&limit=1");
+    assert_eq!(asides["asides"].as_array().unwrap().len(), 1, "{asides}");
+    let next = asides["next"].as_i64().expect("another");
+    assert_eq!(admin.look(&format!("/inboxes/orders/aside?after={next}"))["next"], json!(null));
+    assert_eq!(admin.look("/inboxes/orders/aside?reason=stale")["asides"], json!([]));
+    let plan = json!({ "older_than_seconds": 0 });
+    assert_eq!(admin.act("/inboxes/orders/purge/preview", &plan)["count"], 2);
+    let body = json!({ "operation": fresh(), "reason": "settled", "older_than_seconds": 0, "expected": 2 });
+    let mut wrong = body.clone();
+    wrong["expected"] = json!(1);
+    assert_eq!(admin.refused("/inboxes/orders/purge", &wrong), (409, "count-changed".into()));
+    for repeated in [false, true] {
+        let purged = admin.act("/inboxes/orders/purge", &body);
+        assert_eq!((&purged["purged"], &purged["repeated"]), (&json!(2), &json!(repeated)));
+    }
+    assert_eq!(admin.look("/inboxes/orders/counts")["kept_aside"], 0);
+}
+
+#[test]
+fn a_new_handler_gets_what_was_stored_before() {
+    let depot = Depot::closed();
+    depot.mend();
+    let dir = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    let first = config(&depot.handler.url(), "");
+    std::fs::write(dir.path().join("oncebox.toml"), &first).unwrap();
+    let sidecar = Sidecar::start(std::sync::Arc::clone(&dir), &[], &[]);
+    for id in ["evt_1", "evt_2"] {
+        post(&sidecar.url("orders"), id, "t", "{}");
+    }
+    sidecar.wait_count("delivered", 2);
+    sidecar.stop();
+    let late = Receiver::good();
+    let more = format!("{first}[inbox.orders.handler.bill]\nurl = \"{}\"\n", late.url());
+    std::fs::write(dir.path().join("oncebox.toml"), more).unwrap();
+    let sidecar = Sidecar::start(dir, &[], &[]);
+    let open = Operator::new(&sidecar, None);
+    let body = json!({ "operation": fresh(), "actor": "ada", "reason": "it is new", "handler": "bill" });
+    assert_eq!(open.act("/inboxes/orders/backfill", &body)["operation"], body["operation"]);
+    late.wait_for(2);
+    sidecar.wait_count("delivered", 2);
+    open.act("/inboxes/orders/backfill", &body);
+    let mut other = body.clone();
+    other["handler"] = json!("nobody");
+    assert_eq!(open.refused("/inboxes/orders/backfill", &other), (404, "not-found".into()));
+    other["handler"] = json!("ship");
+    assert_eq!(open.refused("/inboxes/orders/backfill", &other), (409, "operation-reused".into()));
+    let audit = open.look("/inboxes/orders/audit?actor=ada");
+    assert_eq!(audit["operations"].as_array().unwrap().len(), 1, "asked for twice, recorded once: {audit}");
+    sidecar.stop();
+    assert_eq!(late.requests().len(), 2, "each once");
+}
