@@ -84,9 +84,26 @@ impl Ask {
     /// The body.
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         // Whether it is JSON at all, then whether it is what was asked for.
-        let value: Value = serde_json::from_slice(&self.body)
+        let mut value: Value = serde_json::from_slice(&self.body)
             .map_err(|error| Problem::new(Cause::Malformed, format!("the body is not JSON: {error}")))?;
+        whole(&mut value);
         serde_json::from_value(value).map_err(|error| invalid(&error))
+    }
+}
+
+/// To JSON 7.0 is a whole number.
+fn whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let exact = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 9e15);
+            #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
+            if let Some(exact) = exact {
+                *value = (exact as i64).into();
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(whole),
+        Value::Object(fields) => fields.values_mut().for_each(whole),
+        _ => {}
     }
 }
 

@@ -40,8 +40,7 @@ pub(super) async fn counts(ask: &Ask) -> Answer<wire::Counts> {
 pub(super) async fn entries(ask: &Ask) -> Answer<wire::Entries> {
     let (served, query) = (ask.inbox()?, ask.query::<wire::EntriesQuery>()?);
     let mut filter = query.filter(served.name().clone())?;
-    let after = query.after.as_deref().map(str::parse).transpose();
-    filter.after = after.map_err(|error: oncebox::Error| Problem::new(Cause::Invalid, error.what()))?;
+    filter.after = query.after.as_deref().map(str::parse).transpose()?;
     filter.limit = page(query.limit)?;
     let page = served.admin.list(&filter).await?;
     let entries = ask.current.privacy.entries(&page.entries);

@@ -3,8 +3,11 @@
 mod access;
 mod canary;
 mod errors;
+mod fuzz;
+mod guide;
 mod many;
 mod one;
+mod postgres;
 mod watch;
 
 use std::path::Path;

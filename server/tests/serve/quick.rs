@@ -202,6 +202,7 @@ fn every_command_shows_an_example() {
         &["config", "example", "--help"],
         &["config", "schema", "--help"],
         &["migrate", "--help"],
+        &["token", "--help"],
         &["demo", "--help"],
     ] {
         let output = oncebox(dir.path(), args);

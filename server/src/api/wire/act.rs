@@ -4,7 +4,7 @@ use oncebox::state::Operation;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, OperationUuid, OperationView, Reason, Text, Which};
+use super::{Entry, HandlerName, HexText, OperationUuid, OperationView, Reason, Text, Which};
 
 /// What can be done to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +42,7 @@ pub(crate) struct EntryAction {
     pub(crate) actor: Option<Text>,
     pub(crate) reason: Reason,
     /// The handler of the entry.
+    #[schemars(with = "HandlerName")]
     pub(crate) handler: Text,
 }
 
@@ -158,6 +159,7 @@ pub(crate) struct Hold {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) actor: Option<Text>,
     pub(crate) reason: Reason,
+    #[schemars(with = "HandlerName")]
     pub(crate) handler: Text,
     /// Only this ordering key of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,19 +169,21 @@ pub(crate) struct Hold {
 /// The messages with one ordering key: it means something only within a tenant and a source.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(extend("oneOf" = [{ "required": ["ordering_key"] }, { "required": ["ordering_key_hex"] }]))]
 pub(crate) struct LineRef {
-    /// Where they come from.
-    #[serde(default)]
+    /// Where they come from. Default: nowhere in particular.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<Text>,
     /// Whose they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<Text>,
     /// The ordering key as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Text")]
     pub(crate) ordering_key: Option<Text>,
     /// Or its bytes in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^([0-9a-f]{2})*$"))]
+    #[schemars(with = "HexText")]
     pub(crate) ordering_key_hex: Option<Text>,
 }
 
@@ -234,5 +238,6 @@ pub(crate) struct Backfill {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) actor: Option<Text>,
     pub(crate) reason: Reason,
+    #[schemars(with = "HandlerName")]
     pub(crate) handler: Text,
 }

@@ -3,6 +3,7 @@
 //! What a client sends is refused if it holds anything unknown; what a server answers may hold more than a client knows.
 
 mod act;
+mod entries;
 mod look;
 mod values;
 
@@ -10,13 +11,14 @@ pub(crate) use act::{
     Acted, Backfill, BulkAction, BulkPlan, EntryAction, Hold, LineRef, OperationProgress, Preview, Purge,
     PurgePlan, PurgePreview, Report, Verb,
 };
+pub(crate) use entries::{Entries, EntriesQuery, Entry, Label, Which};
 pub(crate) use look::{
     Advice, Aside, AsideQuery, AsideReason, Asides, Attempt, AuditPage, AuditQuery, Blocked, BlockedKey,
-    BlockedQuery, Body, Counts, Doctor, Entries, EntriesQuery, Entry, Explained, ExplainedEntry, Finding,
-    Handler, HandlerCount, Handlers, Header, InboxSummary, Inboxes, Label, Me, MessageView, OperationView,
-    PausedKey, Payloads, Stored, StoryLine, TenantQuery, Which,
+    BlockedQuery, Body, Counts, Doctor, Explained, ExplainedEntry, Finding, Handler, HandlerCount, Handlers,
+    Header, InboxSummary, Inboxes, Me, MessageView, OperationView, PausedKey, Payloads, Stored, StoryLine,
+    TenantQuery,
 };
-pub(crate) use values::{KeyText, OperationUuid, Reason, StatusWord, Text, Time};
+pub(crate) use values::{HandlerName, HexText, KeyText, OperationUuid, Reason, StatusWord, Text, Time};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -69,6 +69,18 @@ impl<'de> Deserialize<'de> for Text {
 
 inline_schema!(Text, { "type": "string", "maxLength": 1000, "pattern": "^[^\\u0000]*$" });
 
+/// What the key of a handler looks like; it is checked where it is used.
+pub(crate) struct HandlerName;
+
+inline_schema!(HandlerName, {
+    "type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[A-Za-z0-9_.:/-]+$"
+});
+
+/// What bytes in hexadecimal digits look like; they are checked where they are used.
+pub(crate) struct HexText;
+
+inline_schema!(HexText, { "type": "string", "maxLength": 1000, "pattern": "^([0-9a-f]{2})*$" });
+
 /// Why something is done; recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason(pub(crate) String);
@@ -106,7 +118,14 @@ impl Time {
             }
             _ => (text.to_owned(), 0),
         };
-        let time = humantime::parse_rfc3339(&local).ok()?;
+        let time = match local.get(..4) {
+            // Nothing came before 1970, so whatever is before that means the beginning.
+            Some(year) if year < "1970" => {
+                humantime::parse_rfc3339(&format!("1972{}", local.get(4..)?)).ok()?;
+                UNIX_EPOCH
+            }
+            _ => humantime::parse_rfc3339(&local).ok()?,
+        };
         let since = i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
         Some(Self(Timestamp::from_millis(since.checked_sub(offset)?)))
     }
@@ -234,6 +253,7 @@ mod tests {
         {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+        assert_eq!(read("0001-02-29T12:00:00Z").as_deref(), Some("1970-01-01T00:00:00.000Z"));
         assert_eq!(Time::of(Timestamp::MAX), None);
         assert_eq!(Time(Timestamp::from_millis(i64::MAX - 1)).to_string(), "9999-12-31T23:59:59.999Z");
     }

@@ -45,13 +45,13 @@ fn many_are_previewed_then_done_once() {
 fn an_operation_that_does_harm_stops_and_one_that_runs_can_be_stopped() {
     let depot = Depot::closed();
     let sidecar = failing(&depot, "");
-    poison(&sidecar, &["evt_1", "evt_2", "evt_3", "evt_4"]);
+    poison(&sidecar, &["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
     let open = Operator::new(&sidecar, None);
     let id = fresh();
     let body = json!({ "operation": id, "actor": "ada", "reason": "try", "verb": "retry",
-        "which": { "type": "order.placed" }, "expected": 4, "failures": 0 });
+        "which": { "type": "order.placed" }, "expected": 9, "failures": 0, "per_second": 1 });
     open.act("/inboxes/orders/bulk", &body);
-    // One a second at first: this is asked for while there is more to do.
+    // One a second: this is asked for while there is more to do.
     let stopped = open.ask("POST", &format!("/inboxes/orders/operations/{id}/stop"), &[], b"");
     assert_eq!((stopped.status, &stopped.json()["report"]["active"]), (200, &json!(false)), "{stopped:?}");
     // Carried on: the depot is still closed, so what was retried is poisoned again, and it stops by itself.
@@ -59,7 +59,7 @@ fn an_operation_that_does_harm_stops_and_one_that_runs_can_be_stopped() {
     sidecar.wait_words(&["an operation on many has ended", "stopped"]);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
     assert_eq!(report["state"], "stopped", "{report}");
-    assert!(report["done"].as_u64().unwrap() < 4 && report["failed"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["done"].as_u64().unwrap() < 9 && report["failed"].as_u64().unwrap() > 0, "{report}");
 }
 
 #[test]
