@@ -62,6 +62,34 @@ fn an_operation_that_does_harm_stops_and_one_that_runs_can_be_stopped() {
     assert!(report["done"].as_u64().unwrap() < 9 && report["failed"].as_u64().unwrap() > 0, "{report}");
 }
 
+/// FAULTS J3: the process is gone in the middle; whoever asks again goes on, and nothing is done twice.
+#[test]
+fn an_operation_outlives_the_process_that_carries_it_on() {
+    let depot = Depot::closed();
+    let dir = std::sync::Arc::new(tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("oncebox.toml"), config(&depot.handler.url(), "")).unwrap();
+    let start = || Sidecar::start(std::sync::Arc::clone(&dir), &[], &[]);
+    let sidecar = start();
+    poison(&sidecar, &["1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    let id = fresh();
+    let mut body = json!({ "operation": id, "actor": "ada", "reason": "closed", "verb": "discard",
+        "which": { "handler": "ship" }, "expected": 9, "per_second": 1 });
+    Operator::new(&sidecar, None).act("/inboxes/orders/bulk", &body);
+    sidecar.stop();
+    let sidecar = start();
+    let open = Operator::new(&sidecar, None);
+    let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
+    assert_eq!((&report["state"], &report["active"]), (&json!("running"), &json!(false)), "{report}");
+    // How fast it goes is no part of what it is; and the count is another one by now, as it should be.
+    body["per_second"] = json!(1000);
+    open.act("/inboxes/orders/bulk", &body);
+    sidecar.wait_words(&["an operation on many has ended", "finished"]);
+    let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
+    assert_eq!((&report["done"], &report["refused"]), (&json!(9), &json!(0)), "{report}");
+    let parts = open.look(&format!("/inboxes/orders/audit?parent={id}"));
+    assert_eq!(parts["operations"].as_array().unwrap().len(), 9, "each once");
+}
+
 #[test]
 fn what_was_kept_aside_is_listed_and_purged() {
     let (depot, (token, table)) = (Depot::closed(), token("root", &["admin"]));
