@@ -83,15 +83,14 @@ impl HttpPlan {
         match self.format {
             // The schedule that the specification proposes.
             Format::StandardWebhooks => Some(Duration::from_mins(75 * 60 + 35)),
-            // docs.stripe.com/webhooks/process-undelivered-events: "for up to three days".
-            Format::Stripe => Some(Duration::from_hours(72)),
             // shopify.dev/changelog/updates-to-webhook-retry-mechanism, of 2024-09-10: 8 times over 4 hours.
             Format::Shopify => Some(Duration::from_hours(4)),
             // Three times within minutes; an app can ask for more, each hour for a day.
             Format::Slack => Some(Duration::from_hours(25)),
+            // docs.stripe.com/webhooks/process-undelivered-events: "for up to three days".
             // docs.github.com/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks: never by itself, and
             // when somebody asks for it, what is of the past 3 days.
-            Format::Github => Some(Duration::from_hours(72)),
+            Format::Stripe | Format::Github => Some(Duration::from_hours(72)),
             Format::Plain | Format::CloudEvents => None,
         }
     }

@@ -132,3 +132,19 @@ fn a_database_that_refuses_us_is_not_waited_for() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("cannot open the store \"main\"") && said.contains("no_such_database"), "{said}");
 }
+
+/// FAULTS I2: a handler that is added later gets what is stored.
+#[test]
+fn a_handler_that_is_new_gets_what_is_stored() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    cluster.create_database("orders").unwrap();
+    let url = cluster.url("orders");
+    let env = [("DATABASE_URL", url.as_str())];
+    let before = Sidecar::with_env("[store.main]\nurl = \"env:DATABASE_URL\"\n[inbox.orders]\n", &env);
+    assert_eq!(post(&before.url("orders"), "1", "t", "{}").status, 202);
+    before.stop();
+    let handler = Receiver::good();
+    let after = Sidecar::with_env(&(shared(&handler.url(), "") + "backfill = true\n"), &env);
+    assert_eq!(handler.wait_for(1)[0].id(), "1");
+    after.stop();
+}

@@ -52,7 +52,7 @@ impl Sidecar {
         let mut sidecar = Self::spawn(std::sync::Arc::new(dir), &[], env);
         let line = sidecar.wait_words(&["waiting for the store", "/readyz"]);
         let start = line.find("http://").expect("where it listens");
-        sidecar.base = line[start..].split("/readyz").next().unwrap_or_default().to_owned();
+        line[start..].split("/readyz").next().unwrap_or_default().clone_into(&mut sidecar.base);
         sidecar
     }
 
