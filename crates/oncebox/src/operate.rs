@@ -22,6 +22,10 @@
 //! # Ok(()) }
 //! ```
 
+mod backfill;
+
+pub use backfill::Backfill;
+
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
@@ -29,7 +33,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
-use crate::name::HandlerKey;
+use crate::name::{HandlerKey, InboxName};
 use crate::state::{Operation, Status};
 use crate::store::{Action, Admin, AuditFilter, Cursor, EntryView, Filter, OperationId, OperationView, What};
 use crate::time::SharedClock;
@@ -133,6 +137,16 @@ impl Bulk {
 
     /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
     pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<Report> {
+        self.run_telling(store, clock, |_| {}).await
+    }
+
+    /// The same, and tells after every step how far it has come.
+    pub async fn run_telling<S: Admin + ?Sized>(
+        &self,
+        store: &S,
+        clock: &SharedClock,
+        mut told: impl FnMut(&Report) + Send,
+    ) -> Result<Report> {
         let what =
             What::Bulk { operation: self.operation, filter: Box::new(self.filter.clone()), most: self.most };
         let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(&self.actor, &self.reason);
@@ -148,6 +162,7 @@ impl Bulk {
             let some = run.step(speed).await?;
             run.watch().await?;
             run.note().await?;
+            told(&run.report());
             if some && run.progress.state == State::Running {
                 clock.sleep(STEP).await;
                 speed = (speed * 2).min(self.per_second.max(1));
@@ -272,11 +287,7 @@ struct Run<'a, S: ?Sized> {
 
 impl<'a, S: Admin + ?Sized> Run<'a, S> {
     async fn load(bulk: &'a Bulk, store: &'a S) -> Result<Self> {
-        let mut filter = AuditFilter::new(bulk.filter.inbox.clone());
-        filter.id = Some(bulk.id);
-        let known = store.audit(&filter).await?.operations.into_iter().next();
-        let unknown = || Error::new(ErrorKind::NotFound, format!("there is no operation {}", bulk.id));
-        let record = known.ok_or_else(unknown)?;
+        let record = record_of(store, &bulk.filter.inbox, bulk.id).await?;
         let (noted, progress) = match &record.progress {
             None => (0, Progress { state: State::Running, cursor: None, refused: 0, failed: 0 }),
             Some((noted, text)) => (*noted, Progress::decode(text).ok_or_else(|| unreadable(&record))?),
@@ -385,18 +396,35 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
     }
 
     async fn note(&mut self) -> Result<()> {
-        if !self.store.progress(self.bulk.id, self.noted, &self.progress.encode()).await? {
-            let what = format!("operation {} is carried on by somebody else", self.bulk.id);
-            return Err(Error::new(ErrorKind::Refused, what));
-        }
-        self.noted += 1;
-        Ok(())
+        note(self.store, self.bulk.id, &mut self.noted, &self.progress.encode()).await
     }
 
     fn report(&self) -> Report {
         let Progress { state, refused, failed, .. } = self.progress;
         Report { id: self.bulk.id, state, done: self.done.len(), refused, failed }
     }
+}
+
+/// The record of an operation that has begun.
+async fn record_of<S: Admin + ?Sized>(
+    store: &S,
+    inbox: &InboxName,
+    id: OperationId,
+) -> Result<OperationView> {
+    let mut filter = AuditFilter::new(inbox.clone());
+    (filter.id, filter.limit) = (Some(id), 1);
+    let known = store.audit(&filter).await?.operations.into_iter().next();
+    known.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no operation {id}")))
+}
+
+/// Notes how far an operation has come, unless somebody else carries it on.
+async fn note<S: Admin + ?Sized>(store: &S, id: OperationId, noted: &mut u32, progress: &str) -> Result<()> {
+    if !store.progress(id, *noted, progress).await? {
+        let what = format!("operation {id} is carried on by somebody else");
+        return Err(Error::new(ErrorKind::Refused, what));
+    }
+    *noted += 1;
+    Ok(())
 }
 
 fn unreadable(record: &OperationView) -> Error {

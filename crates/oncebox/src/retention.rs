@@ -38,7 +38,7 @@ const BOUNDS: [u64; 17] = [
 
 /// A window must be this many times as long as the latest duplicate took: one that came later than any before would not
 /// have been recognised, so the latest that was seen is not the latest there can be.
-const MARGIN: u32 = 2;
+pub(crate) const MARGIN: u32 = 2;
 
 /// How late duplicates came to this process: a histogram that never grows.
 #[derive(Default)]
@@ -171,25 +171,25 @@ impl fmt::Display for Advice {
 }
 
 /// Rounded up to the unit it is written in.
-fn whole(span: Duration) -> Duration {
+pub(crate) fn whole(span: Duration) -> Duration {
     let unit = match span.as_secs() {
         0..MINUTE => 1,
         MINUTE..HOUR => MINUTE,
         HOUR..DAY => HOUR,
         _ => DAY,
     };
-    Duration::from_secs(
-        span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)).div_ceil(unit) * unit,
-    )
+    let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
+    Duration::from_secs(seconds.div_ceil(unit).saturating_mul(unit))
 }
 
 /// A span of time in the largest unit that leaves something to say.
-struct Span(Duration);
+pub(crate) struct Span(pub(crate) Duration);
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
+            u64::MAX => f.write_str("any time"),
             0 => write!(f, "{} ms", self.0.as_millis()),
             1..120 => write!(f, "{seconds} s"),
             120..7200 => write!(f, "{} min", seconds / MINUTE),

@@ -45,10 +45,29 @@ impl Timestamp {
     }
 }
 
+/// As a date in UTC with milliseconds, for people: `2026-01-31T12:00:00.000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}ms", self.0)
+        if *self == Self::MAX {
+            return f.write_str("never");
+        }
+        let (seconds, millis) = (self.0.div_euclid(1_000), self.0.rem_euclid(1_000));
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
     }
+}
+
+/// The date that lies so many days after the Unix epoch. Years begin in March here, so that a leap day is the last of its year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
 impl From<SystemTime> for Timestamp {
@@ -114,5 +133,27 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock everything else waits on")]
     fn sleep(&self, duration: Duration) -> Sleep {
         Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_as_a_date() {
+        let written = |millis: i64| Timestamp::from_millis(millis).to_string();
+        assert_eq!(written(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(written(-1), "1969-12-31T23:59:59.999Z");
+        assert_eq!(written(951_782_399_999), "2000-02-28T23:59:59.999Z");
+        assert_eq!(written(951_782_400_000), "2000-02-29T00:00:00.000Z", "a leap day");
+        assert_eq!(written(1_769_860_800_000), "2026-01-31T12:00:00.000Z");
+        assert_eq!(written(4_107_542_400_000), "2100-03-01T00:00:00.000Z", "no leap year");
+        assert_eq!(Timestamp::MAX.to_string(), "never");
+        assert_eq!(
+            written(i64::MAX - 1).len(),
+            written(i64::MAX - 2).len(),
+            "no time is too far to be written"
+        );
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use oncebox::operate::{Bulk, Report, State};
+use oncebox::operate::{Backfill, Bulk, Report, State};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
     Admin, AuditFilter, ClaimParams, Filter, NewMessage, OperationView, Route, Store, Want,
@@ -223,4 +223,51 @@ async fn two_who_carry_it_on_do_not_do_it_twice() {
     assert_eq!(parts(&store, &bulk).await.len(), 20);
     let other = Bulk::new(Operation::Discard, filter("x")).unwrap().id(bulk.id);
     assert_eq!(other.run(&store, &clock.shared()).await.unwrap_err().kind(), ErrorKind::OperationReused);
+}
+
+fn backfill(handler: &str) -> Backfill {
+    let route = Route::new(HandlerKey::new(handler).unwrap());
+    Backfill::new(inbox(), route, vec!["order.*".into()]).by("ada", "receipts are new")
+}
+
+// FAULTS I2
+#[tokio::test]
+async fn a_backfill_is_recorded_capped_and_carried_on() {
+    let store = Memory::new();
+    poisoned(&store, 0..2_500, "x").await;
+    let mut capped = backfill("receipt");
+    capped.most = 1_500;
+    assert!(capped.report(&store).await.unwrap().is_none());
+    let mut told = Vec::new();
+    let report = capped.run_telling(&store, |report| told.push(report.done)).await.unwrap();
+    assert_eq!((report.state, report.done), (State::Capped, 1_500));
+    assert_eq!(told, [1_000, 1_500, 1_500]);
+    assert_eq!(capped.run(&store).await.unwrap(), report, "the same again is done once");
+    assert_eq!(capped.report(&store).await.unwrap().unwrap(), report);
+    let other = backfill("another").id(capped.id);
+    assert_eq!(other.run(&store).await.unwrap_err().kind(), ErrorKind::OperationReused);
+    let rest = backfill("receipt").run(&store).await.unwrap();
+    assert_eq!((rest.state, rest.done), (State::Finished, 1_000), "those that have one are passed over");
+    let counts = store.count(&inbox()).await.unwrap();
+    assert_eq!(counts.with_status(Status::Pending), 2_500);
+    let records = store.audit(&AuditFilter::new(inbox())).await.unwrap().operations;
+    assert_eq!(records.iter().filter(|record| &*record.verb == "backfill").count(), 2);
+    assert!(records.iter().all(|record| &*record.actor == "ada"));
+}
+
+// FAULTS I2: entries are added, and how far it has come is not noted.
+#[tokio::test]
+async fn an_interrupted_backfill_adds_nothing_twice() {
+    let store = Memory::new();
+    poisoned(&store, 0..2_500, "x").await;
+    let faulty = FaultyStore::new(store.clone());
+    faulty.faults().script(Verb::Progress, [None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+    let backfill = backfill("receipt");
+    assert_eq!(backfill.run(&faulty).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let noted = backfill.report(&store).await.unwrap().unwrap();
+    assert_eq!((noted.state, noted.done), (State::Running, 1_000));
+    let report = backfill.run(&store).await.unwrap();
+    assert_eq!(report.state, State::Finished);
+    assert_eq!(report.done, 1_500, "what was added and not noted is not counted again");
+    assert_eq!(store.count(&inbox()).await.unwrap().with_status(Status::Pending), 2_500);
 }

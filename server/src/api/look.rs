@@ -186,6 +186,7 @@ pub(super) async fn doctor(ask: &Ask) -> Answer<wire::Doctor> {
     let handlers = &served.plan.handlers;
     let keys = handlers.iter().flat_map(|handler| std::iter::once(&handler.key).chain(&handler.legacy));
     params.known = Some(keys.filter_map(|key| HandlerKey::new(key).ok()).collect());
+    params.redelivery = served.plan.redelivers();
     let findings = served.admin.doctor(&params).await?;
     Ok(wire::Doctor { findings: findings.iter().map(show::finding).collect() })
 }

@@ -8,7 +8,7 @@ mod look;
 mod openapi;
 mod problem;
 pub(crate) mod routes;
-mod show;
+pub(crate) mod show;
 pub(crate) mod wire;
 
 use std::net::SocketAddr;

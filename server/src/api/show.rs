@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> (String, Option<String>) {
 pub(crate) struct Privacy(pub(crate) Redaction);
 
 impl Privacy {
-    pub(super) fn line(&self, line: &str) -> String {
+    pub(crate) fn line(&self, line: &str) -> String {
         self.0.text(line)
     }
 
@@ -33,7 +33,7 @@ impl Privacy {
         error.map(|error| self.line(error.as_str()))
     }
 
-    pub(super) fn entry(&self, entry: &store::EntryView) -> Entry {
+    pub(crate) fn entry(&self, entry: &store::EntryView) -> Entry {
         Entry {
             seq: entry.seq.0,
             key: KeyText(entry.key),
@@ -52,11 +52,11 @@ impl Privacy {
         }
     }
 
-    pub(super) fn entries(&self, entries: &[store::EntryView]) -> Vec<Entry> {
+    pub(crate) fn entries(&self, entries: &[store::EntryView]) -> Vec<Entry> {
         entries.iter().map(|entry| self.entry(entry)).collect()
     }
 
-    pub(super) fn attempt(&self, attempt: &store::Attempt) -> Attempt {
+    pub(crate) fn attempt(&self, attempt: &store::Attempt) -> Attempt {
         Attempt {
             handler: attempt.handler.to_string(),
             generation: attempt.generation,
@@ -69,7 +69,7 @@ impl Privacy {
         }
     }
 
-    pub(super) fn body(&self, message: &Message) -> Body {
+    pub(crate) fn body(&self, message: &Message) -> Body {
         let show = |bytes: &[u8]| match self.0.show(bytes) {
             Shown::Text(text) => (Some(text), None),
             Shown::Hidden(why, _) => (None, Some(why.to_owned())),
@@ -111,16 +111,16 @@ fn message(message: &Message, received_at: oncebox::time::Timestamp) -> Stored {
     }
 }
 
-pub(super) fn stored(view: &store::MessageView) -> Option<Stored> {
+pub(crate) fn stored(view: &store::MessageView) -> Option<Stored> {
     let (seq, received_at, found) = view.stored.as_ref()?;
     Some(Stored { seq: Some(seq.0), ..message(found, *received_at) })
 }
 
-pub(super) fn kept_aside(aside: &store::KeptAside) -> Stored {
+pub(crate) fn kept_aside(aside: &store::KeptAside) -> Stored {
     Stored { aside: Some(reason(aside.reason)), ..message(&aside.message, aside.received_at) }
 }
 
-pub(super) fn aside(view: &store::AsideView) -> Aside {
+pub(crate) fn aside(view: &store::AsideView) -> Aside {
     Aside {
         id: view.id.0,
         reason: reason(view.reason),
@@ -132,7 +132,7 @@ pub(super) fn aside(view: &store::AsideView) -> Aside {
     }
 }
 
-pub(super) fn paused_key(key: &store::PausedKey) -> PausedKey {
+pub(crate) fn paused_key(key: &store::PausedKey) -> PausedKey {
     let (ordering_key, ordering_key_hex) = text(&key.line.ordering_key);
     PausedKey {
         handler: key.handler.to_string(),
@@ -143,7 +143,7 @@ pub(super) fn paused_key(key: &store::PausedKey) -> PausedKey {
     }
 }
 
-pub(super) fn counts(counts: &store::Counts) -> Counts {
+pub(crate) fn counts(counts: &store::Counts) -> Counts {
     let count = |one: &store::HandlerCount| HandlerCount {
         handler: one.handler.to_string(),
         status: StatusWord(one.status),
@@ -161,7 +161,7 @@ pub(super) fn counts(counts: &store::Counts) -> Counts {
     }
 }
 
-pub(super) fn blocked(key: &store::BlockedKey) -> BlockedKey {
+pub(crate) fn blocked(key: &store::BlockedKey) -> BlockedKey {
     let (ordering_key, ordering_key_hex) = text(&key.ordering_key);
     BlockedKey {
         handler: key.handler.to_string(),
@@ -176,7 +176,7 @@ pub(super) fn blocked(key: &store::BlockedKey) -> BlockedKey {
     }
 }
 
-pub(super) fn operation(one: &store::OperationView) -> OperationView {
+pub(crate) fn operation(one: &store::OperationView) -> OperationView {
     OperationView {
         id: OperationUuid(one.id),
         parent: one.parent.map(OperationUuid),
@@ -191,7 +191,7 @@ pub(super) fn operation(one: &store::OperationView) -> OperationView {
     }
 }
 
-pub(super) fn finding(finding: &store::Finding) -> Finding {
+pub(crate) fn finding(finding: &store::Finding) -> Finding {
     Finding {
         severity: finding.severity.as_str().into(),
         code: finding.code.into(),

@@ -1,12 +1,13 @@
 //! `oncebox config`.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::Subcommand;
+use serde_json::json;
 
+use super::out::print;
 use super::{Exit, Failed};
 use crate::config::{self, EXAMPLE, Secrets};
 use crate::sidecar;
@@ -29,6 +30,9 @@ enum Command {
         /// Reads every secret too, and checks it.
         #[arg(long)]
         secrets: bool,
+        /// One JSON object, for programs.
+        #[arg(long)]
+        json: bool,
     },
     /// Prints a configuration with every setting and its meaning.
     #[command(after_help = "Example:\n  oncebox config example > oncebox.toml")]
@@ -43,7 +47,7 @@ enum Command {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     match &args.command {
-        Command::Check { config, secrets } => check(config.as_deref(), *secrets)?,
+        Command::Check { config, secrets, json } => check(config.as_deref(), *secrets, *json)?,
         Command::Example => print(EXAMPLE)?,
         Command::Schema => print(&format!("{:#}\n", config::schema().as_value()))?,
         Command::Reference => print(&config::reference())?,
@@ -51,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(named: Option<&Path>, secrets: bool) -> Result<(), Failed> {
+fn check(named: Option<&Path>, secrets: bool, json: bool) -> Result<(), Failed> {
     let path = config::find(named).ok_or_else(|| {
         Exit::Usage.with(anyhow!(
             "there is no oncebox.toml here; name one with --config, or begin with `oncebox config example`"
@@ -61,10 +65,11 @@ fn check(named: Option<&Path>, secrets: bool) -> Result<(), Failed> {
     let loaded = sidecar::rehearse(config::load(&path, secrets)?)?;
     let (inboxes, all) = (loaded.plan.inboxes.len(), loaded.plan.inboxes.iter());
     let handlers: usize = all.map(|inbox| inbox.handlers.len()).sum();
-    print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))?;
-    Ok(())
-}
-
-fn print(text: &str) -> Result<(), anyhow::Error> {
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to the standard output")
+    if json {
+        return print(&format!(
+            "{}\n",
+            json!({ "file": path.display().to_string(), "inboxes": inboxes, "handlers": handlers })
+        ));
+    }
+    print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))
 }

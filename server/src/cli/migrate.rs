@@ -4,46 +4,153 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use clap::Subcommand;
+use oncebox::store::Migration;
+use serde_json::{Value, json};
 
-use super::{Exit, Failed};
-use crate::config::{self, Secrets};
+use super::progress::Progress;
+use super::{Exit, Failed, checked, out};
+use crate::config::{self, Secrets, StorePlan};
 use crate::sidecar;
 
 /// What `migrate` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Says which steps are missing, and changes nothing.
+    #[command(
+        after_help = "Examples:\n  oncebox migrate plan\n  oncebox migrate plan --store sqlite:inbox.db"
+    )]
+    Plan(Which),
+    /// Prints the SQL of the whole schema, and opens nothing. For PostgreSQL it is to be run in one transaction.
+    #[command(
+        after_help = "Example:\n  oncebox migrate print --store env:DATABASE_URL | psql --single-transaction \"$DATABASE_URL\""
+    )]
+    Print(Which),
+    /// Applies what is missing. Two who do it at once do it once.
+    #[command(after_help = "Example:\n  oncebox migrate apply --store env:DATABASE_URL")]
+    Apply(Which),
+    /// Says whether nothing is missing, by its exit code: for a probe, or before a deployment.
+    #[command(after_help = "Example:\n  oncebox migrate check && oncebox serve\n\n\
+                            Exit codes: 0 nothing is missing, 1 something is, or the tables are newer than this build")]
+    Check(Which),
+}
+
+/// Which stores.
+#[derive(Debug, clap::Args)]
+struct Which {
     /// The configuration. Default: `oncebox.toml` in this directory.
     #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG")]
     config: Option<PathBuf>,
-    /// The name of one store. Default: all of them.
-    #[arg(long, value_name = "NAME")]
+    /// One store: its name in the configuration, or without one `sqlite:FILE`, a `postgres://` URL, or where that is kept
+    /// (`env:NAME`, `file:PATH`). Default: all of the configuration.
+    #[arg(long, value_name = "NAME|URL")]
     store: Option<String>,
-    /// Prints the SQL of the whole schema instead of running anything. For PostgreSQL; to be run in one transaction.
+    /// With a URL: the schema that the tables are in. Default `public`.
+    #[arg(long, requires = "store")]
+    schema: Option<String>,
+    /// With a URL: what the names of the tables start with. Default `oncebox_`.
+    #[arg(long, requires = "store")]
+    prefix: Option<String>,
+    /// One JSON object for each store, for programs.
     #[arg(long)]
-    print: bool,
+    json: bool,
+}
+
+impl Which {
+    fn stores(&self) -> Result<Vec<StorePlan>, Failed> {
+        if let Some(url) = self.store.as_ref().filter(|store| store.contains(':')) {
+            let store = config::store_at(url, self.schema.as_deref(), self.prefix.as_deref());
+            return Ok(vec![store.map_err(|what| Exit::Usage.with(anyhow!(what)))?]);
+        }
+        let path = config::find(self.config.as_deref()).ok_or_else(|| {
+            let what =
+                "there is no oncebox.toml here; name one with --config, or a store with --store sqlite:FILE";
+            Exit::Usage.with(anyhow!(what))
+        })?;
+        let mut stores = config::load(&path, Secrets::Read)?.plan.stores;
+        let Some(wanted) = &self.store else { return Ok(stores) };
+        let known: Vec<String> = stores.iter().map(|store| store.name.clone()).collect();
+        stores.retain(|store| store.name == *wanted);
+        if stores.is_empty() {
+            let what =
+                format!("there is no store {wanted:?} in {}; there are {}", path.display(), known.join(", "));
+            return Err(Exit::Usage.with(anyhow!(what)));
+        }
+        Ok(stores)
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
-    let path = config::find(args.config.as_deref())
-        .ok_or_else(|| Exit::Usage.with(anyhow!("there is no oncebox.toml here; name one with --config")))?;
-    let plan = config::load(&path, Secrets::Read)?.plan;
-    let wanted = |name: &str| args.store.as_deref().is_none_or(|store| store == name);
-    let stores: Vec<_> = plan.stores.iter().filter(|store| wanted(&store.name)).collect();
-    if stores.is_empty() {
-        let known: Vec<&str> = plan.stores.iter().map(|store| &*store.name).collect();
-        return Err(Exit::Usage.with(anyhow!("there is no such store; there are {}", known.join(", "))));
-    }
     let runtime = tokio::runtime::Runtime::new().map_err(|error| Exit::Start.with(error))?;
-    for store in stores {
-        if args.print {
-            print!("{}", sidecar::schema_sql(store)?);
-            continue;
+    let (Command::Plan(which) | Command::Print(which) | Command::Apply(which) | Command::Check(which)) =
+        &args.command;
+    let mut found = false;
+    for store in which.stores()? {
+        let done = runtime.block_on(one(&args.command, &store, which.json));
+        found |= done.map_err(|failed| failed.context(format!("the store {:?}", store.name)))?;
+    }
+    Ok(checked(found))
+}
+
+/// Says whether a check found something.
+async fn one(command: &Command, store: &StorePlan, json: bool) -> Result<bool, Failed> {
+    let start = |error: oncebox::Error| Exit::Start.with(anyhow::Error::new(error));
+    let name = &store.name;
+    match command {
+        Command::Print(_) => {
+            let sql = sidecar::schema_sql(store).await?;
+            let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
+            out::print(&text)?;
         }
-        let applied = runtime.block_on(sidecar::migrate(store)).map_err(|error| Exit::Start.with(error))?;
-        match applied {
-            0 => println!("{}: up to date", store.name),
-            steps => println!("{}: steps applied: {steps}", store.name),
+        Command::Apply(_) => {
+            let progress = Progress::unknown("steps");
+            let applied = sidecar::migrate(store).await.map_err(start)?;
+            drop(progress);
+            if json {
+                out::line(&json!({ "store": name, "applied": steps(&applied) }).to_string())?;
+            } else if applied.is_empty() {
+                out::line(&format!("{name}: up to date"))?;
+            } else {
+                out::line(&format!("{name}: steps applied: {}", names(&applied)))?;
+            }
+        }
+        Command::Plan(_) | Command::Check(_) => {
+            let check = matches!(command, Command::Check(_));
+            let (current, missing) = match sidecar::pending(store).await {
+                Err(error) if check && error.kind() == oncebox::ErrorKind::SchemaTooNew => {
+                    out::tell(&format!("{name}: {error}"));
+                    return Ok(true);
+                }
+                pending => pending.map_err(start)?,
+            };
+            if json {
+                let told = json!({ "store": name, "version": current, "missing": steps(&missing) });
+                out::line(&told.to_string())?;
+            } else if missing.is_empty() {
+                out::line(&format!("{name}: up to date (version {current})"))?;
+            } else {
+                let missing = names(&missing);
+                let what = format!(
+                    "{name}: version {current}; missing: {missing}; `oncebox migrate apply` applies it"
+                );
+                out::line(&what)?;
+            }
+            return Ok(check && !missing.is_empty());
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(false)
+}
+
+fn names(steps: &[Migration]) -> String {
+    steps.iter().map(|step| format!("{} ({})", step.version, step.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn steps(steps: &[Migration]) -> Vec<Value> {
+    steps.iter().map(|step| json!({ "version": step.version, "name": step.name, "sql": step.sql })).collect()
 }

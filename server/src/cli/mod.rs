@@ -1,18 +1,29 @@
 //! The command line.
 
 mod config;
+mod generate;
 pub(crate) mod log;
 mod migrate;
 mod operate;
+pub(crate) mod out;
+mod progress;
 mod serve;
 mod token;
+#[cfg(test)]
+mod tree;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use oncebox::{Error, ErrorKind};
 
 use crate::config::Invalid;
 use crate::demo;
+
+/// What the numbers mean that the program ends with. They are part of the interface.
+pub(crate) const EXITS: &str = "Exit codes: 0 done, or stopped as asked; 1 a check found something wrong; 2 the command line or the \
+                                configuration is wrong; 3 it could not start: a store, a server or an address is not to be had; 4 it \
+                                failed; 5 not found, refused or not allowed";
 
 /// A durable inbox for message consumers: what is delivered twice happens once.
 #[derive(Debug, Parser)]
@@ -21,8 +32,7 @@ use crate::demo;
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "Start here:\n  oncebox serve --to http://127.0.0.1:9000/hook\n\nExit codes: 0 done or stopped as asked, 1 a check \
-                  found something wrong, 2 wrong command line or configuration, 3 could not start, 4 stopped by a failure, 5 not found or refused"
+    after_help = format!("Start here:\n  oncebox serve --to http://127.0.0.1:9000/hook\n\n{EXITS}")
 )]
 struct Cli {
     #[command(subcommand)]
@@ -40,10 +50,9 @@ enum Command {
     /// Checks a configuration, shows an example, or prints its schema.
     #[command(after_help = "Examples:\n  oncebox config example > oncebox.toml\n  oncebox config check")]
     Config(config::Args),
-    /// Makes the tables of the stores, or prints the SQL that does.
-    #[command(
-        after_help = "Examples:\n  oncebox migrate\n  oncebox migrate --print | psql \"$DATABASE_URL\""
-    )]
+    /// Makes the tables of the stores, says what is missing, or prints the SQL.
+    #[command(after_help = "Examples:\n  oncebox migrate plan\n  oncebox migrate apply\n  \
+                            oncebox migrate print --store main | psql \"$DATABASE_URL\"")]
     Migrate(migrate::Args),
     /// Makes a token for the API of operators, and the lines of the configuration that let it in.
     #[command(after_help = "Examples:\n  oncebox token ada --role operator --role payload-reader\n  \
@@ -61,9 +70,18 @@ enum Command {
     DemoWorker(demo::WorkerArgs),
     #[command(flatten)]
     Operate(Box<operate::Command>),
+    /// Prints the completions of a shell.
+    #[command(after_help = "Examples:\n  oncebox completions bash > /etc/bash_completion.d/oncebox\n  \
+                            oncebox completions zsh > ~/.zfunc/_oncebox")]
+    Completions(generate::Completions),
+    /// Prints the manual, or writes a page for each command.
+    #[command(
+        after_help = "Examples:\n  oncebox man | man -l -\n  oncebox man --dir /usr/local/share/man/man1"
+    )]
+    Man(generate::Man),
 }
 
-/// How the program ended. The numbers are part of the interface.
+/// How the program ended, if not well. The numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The command line or the configuration is wrong.
@@ -72,6 +90,8 @@ pub(crate) enum Exit {
     Start = 3,
     /// It ran, and could not go on.
     Failure = 4,
+    /// What was asked for is not there, or not allowed.
+    Refused = 5,
 }
 
 /// An error with its exit code.
@@ -79,6 +99,13 @@ pub(crate) enum Exit {
 pub(crate) struct Failed {
     exit: Exit,
     error: anyhow::Error,
+}
+
+impl Failed {
+    /// The same, with what was being done.
+    pub(crate) fn context(self, what: String) -> Self {
+        Self { exit: self.exit, error: self.error.context(what) }
+    }
 }
 
 impl Exit {
@@ -100,6 +127,23 @@ impl From<Invalid> for Failed {
     }
 }
 
+/// An error of a store that was reached.
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused => Exit::Refused,
+            ErrorKind::InvalidConfig | ErrorKind::InvalidHandler => Exit::Usage,
+            _ => Exit::Failure,
+        };
+        exit.with(error)
+    }
+}
+
+/// The code of a check: whether it found something wrong.
+fn checked(found: bool) -> ExitCode {
+    ExitCode::from(u8::from(found))
+}
+
 pub(crate) fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
@@ -108,10 +152,12 @@ pub(crate) fn run() -> ExitCode {
         Command::Token(args) => token::run(&args),
         Command::Demo(args) => demo::run(&args).map_err(Into::into),
         Command::DemoWorker(args) => demo::work(&args).map(|()| ExitCode::SUCCESS).map_err(Into::into),
-        Command::Operate(command) => Ok(operate::run(&command)),
+        Command::Operate(command) => operate::run(&command),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Man(args) => generate::man(&args),
     };
     result.unwrap_or_else(|Failed { exit, error }| {
-        eprintln!("oncebox: {error:#}");
+        out::tell(&format!("oncebox: {}", out::escaped_lines(&format!("{error:#}"))));
         ExitCode::from(exit as u8)
     })
 }

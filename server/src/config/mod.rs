@@ -24,6 +24,7 @@ pub(crate) use problem::Invalid;
 pub(crate) use reference::{reference, schema};
 pub(crate) use rules::Place;
 pub(crate) use sources::{HttpPlan, PREFIX, RabbitmqPlan};
+pub(crate) use value::secret;
 
 /// The file that is read if none is named.
 const FILE: &str = "oncebox.toml";
@@ -67,6 +68,30 @@ pub(crate) fn load(path: &Path, secrets: Secrets) -> Result<Loaded> {
         Ok(plan) => Ok(Loaded { path: path.to_owned(), text, plan }),
         Err(problems) => Err(Invalid { path: path.to_owned(), text, problems }.into()),
     }
+}
+
+/// A store that is named on the command line: by its URL, or by where that is kept, and where its tables are. No error repeats
+/// the URL, since it may hold a password.
+pub(crate) fn store_at(url: &str, schema: Option<&str>, prefix: Option<&str>) -> Result<StorePlan, String> {
+    if reqwest::Url::parse(url).is_ok_and(|url| url.password().is_some()) {
+        let what = "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME";
+        return Err(what.into());
+    }
+    let mut store = toml::Table::new();
+    store.insert("url".into(), url.into());
+    store.insert("migrate".into(), false.into());
+    for (name, value) in [("schema", schema), ("prefix", prefix)] {
+        store.extend(value.map(|value| (name.to_owned(), value.into())));
+    }
+    let mut file = toml::Table::new();
+    file.insert("store".into(), toml::Table::from_iter([("main".to_owned(), store.into())]).into());
+    file.insert(
+        "inbox".into(),
+        toml::Table::from_iter([(INBOX.to_owned(), toml::Table::new().into())]).into(),
+    );
+    let text = toml::to_string(&file).map_err(|error| error.to_string())?;
+    let stores = Loaded::quick(text)?.plan.stores;
+    stores.into_iter().next().ok_or_else(|| "there is no store".into())
 }
 
 fn parse(text: &str, secrets: Secrets) -> Result<Plan, Vec<problem::Problem>> {

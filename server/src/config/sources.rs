@@ -140,6 +140,14 @@ impl RabbitmqPlan {
     }
 }
 
+impl InboxPlan {
+    /// How long after its first delivery a message of any source may come again, as far as that is known.
+    pub(crate) fn redelivers(&self) -> Option<Duration> {
+        let http = self.http.iter().filter_map(HttpPlan::redelivers);
+        http.chain(self.rabbitmq.iter().filter_map(RabbitmqPlan::redelivers)).max()
+    }
+}
+
 impl std::fmt::Debug for RabbitmqPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RabbitmqPlan").field("queue", &self.queue).finish_non_exhaustive()

@@ -153,6 +153,13 @@ impl Secret {
     }
 }
 
+/// A secret that is named on the command line.
+pub(crate) fn secret(named: &str) -> Result<String, String> {
+    // Whatever stands here may be the secret itself: no error repeats it.
+    let secret = Secret::parse(named);
+    secret.ok_or("a secret is named, not written down: use env:NAME or file:PATH")?.read()
+}
+
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use async_trait::async_trait;
-use oncebox::store::{Admin, Migrate as _};
+use oncebox::store::{Admin, Migrate, Migration};
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{Error, ErrorKind, Store};
 use oncebox_postgres::Postgres;
@@ -153,6 +153,20 @@ async fn open(plan: &StorePlan) -> Result<oncebox::Result<Opened>> {
     }
 }
 
+/// Opens a store for an operator. Its tables are never made or changed by that, and a file that is not there is not made.
+pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
+    match &plan.place {
+        StorePlace::Sqlite(path) => {
+            if !path.exists() {
+                let what = format!("there is no file {}", path.display());
+                return Err(Error::new(ErrorKind::NotFound, what));
+            }
+            Ok(Box::new(Sqlite::options(path).migrate(false).open()?))
+        }
+        StorePlace::Postgres { .. } => Ok(Box::new(postgres(plan)?.migrate(false).open().await?)),
+    }
+}
+
 /// An error of a store, with the command that mends it if there is one.
 fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
     if error.kind() != ErrorKind::SchemaOutdated {
@@ -162,13 +176,14 @@ fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
     let name = &plan.name;
     anyhow!(
         "its tables are missing or lack something, and `migrate` is false; as the owner of the tables run `oncebox migrate \
-         --store {name}`, or `oncebox migrate --store {name} --print` and then that SQL in one transaction"
+         apply --store {name}`, or `oncebox migrate print --store {name}` and then that SQL in one transaction"
     )
 }
 
-fn postgres(plan: &StorePlan) -> Result<oncebox_postgres::Options> {
+fn postgres(plan: &StorePlan) -> oncebox::Result<oncebox_postgres::Options> {
     let StorePlace::Postgres { url, schema, prefix, pooled } = &plan.place else {
-        bail!("the store {:?} is no PostgreSQL", plan.name);
+        let what = format!("the store {:?} is no PostgreSQL", plan.name);
+        return Err(Error::new(ErrorKind::InvalidConfig, what));
     };
     let mut options = Postgres::options(url)?.pooled(*pooled);
     if let Some(schema) = schema {
@@ -180,20 +195,39 @@ fn postgres(plan: &StorePlan) -> Result<oncebox_postgres::Options> {
     Ok(options)
 }
 
-/// Brings the tables of a store up to date; returns how many steps were missing.
-pub(crate) async fn migrate(plan: &StorePlan) -> Result<usize> {
+/// Whether a store is a file that is not there.
+pub(crate) fn is_missing(plan: &StorePlan) -> bool {
+    matches!(&plan.place, StorePlace::Sqlite(path) if !path.exists())
+}
+
+/// The version of a store's tables, and the steps that they lack. Makes nothing, not even a file.
+pub(crate) async fn pending(plan: &StorePlan) -> oncebox::Result<(u32, Vec<Migration>)> {
+    let options: Box<dyn Migrate> = match &plan.place {
+        StorePlace::Sqlite(path) => Box::new(Sqlite::options(path)),
+        StorePlace::Postgres { .. } => Box::new(postgres(plan)?),
+    };
+    Ok((options.current().await?, options.pending().await?))
+}
+
+/// Brings the tables of a store up to date; returns the steps that were missing.
+pub(crate) async fn migrate(plan: &StorePlan) -> oncebox::Result<Vec<Migration>> {
     match &plan.place {
-        StorePlace::Sqlite(path) => Ok(Sqlite::options(path).apply().await?.len()),
-        StorePlace::Postgres { .. } => Ok(postgres(plan)?.apply().await?.len()),
+        StorePlace::Sqlite(path) => Sqlite::options(path).apply().await,
+        StorePlace::Postgres { .. } => postgres(plan)?.apply().await,
     }
 }
 
-/// The SQL of the whole schema.
-pub(crate) fn schema_sql(plan: &StorePlan) -> Result<String> {
+/// The SQL of the whole schema. Opens nothing.
+pub(crate) async fn schema_sql(plan: &StorePlan) -> oncebox::Result<String> {
     match &plan.place {
         StorePlace::Sqlite(_) => {
-            bail!("the store {:?} is a SQLite file, which makes its tables by itself", plan.name)
+            let steps = Sqlite::options("").pending().await?;
+            let steps = steps
+                .iter()
+                .map(|step| format!("\n-- Version {}: {}\n{}", step.version, step.name, step.sql));
+            let note = "-- To be read: `oncebox migrate apply` makes the tables of a SQLite file, and notes their version.\n";
+            Ok(std::iter::once(note.to_owned()).chain(steps).collect())
         }
-        StorePlace::Postgres { .. } => Ok(postgres(plan)?.schema_sql()?),
+        StorePlace::Postgres { .. } => postgres(plan)?.schema_sql(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod canary;
+mod commands;
 mod errors;
 mod fuzz;
 mod guide;

@@ -76,13 +76,13 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
     let output = run(&["serve", "--listen", "127.0.0.1:0"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("run `oncebox migrate --store main`"), "{said}");
-    let printed = run(&["migrate", "--print"]);
+    assert!(said.contains("run `oncebox migrate apply --store main`"), "{said}");
+    let printed = run(&["migrate", "print"]);
     let sql = String::from_utf8_lossy(&printed.stdout);
     assert!(sql.contains("CREATE TABLE") && printed.status.success(), "{printed:?}");
-    let applied = run(&["migrate"]);
-    assert_eq!(String::from_utf8_lossy(&applied.stdout), "main: steps applied: 1\n", "{applied:?}");
-    let again = run(&["migrate"]);
+    let applied = run(&["migrate", "apply"]);
+    assert_eq!(String::from_utf8_lossy(&applied.stdout), "main: steps applied: 1 (inbox)\n", "{applied:?}");
+    let again = run(&["migrate", "apply"]);
     assert_eq!(String::from_utf8_lossy(&again.stdout), "main: up to date\n", "{again:?}");
     let sidecar = Sidecar::with_env(&shared(&handler.url(), "migrate = false"), &[("DATABASE_URL", &url)]);
     post(&sidecar.url("orders"), "1", "t", "{}");

@@ -1,25 +1,31 @@
 //! What the server knows of its own health, as far as an inbox depends on it.
 
+use std::time::Duration;
+
 use oncebox::Result;
 use oncebox::store::{ExamineParams, Finding, Severity};
 use oncebox::time::Timestamp;
 
 use crate::db::{Db, FOREVER};
 use crate::migrate::Plan;
+use crate::register;
 use crate::row::get;
 use crate::unit::{Unit, ask};
 
-/// A transaction that is open for longer than this keeps dead rows from being removed.
-const LONG: i64 = 10 * 60;
 /// A table with more dead rows than this, and than living ones, costs every reader.
 const DEAD: i64 = 100_000;
 
 pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Result<Vec<Finding>> {
+    // Before a connection is taken: whoever holds one must not wait for another.
+    let inbox = db.known_inbox(&params.inbox).await?;
     let mut unit = db.reads().await?;
     let mut findings = server(db, &mut unit, params).await?;
+    if let Some(inbox) = inbox {
+        findings.extend(windows(db, &mut unit, inbox, params).await?);
+    }
     findings.extend(indexes(db, &mut unit, plan).await?);
     findings.extend(tables(db, &mut unit).await?);
-    findings.extend(transactions(db, &mut unit).await?);
+    findings.extend(transactions(db, &mut unit, params).await?);
     findings.extend(unending(db, &mut unit, params).await?);
     unit.end().await?;
     Ok(findings)
@@ -66,6 +72,17 @@ async fn server(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<
         findings.push(finding);
     }
     Ok(findings)
+}
+
+/// Whether keys are remembered for long enough.
+async fn windows(db: &Db, unit: &mut Unit, inbox: i16, params: &ExamineParams) -> Result<Vec<Finding>> {
+    let (registered, now) = register::registered(db, unit, inbox).await?;
+    let lanes = db.all_lanes();
+    let looked = i64::try_from(ExamineParams::LOOKED.div_ceil(lanes.len().max(1))).unwrap_or(i64::MAX);
+    let rows = unit.rows(ask(&db.sql.examine_late).bind(inbox).bind(lanes).bind(looked)).await?;
+    let late = rows.first().map(|row| get::<Option<i64>>(row, 0)).transpose()?.flatten();
+    let late = late.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+    Ok(params.windows(&registered, late, now))
 }
 
 /// Indexes that are missing or cannot be used.
@@ -116,9 +133,10 @@ async fn tables(db: &Db, unit: &mut Unit) -> Result<Vec<Finding>> {
 }
 
 /// Transactions that keep dead rows from being removed.
-async fn transactions(db: &Db, unit: &mut Unit) -> Result<Vec<Finding>> {
+async fn transactions(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for row in unit.rows(ask(&db.sql.examine_transactions).bind(LONG)).await? {
+    let long = i64::try_from(params.long_transaction.as_secs()).unwrap_or(i64::MAX);
+    for row in unit.rows(ask(&db.sql.examine_transactions).bind(long)).await? {
         let (what, seconds): (&str, i64) = (get(&row, 0)?, get(&row, 1)?);
         findings.push(Finding::new(
             Severity::Warning,

@@ -31,6 +31,16 @@ pub(crate) async fn windows(
     inbox: i16,
     params: &SweepParams,
 ) -> Result<(Windows, Timestamp)> {
+    let (windows, now) = registered(db, unit, inbox).await?;
+    Ok((Windows::new(params, &windows, now), now))
+}
+
+/// Everything that was said of an inbox, and the time.
+pub(crate) async fn registered(
+    db: &Db,
+    unit: &mut Unit,
+    inbox: i16,
+) -> Result<(Vec<RegisteredWindow>, Timestamp)> {
     let rows = unit.rows(ask(&db.sql.register_windows).bind(db.now()).bind(inbox)).await?;
     let (mut windows, mut now) = (Vec::new(), Timestamp::ZERO);
     for row in &rows {
@@ -41,7 +51,7 @@ pub(crate) async fn windows(
         let until = Timestamp::from_millis(get(row, 2)?);
         windows.push(RegisteredWindow::new(handler, span(get(row, 1)?), until));
     }
-    Ok((Windows::new(params, &windows, now), now))
+    Ok((windows, now))
 }
 
 fn span(millis: i64) -> Duration {

@@ -173,6 +173,7 @@ statements! {
     examine_tables: "../sql/examine/tables.sql",
     examine_windows: "../sql/examine/windows.sql",
     examine_transactions: "../sql/examine/transactions.sql",
+    examine_late: "../sql/examine/late.sql",
     history_attempts: "../sql/history/attempts.sql",
     history_absorb: "../sql/history/absorb.sql",
     history_absorbed: "../sql/history/absorbed.sql",

@@ -7,6 +7,7 @@ use fixture::{accept, claim_one, rejected, settle, status};
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity};
 use oncebox::time::{Clock as _, SystemClock};
+use oncebox_servers::{Cluster, Version};
 use oncebox_testkit::TestClock;
 use support::{Schema, handler, inbox, key};
 
@@ -52,4 +53,51 @@ async fn the_doctor_sees_what_is_missing() {
     let late = ExamineParams::new(inbox(), params.now.after(std::time::Duration::from_mins(1)));
     let told = store.examine(&late).await.expect("examine");
     assert!(told.iter().any(|finding| finding.code == "clock_skew"), "{told:?}");
+}
+
+async fn codes(schema: &Schema, change: impl FnOnce(&mut ExamineParams)) -> Vec<&'static str> {
+    let store = schema.open(&TestClock::new()).await;
+    let mut params = ExamineParams::new(inbox(), SystemClock::default().now());
+    change(&mut params);
+    store.examine(&params).await.expect("examine").into_iter().map(|finding| finding.code).collect()
+}
+
+#[tokio::test]
+async fn the_doctor_sees_settings_that_lose_what_was_acknowledged() {
+    let risky = Cluster::builder(Version::Debian)
+        .set("synchronous_commit", "off")
+        .set("autovacuum", "off")
+        .start()
+        .expect("a server");
+    let schema = Schema::on(&risky);
+    let mut found = codes(&schema, |_| {}).await;
+    found.sort_unstable();
+    assert_eq!(found, ["autovacuum_off", "fsync_off", "full_page_writes_off", "synchronous_commit_off"]);
+    // Dead rows: nothing removes them there.
+    schema
+        .run(
+            "INSERT INTO @mark (at, lane, digest, inbox, handler)
+                 SELECT 0, 0, sha256(i::text::bytea), 'x', 'x' FROM generate_series(1, 100001) i;
+             DELETE FROM @mark",
+        )
+        .await;
+    schema
+        .wait_for("(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = '@mark'::regclass) > 100000")
+        .await;
+    assert!(codes(&schema, |_| {}).await.contains(&"dead_rows"));
+    let safe = Cluster::builder(Version::Debian).durable(true).start().expect("a server");
+    assert_eq!(codes(&Schema::on(&safe), |_| {}).await, Vec::<&str>::new());
+}
+
+#[tokio::test]
+async fn the_doctor_sees_a_transaction_that_does_not_end() {
+    let cluster = Cluster::start(Version::Debian).expect("a server");
+    let schema = Schema::on(&cluster);
+    let long = |params: &mut ExamineParams| params.long_transaction = std::time::Duration::ZERO;
+    assert!(!codes(&schema, |_| {}).await.contains(&"long_transaction"));
+    let mut open = schema.connect().await;
+    support::run(&mut open, "BEGIN; SELECT 1").await.expect("a transaction");
+    assert!(codes(&schema, long).await.contains(&"long_transaction"));
+    assert!(!codes(&schema, |_| {}).await.contains(&"long_transaction"), "not for long enough");
+    support::run(&mut open, "ROLLBACK").await.expect("its end");
 }

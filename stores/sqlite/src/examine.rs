@@ -1,12 +1,17 @@
 //! What the file knows of its own health.
 
+use std::time::Duration;
+
 use oncebox::Result;
 use oncebox::store::{ExamineParams, Finding, Severity};
+use oncebox::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::connect::{Opener, Synchronous};
 use crate::error::store_error;
 use crate::migrate::MIGRATIONS;
+use crate::names::Names;
+use crate::register;
 use crate::register::FOREVER;
 
 /// A log longer than this is not folded into the file any more: somebody reads all the time.
@@ -16,11 +21,13 @@ const MANY_PAGES: i64 = 25_600;
 
 pub(crate) fn examine(
     connection: &Connection,
+    names: &Names,
     opener: &Opener,
     params: &ExamineParams,
-    now: oncebox::time::Timestamp,
+    now: Timestamp,
 ) -> Result<Vec<Finding>> {
     let mut findings: Vec<Finding> = params.skew(now).into_iter().collect();
+    findings.extend(times(connection, names, params, now)?);
     if opener.synchronous == Synchronous::Normal {
         findings.push(Finding::new(
             Severity::Danger,
@@ -65,6 +72,33 @@ fn unending(connection: &Connection, params: &ExamineParams) -> Result<Option<Fi
         .map_err(store_error)?;
     let handlers: Vec<String> = rows.collect::<rusqlite::Result<_>>().map_err(store_error)?;
     Ok(params.unending(handlers.iter().map(String::as_str)))
+}
+
+/// What the times in the file say: of the windows, and of the clocks of those who wrote it.
+fn times(
+    connection: &Connection,
+    names: &Names,
+    params: &ExamineParams,
+    now: Timestamp,
+) -> Result<Vec<Finding>> {
+    let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
+    let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
+    let (late, last): (Option<i64>, Option<i64>) = connection
+        .prepare_cached(include_str!("../sql/examine/late.sql"))
+        .and_then(|mut look| look.query_row(params![inbox.id, looked], |row| Ok((row.get(0)?, row.get(1)?))))
+        .map_err(store_error)?;
+    let late = late.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+    let mut findings = params.windows(&register::windows(connection, inbox.id)?, late, now);
+    let ahead = last.map_or(Duration::ZERO, |last| Timestamp::from_millis(last).since(now));
+    if ahead > ExamineParams::SKEW {
+        findings.push(Finding::new(
+            Severity::Danger,
+            "clock_back",
+            format!("the last message was stored {ahead:?} from now: the clock went back, or another machine's is ahead"),
+            "mend the clocks: leases, retries and retention of a file go by the clock of whoever opens it",
+        ));
+    }
+    Ok(findings)
 }
 
 fn missing_indexes(connection: &Connection) -> Result<Vec<Finding>> {

@@ -442,7 +442,7 @@ impl Admin for Sqlite {
 
     async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
         let (params, opener, now) = (params.clone(), self.inner.opener.clone(), self.inner.clock.now());
-        self.read(move |connection, _| examine::examine(connection, &opener, &params, now)).await
+        self.read(move |connection, names| examine::examine(connection, names, &opener, &params, now)).await
     }
 
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
@@ -457,14 +457,20 @@ fn is_answer(kind: ErrorKind) -> bool {
 }
 
 /// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but
-/// not opened.
+/// not opened. Looking makes no file.
 #[async_trait]
 impl Migrate for Options {
     async fn current(&self) -> Result<u32> {
+        if !self.opener.path.exists() {
+            return Ok(0);
+        }
         self.with_connection(|connection, _| migrate::current(connection)).await
     }
 
     async fn pending(&self) -> Result<Vec<Migration>> {
+        if !self.opener.path.exists() {
+            return Ok(migrate::MIGRATIONS.to_vec());
+        }
         self.with_connection(|connection, _| migrate::pending(connection)).await
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox::store::{RegisterParams, RegisteredWindow};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Result};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::writer::Work;
@@ -15,7 +15,7 @@ pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
-    let known = windows(work, inbox)?;
+    let known = windows(work.connection, inbox)?;
     let (fresh, until) = (work.now.after(params.hold / 2), work.now.after(params.hold));
     for (handler, window) in params.all() {
         // What was said not long ago need not be written again.
@@ -38,8 +38,9 @@ pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<(
 }
 
 /// Everything that was said of an inbox.
-pub(crate) fn windows(work: &Work<'_>, inbox: i64) -> Result<Vec<RegisteredWindow>> {
-    let mut statement = work.statement(include_str!("../sql/register/windows.sql"))?;
+pub(crate) fn windows(connection: &Connection, inbox: i64) -> Result<Vec<RegisteredWindow>> {
+    let mut statement =
+        connection.prepare_cached(include_str!("../sql/register/windows.sql")).map_err(store_error)?;
     let mut rows = statement.query([inbox]).map_err(store_error)?;
     let mut windows = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {

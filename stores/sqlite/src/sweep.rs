@@ -24,7 +24,7 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     if !sweeper.lets(params, work.now) {
         return Ok(Swept::NOTHING);
     }
-    let windows = Windows::new(params, &register::windows(work, inbox)?, work.now);
+    let windows = Windows::new(params, &register::windows(work.connection, inbox)?, work.now);
     let mut page = Page::new(work, inbox, &windows)?;
     let start = params.after.unwrap_or(SweepPosition::START);
     let mut next = None;

@@ -53,3 +53,37 @@ async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
         "{told:?}"
     );
 }
+
+#[tokio::test]
+async fn the_doctor_sees_a_clock_that_went_back() {
+    let file = File::new();
+    let options = || file.options().synchronous(Synchronous::Full);
+    let behind = oncebox_testkit::TestClock::new();
+    file.clock.advance(std::time::Duration::from_hours(1));
+    let store = options().open().expect("the file opens");
+    first(&store, "1").await;
+    assert_eq!(codes(&store, &file).await, []);
+    let other = options().clock(behind.shared()).open().expect("the file opens");
+    let told = other.examine(&ExamineParams::new(inbox(), behind.now())).await.expect("examine");
+    assert_eq!(told.iter().map(|finding| finding.code).collect::<Vec<_>>(), ["clock_back"], "{told:?}");
+}
+
+#[tokio::test]
+async fn the_doctor_sees_room_that_is_not_used_and_a_log_that_is_not_folded_in() {
+    let file = File::new();
+    let store = file.options().synchronous(Synchronous::Full).open().expect("the file opens");
+    first(&store, "1").await;
+    let bulky = "PRAGMA synchronous = OFF; CREATE TABLE bulky (x);
+        WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 110)
+        INSERT INTO bulky SELECT zeroblob(1048576) FROM n; DROP TABLE bulky; PRAGMA wal_checkpoint(TRUNCATE)";
+    file.connect().execute_batch(bulky).expect("a large table that is gone");
+    assert_eq!(codes(&store, &file).await, [(Severity::Info, "free_pages")]);
+    let mut log = file.path().into_os_string();
+    log.push("-wal");
+    // Frames that are no frames are not read; only the length counts here.
+    let log = std::fs::OpenOptions::new().write(true).open(log).expect("the log");
+    let before = log.metadata().expect("its length").len();
+    log.set_len(300 << 20).expect("a long log");
+    assert_eq!(codes(&store, &file).await, [(Severity::Warning, "long_log"), (Severity::Info, "free_pages")]);
+    log.set_len(before).expect("as it was");
+}

@@ -299,6 +299,8 @@ macro_rules! store_conformance {
                     pausing_an_ordering_key_leaves_what_runs,
                     the_doctor_tells_what_waits_for_a_person,
                     the_doctor_tells_what_is_remembered_for_ever,
+                    the_doctor_compares_windows_with_what_comes_again,
+                    of_many_conflicts_under_a_key_some_are_shown,
                 }
                 order {
                     a_key_is_handled_one_by_one_in_order,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Acted, Action, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding, Line, OperationId,
-    OperationView, PausedKey, RegisterParams, Settled, SweepParams, What, Why,
+    Absorbed, Acted, Action, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding, Line,
+    MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams, What, Why,
 };
 use oncebox::{ErrorKind, Result};
 
@@ -328,4 +328,43 @@ pub async fn the_doctor_tells_what_is_remembered_for_ever<S: StoreUnderTest>(h: 
     h.store.register(&windows).await.expect("register");
     let finding = told().await.expect("two have no end");
     assert!(finding.what.ends_with("of \"ledger\", messages without a handler"), "{finding}");
+}
+
+// FAULTS H1
+pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest>(h: &Harness<S>) {
+    let seq = h.first(offer("1")).await;
+    let params = |redelivery: Option<Duration>| {
+        let mut params = ExamineParams::new(inbox(), h.now());
+        params.redelivery = redelivery;
+        params
+    };
+    let codes = async |redelivery: Option<Duration>| {
+        let findings = h.store.examine(&params(redelivery)).await.expect("examine");
+        let windows = ["short_window", "late_duplicates"];
+        findings
+            .into_iter()
+            .map(|finding| finding.code)
+            .filter(|code| windows.contains(code))
+            .collect::<Vec<_>>()
+    };
+    assert!(codes(Some(48 * HOUR)).await.is_empty(), "nobody has said how long it remembers");
+    h.store.register(&RegisterParams::new(inbox(), 24 * HOUR)).await.expect("register");
+    h.store.register(&RegisterParams::new(inbox_named("other"), HOUR)).await.expect("register");
+    assert!(codes(Some(24 * HOUR)).await.is_empty());
+    assert_eq!(codes(Some(25 * HOUR)).await, ["short_window"]);
+    let late = |hours: u32| Absorbed { seq, count: 1, first: h.now(), last: h.now().after(HOUR * hours) };
+    h.store.absorbed(&[late(12)]).await.expect("absorbed");
+    assert!(codes(None).await.is_empty(), "twice as long is enough");
+    h.store.absorbed(&[late(13)]).await.expect("absorbed");
+    assert_eq!(codes(None).await, ["late_duplicates"]);
+}
+
+pub async fn of_many_conflicts_under_a_key_some_are_shown<S: StoreUnderTest>(h: &Harness<S>) {
+    h.first(offer("1")).await;
+    for n in 0..=MessageView::ASIDES {
+        let conflict = oncebox::Message::new("1", "order.placed", format!("other {n}")).with_source("shop");
+        h.accept(crate::fixture::offer_message(conflict)).await;
+    }
+    assert_eq!(h.count().await.conflicts, MessageView::ASIDES as u64 + 1);
+    assert_eq!(h.show("1").await.expect("it is known").kept_aside.len(), MessageView::ASIDES);
 }

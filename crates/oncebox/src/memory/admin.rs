@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Memory;
-use super::tables::{Entry, Scope};
+use super::tables::{Entry, Scope, Stored};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -65,8 +65,9 @@ impl Admin for Memory {
             let unending = windows.iter().filter(|one| one.window == Duration::MAX);
             params.unending(unending.map(|one| one.handler.as_ref().map_or("", HandlerKey::as_str)))
         });
+        let windows = self.shared.change(|tables, now| tables.scope(&params.inbox).windows(params, now));
         let skew = params.skew(self.shared.clock.now());
-        Ok(skew.into_iter().chain(unending).chain([lasts]).collect())
+        Ok(skew.into_iter().chain(windows).chain(unending).chain([lasts]).collect())
     }
 
     async fn act(&self, action: &Action) -> Result<Acted> {
@@ -174,6 +175,7 @@ impl Scope {
         }
         let asides = self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16]));
         view.kept_aside = asides
+            .take(MessageView::ASIDES)
             .map(|(_, aside)| KeptAside {
                 reason: aside.reason,
                 received_at: aside.received_at,
@@ -224,6 +226,13 @@ impl Scope {
         asides.truncate(filter.limit);
         let next = asides.last().map(|last| last.id).filter(|_| more);
         AsidePage { asides, next }
+    }
+
+    /// What is to be said of the windows.
+    fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
+        let late = |stored: &Stored| Some(stored.absorbed?.last.since(stored.received_at));
+        let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
+        params.windows(&self.windows, latest, now)
     }
 
     fn backfill(&mut self, params: &BackfillParams, now: Timestamp) -> Backfilled {

@@ -299,11 +299,15 @@ pub struct MessageView {
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
     pub entries: Vec<EntryView>,
-    /// Messages under the same key that were kept aside.
+    /// Messages under the same key that were kept aside, the first [`ASIDES`](Self::ASIDES) of them: a producer that uses one id
+    /// for everything must not fill the memory of whoever looks. All of them are listed by [`Admin::aside`].
     pub kept_aside: Vec<KeptAside>,
 }
 
 impl MessageView {
+    /// How many messages that were kept aside are shown at most.
+    pub const ASIDES: usize = 100;
+
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {
         Self { key, tenant: None, stored: None, entries: Vec::new(), kept_aside: Vec::new() }

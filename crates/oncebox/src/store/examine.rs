@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Admin, BlockedParams, OrphanParams};
+use super::{Admin, BlockedParams, OrphanParams, RegisteredWindow, SweepParams, Windows};
 use crate::error::Result;
 use crate::name::{HandlerKey, InboxName};
+use crate::retention::{MARGIN, Span, whole};
 use crate::state::Status;
 use crate::time::Timestamp;
 
@@ -22,6 +23,9 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// All of them, the worst last.
+    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Danger];
+
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,15 +78,21 @@ pub struct ExamineParams {
     pub now: Timestamp,
     /// The handler keys that are known to run somewhere. Orphans are looked for only if this is given.
     pub known: Option<Vec<HandlerKey>>,
+    /// How long after its first delivery a message may come again, if somebody knows: keys have to be remembered for longer.
+    pub redelivery: Option<Duration>,
+    /// A transaction that is open for longer than this keeps dead rows from being removed. Default 10 minutes.
+    pub long_transaction: Duration,
 }
 
 impl ExamineParams {
     /// Clocks that differ by more than this are a finding.
     pub const SKEW: Duration = Duration::from_secs(2);
+    /// To see how late duplicates come, a store looks at so many of the latest messages that were delivered again, at most.
+    pub const LOOKED: usize = 10_000;
 
     /// To look at an inbox at a time.
     pub fn new(inbox: InboxName, now: Timestamp) -> Self {
-        Self { inbox, now, known: None }
+        Self { inbox, now, known: None, redelivery: None, long_transaction: Duration::from_mins(10) }
     }
 
     /// What a store finds of the handler keys that registered a window without an end; an empty one stands for the inbox.
@@ -115,6 +125,54 @@ impl ExamineParams {
             )
         })
     }
+
+    /// What a store finds of the windows that processes registered, the time on its clock being `now`. `latest` is how long after
+    /// its first delivery a message was seen to come again, as far as the store remembers.
+    pub fn windows(
+        &self,
+        registered: &[RegisteredWindow],
+        latest: Option<Duration>,
+        now: Timestamp,
+    ) -> Vec<Finding> {
+        // A handler that nobody registers any more says nothing of those that are.
+        let mut said: Vec<_> = registered.iter().filter(|window| window.until >= now).cloned().collect();
+        if said.is_empty() {
+            said = registered.to_vec();
+        }
+        // Nobody sweeps here: only what others said counts.
+        let nobody = SweepParams::new(self.inbox.clone(), Duration::ZERO, 1);
+        let windows = Windows::new(&nobody, &said, now);
+        // Before anybody has registered there is nothing to compare with.
+        let Some(shortest) = windows.lengths().into_iter().find(|window| *window > Duration::ZERO) else {
+            return Vec::new();
+        };
+        let mut findings = Vec::new();
+        let window = Span(shortest);
+        if let Some(again) = self.redelivery.filter(|again| *again > shortest) {
+            let what = format!(
+                "a message may come again {} after its first delivery, and is forgotten {window} after it is done",
+                Span(again)
+            );
+            let fix = match again {
+                Duration::MAX => "remember keys for ever, or what comes later is handled again".to_owned(),
+                _ => format!(
+                    "set `retention` to {} or more, or what comes later is handled again",
+                    Span(whole(again))
+                ),
+            };
+            findings.push(Finding::new(Severity::Danger, "short_window", what, fix));
+        }
+        if let Some(latest) = latest.filter(|latest| latest.saturating_mul(MARGIN) > shortest) {
+            let better = Span(whole(latest.saturating_mul(MARGIN)));
+            findings.push(Finding::new(
+                Severity::Warning,
+                "late_duplicates",
+                format!("a duplicate came {} after the first delivery, and keys are remembered for {window}", Span(latest)),
+                format!("set `retention` to {better} or more: the latest that was seen is not the latest there can be"),
+            ));
+        }
+        findings
+    }
 }
 
 /// What an operator should know of an inbox, whatever the store: what waits for a person, and what nobody waits for.
@@ -129,6 +187,15 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
             "poisoned",
             what,
             "list them, mend the cause, then retry or discard them",
+        ));
+    }
+    if counts.stale > 0 {
+        let what = format!("{} messages came after their keys may have been forgotten", counts.stale);
+        findings.push(Finding::new(
+            Severity::Warning,
+            "stale",
+            what,
+            "set `retention` to longer than their producers or brokers may take to deliver again",
         ));
     }
     if counts.kept_aside > 0 {
@@ -184,4 +251,49 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
         }
     }
     Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn codes(
+        params: &ExamineParams,
+        windows: &[RegisteredWindow],
+        latest: Option<Duration>,
+    ) -> Vec<&'static str> {
+        params.windows(windows, latest, Timestamp::ZERO).into_iter().map(|finding| finding.code).collect()
+    }
+
+    // FAULTS H1
+    #[test]
+    fn a_window_is_compared_with_what_comes_again() {
+        let mut params = ExamineParams::new(InboxName::new("i").unwrap(), Timestamp::ZERO);
+        let of = |handler: Option<&str>, days: u32| {
+            let handler = handler.map(|name| HandlerKey::new(name).unwrap());
+            RegisteredWindow::new(handler, DAY * days, Timestamp::MAX)
+        };
+        assert!(codes(&params, &[], Some(DAY * 100)).is_empty(), "nobody has said anything");
+        assert!(codes(&params, &[of(None, 7)], Some(DAY * 3)).is_empty());
+        assert_eq!(codes(&params, &[of(None, 7)], Some(DAY * 4)), ["late_duplicates"]);
+        params.redelivery = Some(DAY * 3);
+        assert!(codes(&params, &[of(None, 7)], None).is_empty());
+        assert_eq!(
+            codes(&params, &[of(None, 7), of(Some("h"), 2)], None),
+            ["short_window"],
+            "the shortest counts"
+        );
+        let ever = RegisteredWindow::new(None, Duration::MAX, Timestamp::MAX);
+        params.redelivery = Some(Duration::MAX);
+        assert!(
+            codes(&params, &[ever], Some(DAY * 100)).is_empty(),
+            "what is never forgotten is long enough"
+        );
+        let [finding] = &params.windows(&[of(None, 7)], None, Timestamp::ZERO)[..] else {
+            panic!("one finding")
+        };
+        assert!(finding.to_string().contains("forgotten 7 days after"), "{finding}");
+    }
 }

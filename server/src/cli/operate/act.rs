@@ -2,56 +2,39 @@
 
 use std::time::Duration;
 
-use anyhow::anyhow;
 use oncebox::HandlerKey;
-use oncebox::operate::{Bulk, State};
-use oncebox::state::Operation;
-use oncebox::store::{Action, Admin, Answer, AsideFilter, Line, OperationId, What};
-use oncebox::time::{Clock as _, SystemClock};
 use serde_json::json;
 
-use super::place::{Failed, Message, Place, Which, handler, opened};
+use super::Failed;
+use super::desk::{Desk, Late};
+use super::place::{Message, Place, Which, Who, handler, usage};
 use super::print;
+use crate::api::wire;
+use crate::cli::out;
+use crate::cli::progress::Progress;
 
-/// Who asks, and why.
-#[derive(Debug, clap::Args)]
-struct Who {
-    /// Who asks for it; recorded.
-    #[arg(long)]
-    actor: String,
-    /// Why; recorded.
-    #[arg(long, default_value = "")]
-    reason: String,
-    /// The identity of the operation, a UUID: the same again is done once. Default: a new one, which is printed.
-    #[arg(long, value_name = "UUID")]
-    operation: Option<OperationId>,
-}
-
-impl Who {
-    fn action(&self, place: &Place, what: What) -> Action {
-        let id = self.operation.unwrap_or_else(OperationId::fresh);
-        Action::new(place.inbox.clone(), what).id(id).by(&self.actor, &self.reason)
-    }
-}
-
-/// Does an action and tells of it.
-async fn act(store: &dyn Admin, place: &Place, action: &Action) -> Result<Answer, Failed> {
-    let acted = store.act(action).await?;
-    let (id, repeated) = (action.id.to_string(), acted.repeated);
+/// Tells what was done; an error says under which identity, so that it can be asked for again.
+fn tell(
+    place: &Place,
+    verb: &str,
+    id: wire::OperationUuid,
+    acted: Result<wire::Acted, Failed>,
+) -> Result<wire::Acted, Failed> {
+    let acted = acted.map_err(|failed| failed.context(format!("{verb}, operation {}", id.0)))?;
     if place.json {
-        println!("{}", json!({ "operation": id, "repeated": repeated, "answer": answer(&acted.answer) }));
+        print::json(&acted)?;
     } else {
-        let again = if repeated { "was done before" } else { "done" };
-        println!("{} {again} (operation {id})", action.what.verb());
-        if let Some(entry) = acted.answer.entry() {
-            print::entries(std::slice::from_ref(entry));
+        let again = match (acted.repeated, acted.changed) {
+            (true, _) => "was done before",
+            (false, Some(false)) => "changed nothing",
+            _ => "done",
+        };
+        out::line(&format!("{verb} {again} (operation {})", id.0))?;
+        if let Some(entry) = &acted.entry {
+            print::entries(std::slice::from_ref(entry))?;
         }
     }
-    Ok(acted.answer)
-}
-
-fn answer(answer: &Answer) -> serde_json::Value {
-    serde_json::from_str(&answer.encode()).unwrap_or_default()
+    Ok(acted)
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,23 +45,23 @@ pub(crate) struct Entries {
     who: Who,
     #[command(flatten)]
     message: Message,
-    /// The handler of the one entry that `--key` or `--id` names.
-    #[arg(long, value_name = "HANDLER", value_parser = handler)]
-    of: Option<HandlerKey>,
     #[command(flatten)]
     which: Which,
     /// Really does it to all that the filter takes, instead of showing what it would be done to.
     #[arg(long)]
     confirm: bool,
-    /// With a filter: do it to this many at most.
-    #[arg(long, default_value_t = 1_000)]
-    most: usize,
-    /// With a filter: so many a second, once it is at full speed.
-    #[arg(long, default_value_t = 50)]
-    per_second: usize,
+    /// With `--confirm`: do it only if so many entries would be done, as was shown before.
+    #[arg(long, value_name = "COUNT", requires = "confirm")]
+    expect: Option<u64>,
+    /// With a filter: do it to this many at most, 1 to 100,000.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    most: u64,
+    /// With a filter: so many a second, once it is at full speed, 1 to 1,000.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    per_second: u64,
     /// With a filter: stop when more than this many are poisoned again.
-    #[arg(long, default_value_t = 10)]
-    failures: usize,
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    failures: u64,
     /// Carry on an operation that was stopped by failures.
     #[arg(long)]
     go_on: bool,
@@ -87,128 +70,250 @@ pub(crate) struct Entries {
     everything: bool,
 }
 
-/// Says whether it was stopped.
-pub(super) async fn entries(args: &Entries, operation: Operation) -> Result<bool, Failed> {
-    let store = opened(&args.place).await?;
-    let named = args.message.find(&args.place, args.which.source.as_deref(), args.which.tenant.as_deref());
-    let Some(key) = named else { return many(&*store, args, operation).await };
-    let of = args.of.clone();
-    let handler = of.ok_or_else(|| Failed::usage(anyhow!("name the handler of the entry with --of")))?;
-    let action = args.who.action(&args.place, What::Entry { key, handler, operation });
-    act(&*store, &args.place, &action).await.map(|_| false)
+/// The word for it.
+pub(super) const fn word(verb: wire::Verb) -> &'static str {
+    match verb {
+        wire::Verb::Retry => "retry",
+        wire::Verb::Discard => "discard",
+        wire::Verb::Replay => "replay",
+        wire::Verb::Unblock => "unblock",
+    }
 }
 
-async fn many(store: &dyn Admin, args: &Entries, operation: Operation) -> Result<bool, Failed> {
-    let filter = args.which.filter(&args.place);
-    let bulk =
-        if args.everything { Bulk::on_everything(operation, filter) } else { Bulk::new(operation, filter)? };
-    let mut bulk = bulk.by(&args.who.actor, &args.who.reason);
-    bulk.id = args.who.operation.unwrap_or(bulk.id);
-    (bulk.most, bulk.per_second) = (args.most, args.per_second);
-    (bulk.failures, bulk.go_on) = (args.failures, args.go_on);
+/// Says whether it was stopped.
+pub(super) async fn entries(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
+    let (source, tenant) = (args.which.source.as_deref(), args.which.tenant.as_deref());
+    let Some(key) = args.message.find(&args.place, source, tenant)? else { return many(args, verb).await };
+    // Whoever names one entry and a filter means something else than either.
+    if args.which.asks_for_many() || args.confirm || args.everything || args.go_on {
+        return Err(usage(
+            "--key and --id name one entry: leave the filter, --confirm, --everything and --go-on out",
+        ));
+    }
+    let named = args.which.handler.as_ref();
+    let named = named.ok_or_else(|| usage("name the handler of the entry with --handler"))?;
+    let action = wire::EntryAction {
+        operation: args.who.id(),
+        actor: args.who.actor(),
+        reason: args.who.reason()?,
+        handler: named.as_str().into(),
+    };
+    let acted = args.place.open().await?.act(verb, &key, &action).await;
+    tell(&args.place, word(verb), action.operation, acted).map(|_| false)
+}
+
+async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
+    let plan =
+        wire::BulkPlan { verb, which: args.which.wire(), most: Some(args.most), everything: args.everything };
+    let desk = args.place.open().await?;
     if !args.confirm {
-        let preview = bulk.preview(store).await?;
-        if args.place.json {
-            println!("{}", json!({ "dry_run": true, "count": preview.count, "more": preview.more }));
-        } else {
-            let more = if preview.more { " of more" } else { "" };
-            println!("would {} {}{more} entries; --confirm does it", operation.as_str(), preview.count);
-            print::entries(&preview.first);
-        }
-        return Ok(false);
+        return preview(&*desk, args, &plan).await.map(|()| false);
     }
-    eprintln!("operation {}", bulk.id);
-    let report = bulk.run(store, &SystemClock::shared()).await?;
-    let (id, state) = (report.id.to_string(), report.state.as_str());
+    let expected = match args.expect {
+        Some(expected) => expected,
+        None => desk.preview(&plan).await?.count,
+    };
+    let wire::BulkPlan { verb, which, most, everything } = plan;
+    let action = wire::BulkAction {
+        operation: args.who.id(),
+        actor: args.who.actor(),
+        reason: args.who.reason()?,
+        verb,
+        which,
+        most,
+        everything,
+        expected,
+        per_second: Some(args.per_second),
+        failures: Some(args.failures),
+        go_on: args.go_on,
+    };
+    let id = action.operation.0;
+    // Before it begins: whoever kills it carries it on by this.
+    out::tell(&format!("operation {id}; {expected} entries; carry it on with --operation {id}"));
+    let progress = Progress::of(expected, "entries");
+    let mut told = |report: &wire::Report| {
+        progress.at(report.done);
+        progress.say(format!("done, {} had changed, {} failed again", report.refused, report.failed));
+    };
+    let ended = desk.bulk(&action, &mut told).await;
+    drop(progress);
+    let report = ended.map_err(|failed| failed.context(format!("{} of many, operation {id}", word(verb))))?;
+    tell_report(&args.place, &report)?;
+    Ok(report.state == "stopped")
+}
+
+fn tell_report(place: &Place, report: &wire::Report) -> Result<(), Failed> {
+    if place.json {
+        return print::json(report);
+    }
+    let wire::Report { state, done, refused, failed, .. } = report;
+    out::line(&format!("{state}: {done} done, {refused} had changed, {failed} failed again"))?;
+    match state.as_str() {
+        "stopped" => out::tell("look at what failed; the same --operation with --go-on carries it on"),
+        "capped" => out::tell("there are more; a new operation does the next, or raise --most"),
+        _ => {}
+    }
+    Ok(())
+}
+
+async fn preview(desk: &dyn Desk, args: &Entries, plan: &wire::BulkPlan) -> Result<(), Failed> {
+    let progress = Progress::unknown("counting");
+    let preview = desk.preview(plan).await?;
+    drop(progress);
+    let wire::Preview { count, more, first } = &preview;
     if args.place.json {
-        let told = json!({ "operation": id, "state": state, "done": report.done, "refused": report.refused,
-            "failed": report.failed });
-        println!("{told}");
-    } else {
-        println!(
-            "{state}: {} done, {} had changed, {} failed again",
-            report.done, report.refused, report.failed
-        );
+        return print::json(&json!({ "dry_run": true, "count": count, "more": more, "first": first }));
     }
-    Ok(report.state == State::Stopped)
+    let more = if *more { " of more" } else { "" };
+    out::line(&format!(
+        "would {} {count}{more} entries; --confirm --expect {count} does it",
+        word(plan.verb)
+    ))?;
+    print::entries(first)
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hold {
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     #[command(flatten)]
     who: Who,
     /// The handler.
     #[arg(long, value_name = "HANDLER", value_parser = handler)]
-    of: HandlerKey,
+    handler: HandlerKey,
     /// Only this ordering key of it.
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
     /// The source of the messages with the ordering key.
-    #[arg(long, requires = "ordering_key", default_value = "")]
-    source: String,
+    #[arg(long, requires = "ordering_key")]
+    source: Option<String>,
     /// Their tenant.
     #[arg(long, requires = "ordering_key")]
     tenant: Option<String>,
 }
 
-pub(super) async fn hold(store: &dyn Admin, args: &Hold, pause: bool) -> Result<(), Failed> {
-    let handler = args.of.clone();
-    let what = match &args.ordering_key {
-        None if pause => What::Pause { handler },
-        None => What::Resume { handler },
-        Some(key) => {
-            let mut line = Line::new(&*args.source, key.as_bytes());
-            line.tenant = args.tenant.as_deref().map(Into::into);
-            if pause { What::PauseKey { handler, line } } else { What::ResumeKey { handler, line } }
-        }
+pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
+    let line = args.ordering_key.as_deref().map(|key| wire::LineRef {
+        source: Some(args.source.as_deref().unwrap_or_default().into()),
+        tenant: args.tenant.as_deref().map(Into::into),
+        ordering_key: Some(key.into()),
+        ordering_key_hex: None,
+    });
+    let hold = wire::Hold {
+        operation: args.who.id(),
+        actor: args.who.actor(),
+        reason: args.who.reason()?,
+        handler: args.handler.as_str().into(),
+        line,
     };
-    act(store, &args.place, &args.who.action(&args.place, what)).await.map(|_| ())
+    let acted = args.place.open().await?.hold(pause, &hold).await;
+    tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted).map(|_| ())
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Purge {
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     #[command(flatten)]
     who: Who,
     /// Only what was kept aside for longer than this, as in `30days`.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
-    /// At most this many.
-    #[arg(long, default_value_t = 1_000)]
+    /// At most this many: 1 to 10,000.
+    #[arg(long, default_value_t = 1_000, value_parser = super::many)]
     limit: usize,
     /// Really removes them.
     #[arg(long)]
     confirm: bool,
+    /// With `--confirm`: do it only if so many messages would be removed, as was shown before.
+    #[arg(long, value_name = "COUNT", requires = "confirm")]
+    expect: Option<u64>,
 }
 
-pub(super) async fn purge(store: &dyn Admin, args: &Purge) -> Result<(), Failed> {
-    if args.confirm {
-        let what = What::Purge { age: args.older_than, limit: args.limit };
-        let purged = act(store, &args.place, &args.who.action(&args.place, what)).await?;
-        if let (Answer::Purged(count), false) = (purged, args.place.json) {
-            println!("{count} messages removed");
+pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
+    let desk = args.place.open().await?;
+    let (older_than_seconds, limit) = (args.older_than.as_secs(), Some(args.limit as u64));
+    let plan = wire::PurgePlan { older_than_seconds, limit };
+    if !args.confirm {
+        let progress = Progress::unknown("counting");
+        let count = desk.purge_preview(&plan).await?.count;
+        drop(progress);
+        if args.place.json {
+            return print::json(&json!({ "dry_run": true, "count": count }));
         }
-        return Ok(());
+        return out::line(&format!("would remove {count} messages; --confirm --expect {count} does it"));
     }
-    let until = SystemClock::default().now().before(args.older_than);
-    let mut filter = AsideFilter::new(args.place.inbox.clone());
-    let mut count = 0;
-    loop {
-        let page = store.aside(&filter).await?;
-        count += page.asides.iter().filter(|aside| aside.received_at <= until).count();
-        filter.after = page.next;
-        if filter.after.is_none() || count >= args.limit {
-            break;
-        }
-    }
-    let count = count.min(args.limit);
-    if args.place.json {
-        println!("{}", json!({ "dry_run": true, "count": count }));
-    } else {
-        println!("would remove {count} messages; --confirm does it");
+    let expected = match args.expect {
+        Some(expected) => expected,
+        None => desk.purge_preview(&plan).await?.count,
+    };
+    let purge = wire::Purge {
+        operation: args.who.id(),
+        actor: args.who.actor(),
+        reason: args.who.reason()?,
+        older_than_seconds,
+        limit,
+        expected,
+    };
+    let purged = tell(&args.place, "purge", purge.operation, desk.purge(&purge).await)?;
+    if let (Some(count), false) = (purged.purged, args.place.json) {
+        out::line(&format!("{count} messages removed"))?;
     }
     Ok(())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Backfill {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    who: Who,
+    /// The handler that gets entries.
+    #[arg(long, value_name = "HANDLER", value_parser = handler)]
+    handler: HandlerKey,
+    /// On a store: the types of messages it takes, or patterns of them like `order.*`; can be given several times. A
+    /// configuration or a process that serves knows them.
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// On a store: a key that the handler had before; can be given several times.
+    #[arg(long, value_name = "HANDLER", value_parser = handler)]
+    legacy: Vec<HandlerKey>,
+    /// On a store: at most this many entries.
+    #[arg(long)]
+    most: Option<usize>,
+    /// Really does it, instead of saying how many messages would be looked at.
+    #[arg(long)]
+    confirm: bool,
+}
+
+pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
+    let desk = args.place.open().await?;
+    let messages = desk.counts(None).await?.messages;
+    if !args.confirm {
+        if args.place.json {
+            return print::json(&json!({ "dry_run": true, "messages": messages }));
+        }
+        let handler = &args.handler;
+        return out::line(&format!(
+            "would look at {messages} messages, and give {handler} those of its types that it has not had; --confirm does it"
+        ));
+    }
+    let action = wire::Backfill {
+        operation: args.who.id(),
+        actor: args.who.actor(),
+        reason: args.who.reason()?,
+        handler: args.handler.as_str().into(),
+    };
+    let id = action.operation.0;
+    out::tell(&format!("operation {id}; carry it on with --operation {id}"));
+    let types = args.types.iter().map(|kind| kind.as_str().into()).collect();
+    let late = Late { action, types, legacy: args.legacy.clone(), most: args.most };
+    let progress = Progress::unknown("entries added");
+    let ended = desk.backfill(&late, &mut |report| progress.at(report.done)).await;
+    drop(progress);
+    let report = ended.map_err(|failed| failed.context(format!("backfill, operation {id}")))?;
+    if args.place.json {
+        return print::json(&report);
+    }
+    out::line(&format!("{}: {} entries added", report.state, report.done))
 }

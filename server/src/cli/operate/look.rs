@@ -1,217 +1,301 @@
 //! Commands that change nothing.
 
-use anyhow::anyhow;
 use oncebox::state::Status as EntryStatus;
-use oncebox::store::{Admin, AuditFilter, Cursor, ExamineParams, Severity};
-use oncebox::time::{Clock as _, SystemClock};
-use oncebox::{HandlerKey, Key};
+use oncebox::store::Cursor;
 use serde_json::json;
 
-use super::place::{Failed, Message, Place, Which, handler};
-use super::print::{self, printable};
+use super::Failed;
+use super::place::{OneMessage, Place, Which};
+use super::print;
+use crate::api::wire;
+use crate::cli::out::{self, Cell, escaped, table};
+use crate::cli::progress::Progress;
+
+/// No more is asked for at once: what is longer comes in pages.
+const PAGE: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     /// Of one tenant alone.
     #[arg(long)]
     tenant: Option<String>,
 }
 
-pub(super) async fn status(store: &dyn Admin, args: &Status) -> Result<(), Failed> {
-    let counts = match &args.tenant {
-        None => store.count(&args.place.inbox).await?,
-        Some(tenant) => store.count_tenant(&args.place.inbox, tenant).await?,
-    };
+pub(super) async fn status(args: &Status) -> Result<(), Failed> {
+    let counts = args.place.open().await?.counts(args.tenant.as_deref()).await?;
     if args.place.json {
-        let one = |entry: &oncebox::store::HandlerCount| json!({ "handler": entry.handler.as_str(), "status": entry.status.as_str(), "count": entry.count });
-        let keys: Vec<_> = counts
-            .paused_keys
-            .iter()
-            .map(|key| json!({ "handler": key.handler.as_str(), "ordering_key": String::from_utf8_lossy(&key.line.ordering_key) }))
-            .collect();
-        let paused: Vec<&str> = counts.paused.iter().map(HandlerKey::as_str).collect();
-        let entries: Vec<_> = counts.entries.iter().map(one).collect();
-        let all = json!({ "messages": counts.messages, "unrouted": counts.unrouted, "conflicts": counts.conflicts,
-            "stale": counts.stale, "entries": entries, "paused": paused, "paused_keys": keys });
-        println!("{all}");
-        return Ok(());
+        return print::json(&counts);
     }
-    println!("{} messages, {} of them without a handler", counts.messages, counts.unrouted);
-    println!("{} kept aside: {} in conflict, {} stale", counts.kept_aside, counts.conflicts, counts.stale);
-    let mut handlers: Vec<&HandlerKey> = counts.entries.iter().map(|entry| &entry.handler).collect();
+    let mut lines = vec![
+        format!("{} messages, {} of them without a handler", counts.messages, counts.unrouted),
+        format!("{} kept aside: {} in conflict, {} stale", counts.kept_aside, counts.conflicts, counts.stale),
+        by_handler(&counts).trim_end().to_owned(),
+    ];
+    lines.extend(counts.paused.iter().map(|handler| format!("paused: {}", escaped(handler))));
+    lines.extend(counts.paused_keys.iter().map(|key| {
+        format!("paused: {} for the ordering key {}", escaped(&key.handler), escaped(&key.ordering_key))
+    }));
+    out::line(&lines.join("\n"))
+}
+
+fn by_handler(counts: &wire::Counts) -> String {
+    let mut handlers: Vec<&str> = counts.entries.iter().map(|entry| &*entry.handler).collect();
     handlers.dedup();
-    let rows: Vec<Vec<String>> = handlers
-        .into_iter()
-        .map(|handler| {
-            let of = |status: EntryStatus| {
-                let found = counts.entries.iter().find(|one| one.handler == *handler && one.status == status);
-                found.map_or(0, |one| one.count).to_string()
-            };
-            std::iter::once(handler.to_string()).chain(EntryStatus::ALL.map(of)).collect()
-        })
-        .collect();
+    let row = |handler: &str| {
+        let of = |status: EntryStatus| {
+            let found = counts.entries.iter().find(|one| one.handler == handler && one.status.0 == status);
+            let count = found.map_or(0, |one| one.count);
+            // What is not there does not stand out.
+            if count == 0 { Cell::new("0") } else { Cell::coloured(count.to_string(), status) }
+        };
+        std::iter::once(Cell::new(handler)).chain(EntryStatus::ALL.map(of)).collect()
+    };
+    let rows: Vec<Vec<Cell>> = handlers.into_iter().map(row).collect();
     let head: Vec<&str> =
         std::iter::once("HANDLER").chain(EntryStatus::ALL.map(EntryStatus::as_str)).collect();
-    print::table(&head, &rows);
-    for handler in &counts.paused {
-        println!("paused: {handler}");
-    }
-    for key in &counts.paused_keys {
-        println!("paused: {} for the ordering key {}", key.handler, print::bytes(&key.line.ordering_key));
-    }
-    Ok(())
+    table(&head, &rows, out::colours())
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     #[command(flatten)]
     which: Which,
-    /// At most this many.
-    #[arg(long, default_value_t = 100)]
+    /// At most this many: 1 to 10,000.
+    #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
     /// Go on where the last list ended: what it printed after `next`.
-    #[arg(long, value_name = "CURSOR")]
+    #[arg(long, value_name = "CURSOR", value_parser = cursor)]
     after: Option<String>,
 }
 
-pub(super) async fn list(store: &dyn Admin, args: &List) -> Result<(), Failed> {
-    let mut filter = args.which.filter(&args.place);
-    filter.after = args.after.as_deref().map(str::parse::<Cursor>).transpose().map_err(Failed::usage)?;
+fn cursor(text: &str) -> Result<String, String> {
+    text.parse::<Cursor>().map(|_| text.to_owned()).map_err(|error| error.what().to_owned())
+}
+
+pub(super) async fn list(args: &List) -> Result<(), Failed> {
+    let desk = args.place.open().await?;
+    let progress = Progress::unknown("entries");
+    let mut next = args.after.clone();
     let mut entries = Vec::new();
     // Pages may be short: a person wants as many as there are.
     loop {
-        filter.limit = args.limit - entries.len();
-        let page = store.list(&filter).await?;
+        let query = args.which.query(next.as_deref(), PAGE.min(args.limit - entries.len()));
+        let page = desk.entries(&query).await?;
+        progress.add(page.entries.len());
         entries.extend(page.entries);
-        filter.after = page.next;
-        if filter.after.is_none() || entries.len() >= args.limit {
+        next = page.next;
+        if next.is_none() || entries.len() >= args.limit {
             break;
         }
     }
-    let next = filter.after.map(|next| next.to_string());
+    drop(progress);
     if args.place.json {
-        for entry in &entries {
-            println!("{}", print::entry(entry));
-        }
-        println!("{}", json!({ "next": next }));
-        return Ok(());
+        entries.iter().try_for_each(print::json)?;
+        return print::json(&json!({ "next": next }));
     }
-    print::entries(&entries);
+    print::entries(&entries)?;
     if let Some(next) = next {
-        eprintln!("next: {next}");
+        out::tell(&format!("next: {next}"));
     }
     Ok(())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    message: OneMessage,
+    /// Shows payloads and headers, too.
+    #[arg(long)]
+    payload: bool,
+}
+
+pub(super) async fn show(args: &Show) -> Result<(), Failed> {
+    let key = args.message.key(&args.place)?;
+    let desk = args.place.open().await?;
+    let view = desk.message(&key).await?;
+    let payloads = if args.payload { Some(desk.payloads(&key).await?) } else { None };
+    if args.place.json {
+        let mut value = serde_json::to_value(&view).unwrap_or_default();
+        if let (Some(payloads), Some(fields)) = (&payloads, value.as_object_mut()) {
+            fields.insert("payloads".into(), serde_json::to_value(payloads).unwrap_or_default());
+        }
+        return print::json(&value);
+    }
+    out::print(&message(&view, payloads.as_ref()))?;
+    print::entries(&view.entries)?;
+    if view.attempts.is_empty() {
+        return Ok(());
+    }
+    let row = |attempt: &wire::Attempt| {
+        vec![
+            Cell::new(attempt.at.to_string()),
+            Cell::new(&attempt.handler),
+            Cell::new(attempt.generation.to_string()),
+            Cell::new(&attempt.event),
+            Cell::new(attempt.attempts.to_string()),
+            Cell::new(attempt.crashes.to_string()),
+            Cell::new(&attempt.claim),
+            Cell::new(attempt.error.as_deref().unwrap_or_default()),
+        ]
+    };
+    let rows: Vec<_> = view.attempts.iter().map(row).collect();
+    let head = ["FAILED AT", "HANDLER", "GENERATION", "EVENT", "ATTEMPTS", "CRASHES", "CLAIM", "ERROR"];
+    out::print(&format!("\n{}", table(&head, &rows, out::colours())))
+}
+
+/// What is known of the message itself, for people.
+fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> String {
+    let mut lines = vec![format!("key           {}", view.key.0)];
+    let mut line = |name: &str, value: &str| lines.push(format!("{name:<13} {}", escaped(value)));
+    if let Some(tenant) = &view.tenant {
+        line("tenant", tenant);
+    }
+    match &view.stored {
+        None => line("stored", "no: it has left, or was only kept aside"),
+        Some(stored) => {
+            describe(stored, &mut line);
+            line("repeats", &format!("at least {} absorbed", view.absorbed));
+            if let Some(body) = payloads.and_then(|payloads| payloads.stored.as_ref()) {
+                unfold(body, &mut line);
+            }
+        }
+    }
+    for (at, aside) in view.kept_aside.iter().enumerate() {
+        let why = match aside.aside {
+            Some(wire::AsideReason::Stale) => "stale",
+            _ => "conflict",
+        };
+        line("kept aside", why);
+        describe(aside, &mut line);
+        if let Some(body) = payloads.and_then(|payloads| payloads.kept_aside.get(at)) {
+            unfold(body, &mut line);
+        }
+    }
+    lines.join("\n") + "\n\n"
+}
+
+fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
+    if let Some(seq) = stored.seq {
+        line("number", &seq.to_string());
+    }
+    line("source", &stored.message.source);
+    line("id", &stored.message.id);
+    if let Some(hex) = &stored.message.id_hex {
+        line("id, in hex", hex);
+    }
+    line("type", &stored.message.kind);
+    if let Some(key) = &stored.message.ordering_key {
+        line("ordering key", key);
+    }
+    if let Some(time) = stored.time {
+        line("made at", &time.to_string());
+    }
+    line("received at", &stored.received_at.to_string());
+    line("payload", &format!("{} bytes", stored.payload_bytes));
+}
+
+fn unfold(body: &wire::Body, line: &mut impl FnMut(&str, &str)) {
+    for header in &body.headers {
+        line("header", &format!("{}: {}", header.name, header.value));
+    }
+    match (&body.text, &body.hidden) {
+        (Some(text), _) => line("payload is", text),
+        (None, Some(why)) => line("payload is", &format!("not shown: {why}")),
+        (None, None) => {}
+    }
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     #[command(flatten)]
-    message: Message,
-    /// The source of the message that `--id` names.
-    #[arg(long)]
-    source: Option<String>,
-    /// The tenant of the message that `--id` names.
-    #[arg(long)]
-    tenant: Option<String>,
+    message: OneMessage,
 }
 
-pub(super) async fn explain(store: &dyn Admin, args: &Explain) -> Result<(), Failed> {
-    let key = args.message.find(&args.place, args.source.as_deref(), args.tenant.as_deref());
-    let key: Key = key.ok_or_else(|| Failed::usage(anyhow!("name a message with --key or --id")))?;
-    let Some(explained) = store.explain(&args.place.inbox, &key).await? else {
-        return Err(Failed { code: 5, error: anyhow!("nothing is known of {key}") });
-    };
-    if !args.place.json {
-        print!("{}", printable(&explained.to_string()));
-        return Ok(());
+pub(super) async fn explain(args: &Explain) -> Result<(), Failed> {
+    let key = args.message.key(&args.place)?;
+    let explained = args.place.open().await?.explain(&key).await?;
+    if args.place.json {
+        return print::json(&explained);
     }
-    let story: Vec<_> = explained
-        .story()
-        .into_iter()
-        .map(|(at, what)| json!({ "at_ms": at.as_millis(), "what": what }))
-        .collect();
-    let entries: Vec<_> = explained
-        .view
-        .entries
-        .iter()
-        .zip(&explained.why)
-        .map(|(entry, why)| json!({ "entry": print::entry(entry), "why": why.to_string() }))
-        .collect();
-    println!("{}", json!({ "key": key.to_string(), "story": story, "entries": entries }));
-    Ok(())
+    // Each on its own line, whatever it holds: an error cannot pretend to be something that happened.
+    let mut lines = vec![key.to_string()];
+    let happened = |line: &wire::StoryLine| format!("  {} {}", line.at, escaped(&line.what));
+    lines.extend(explained.story.iter().map(happened));
+    for wire::ExplainedEntry { entry, why } in &explained.entries {
+        let status = out::Colour::from(entry.status.0).paint(entry.status.0.as_str(), out::colours());
+        let (handler, why) = (escaped(&entry.handler), escaped(why));
+        lines.push(format!("  {handler} (generation {}) is {status}: {why}", entry.generation));
+    }
+    out::line(&lines.join("\n"))
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Audit {
     #[command(flatten)]
-    pub(super) place: Place,
+    place: Place,
     #[command(flatten)]
-    message: Message,
+    message: OneMessage,
     /// Only what this one asked for.
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
-    /// At most this many.
-    #[arg(long, default_value_t = 100)]
+    /// Only the parts of this operation on many.
+    #[arg(long, value_name = "UUID")]
+    parts_of: Option<oncebox::store::OperationId>,
+    /// At most this many: 1 to 10,000.
+    #[arg(long, default_value_t = 100, value_parser = super::many)]
     limit: usize,
+    /// Go on where the last list ended: what it printed after `next`.
+    #[arg(long, value_name = "NUMBER")]
+    after: Option<i64>,
 }
 
-pub(super) async fn audit(store: &dyn Admin, args: &Audit) -> Result<(), Failed> {
-    let mut filter = AuditFilter::new(args.place.inbox.clone());
-    filter.key = args.message.find(&args.place, None, None);
-    (filter.actor, filter.limit) = (args.by.as_deref().map(Into::into), args.limit);
-    let operations = store.audit(&filter).await?.operations;
+pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
+    let mut query = wire::AuditQuery {
+        parent: args.parts_of.map(wire::OperationUuid),
+        key: args.message.find(&args.place)?.map(wire::KeyText),
+        actor: args.by.as_deref().map(Into::into),
+        before: args.after,
+        limit: None,
+    };
+    let desk = args.place.open().await?;
+    let mut operations = Vec::new();
+    loop {
+        query.limit = Some(PAGE.min(args.limit - operations.len()) as u64);
+        let page = desk.audit(&query).await?;
+        operations.extend(page.operations);
+        query.before = page.next;
+        if query.before.is_none() || operations.len() >= args.limit {
+            break;
+        }
+    }
     if args.place.json {
-        for one in &operations {
-            println!("{}", print::operation(one));
-        }
-        return Ok(());
+        operations.iter().try_for_each(print::json)?;
+        return print::json(&json!({ "next": query.before }));
     }
-    let rows: Vec<Vec<String>> = operations
-        .iter()
-        .map(|one| {
-            let handler = one.handler.as_ref().map_or_else(String::new, ToString::to_string);
-            let key = one.key.map_or_else(String::new, |key| key.to_string());
-            let (actor, reason) = (print::bytes(one.actor.as_bytes()), print::bytes(one.reason.as_bytes()));
-            vec![print::time(one.at), actor, one.verb.to_string(), handler, key, one.id.to_string(), reason]
-        })
-        .collect();
-    print::table(&["AT", "ACTOR", "VERB", "HANDLER", "KEY", "OPERATION", "REASON"], &rows);
+    let row = |one: &wire::OperationView| {
+        vec![
+            Cell::new(one.at.to_string()),
+            Cell::new(&one.actor),
+            Cell::new(&one.verb),
+            Cell::new(one.handler.as_deref().unwrap_or_default()),
+            Cell::new(one.key.map_or_else(String::new, |key| key.0.to_string())),
+            Cell::new(one.id.0.to_string()),
+            Cell::new(&one.reason),
+        ]
+    };
+    let rows: Vec<_> = operations.iter().map(row).collect();
+    let head = ["AT", "ACTOR", "VERB", "HANDLER", "KEY", "OPERATION", "REASON"];
+    out::print(&table(&head, &rows, out::colours()))?;
+    if let Some(next) = query.before {
+        out::tell(&format!("next: {next}"));
+    }
     Ok(())
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
-    #[command(flatten)]
-    pub(super) place: Place,
-    /// The handlers that run somewhere, to find what waits for others.
-    #[arg(long, value_delimiter = ',', value_parser = handler)]
-    handlers: Option<Vec<HandlerKey>>,
-}
-
-/// Says whether something dangerous was found.
-pub(super) async fn doctor(store: &dyn Admin, args: &Doctor) -> Result<bool, Failed> {
-    let mut params = ExamineParams::new(args.place.inbox.clone(), SystemClock::default().now());
-    params.known.clone_from(&args.handlers);
-    let findings = store.doctor(&params).await?;
-    for finding in &findings {
-        if args.place.json {
-            let (severity, code) = (finding.severity.as_str(), finding.code);
-            println!(
-                "{}",
-                json!({ "severity": severity, "code": code, "what": finding.what, "fix": finding.fix })
-            );
-        } else {
-            println!("{}", printable(&finding.to_string()));
-        }
-    }
-    if findings.is_empty() && !args.place.json {
-        println!("all is well");
-    }
-    Ok(findings.iter().any(|finding| finding.severity >= Severity::Danger))
 }

@@ -1,50 +1,49 @@
-//! Which store, which inbox, which message, which entries.
+//! Where to look, which message, which entries.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::anyhow;
 use oncebox::state::Status;
-use oncebox::store::{Admin, Filter};
+use oncebox::store::OperationId;
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy};
-use oncebox_postgres::Postgres;
-use oncebox_sqlite::Sqlite;
+use oncebox::{HandlerKey, InboxName, Key, KeyStrategy};
 
-/// An error with its exit code.
-#[derive(Debug)]
-pub(super) struct Failed {
-    pub(super) code: u8,
-    pub(super) error: anyhow::Error,
-}
+use super::Failed;
+use super::desk::Desk;
+use super::direct::Direct;
+use super::remote::Remote;
+use crate::api::wire::{self, StatusWord, Text, Time};
+use crate::cli::Exit;
+use crate::config::{self, InboxPlan, Secrets, StorePlan};
+use crate::sidecar;
 
-impl Failed {
-    pub(super) fn usage(error: impl Into<anyhow::Error>) -> Self {
-        Self { code: 2, error: error.into() }
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        let code = match error.kind() {
-            ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused => 5,
-            ErrorKind::InvalidConfig => 2,
-            _ => 4,
-        };
-        Self { code, error: error.into() }
-    }
-}
-
-/// Where to look.
+/// Where to look: the API of a process that serves the inbox, a store, or the store that a configuration names. Without any of
+/// them: `ONCEBOX_API`, `ONCEBOX_STORE`, `ONCEBOX_CONFIG` of the environment, or `oncebox.toml` in this directory.
 #[derive(Debug, clap::Args)]
 pub(super) struct Place {
-    /// The store: `sqlite:FILE`, or a `postgres://` URL.
-    #[arg(long, value_name = "URL")]
-    pub(super) store: String,
-    /// The inbox.
+    /// The address of a process that serves the inbox, like `http://127.0.0.1:8472`. Its token is read from where `--token` says.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["store", "config"])]
+    api: Option<String>,
+    /// Where the token for `--api` is kept: `env:NAME` or `file:PATH`. Default `env:ONCEBOX_TOKEN`, if it is set.
+    #[arg(long, value_name = "WHERE")]
+    token: Option<String>,
+    /// The store itself: `sqlite:FILE`, a `postgres://` URL, or where that is kept: `env:NAME`, `file:PATH`.
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    store: Option<String>,
+    /// PostgreSQL: the schema that the tables are in. Default `public`.
+    #[arg(long, requires = "store")]
+    schema: Option<String>,
+    /// PostgreSQL: what the names of the tables start with. Default `oncebox_`.
+    #[arg(long, requires = "store")]
+    prefix: Option<String>,
+    /// A configuration of `oncebox serve`: the store of its inbox is looked at, and its handlers are known.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The inbox. Needed unless a configuration has one alone.
     #[arg(long, value_parser = inbox)]
-    pub(super) inbox: InboxName,
-    /// One JSON object a line, for programs.
+    inbox: Option<InboxName>,
+    /// JSON, one object a line, for programs.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -57,24 +56,94 @@ pub(super) fn handler(text: &str) -> Result<HandlerKey, String> {
     HandlerKey::new(text).map_err(|error| error.what().to_owned())
 }
 
-/// Opens the store. Its tables are never made or changed from here.
-pub(super) async fn opened(place: &Place) -> Result<Box<dyn Admin>, Failed> {
-    let cannot = |error: Error| Failed { code: 3, error: anyhow!("cannot open the store: {error}") };
-    if let Some(path) = place.store.strip_prefix("sqlite:") {
-        if !Path::new(path).exists() {
-            return Err(Failed {
-                code: 3,
-                error: anyhow!("cannot open the store: there is no file {path:?}"),
-            });
+/// A wrong command line.
+pub(super) fn usage(what: impl Into<String>) -> Failed {
+    Exit::Usage.with(anyhow!(what.into()))
+}
+
+/// Where it was found to be.
+pub(super) enum Found {
+    Api(String),
+    Store(StorePlan),
+    Config(StorePlan, Box<InboxPlan>),
+}
+
+impl Place {
+    /// What the flags say, else the environment, else what is in this directory.
+    fn find(&self) -> Result<Found, Failed> {
+        let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let none = self.api.is_none() && self.store.is_none() && self.config.is_none();
+        let api = self.api.clone().or_else(|| var("ONCEBOX_API").filter(|_| none));
+        if let Some(url) = api {
+            return Ok(Found::Api(url));
         }
-        return Ok(Box::new(Sqlite::options(path).migrate(false).open().map_err(cannot)?));
+        let store = self.store.clone().or_else(|| var("ONCEBOX_STORE").filter(|_| none));
+        if let Some(url) = store {
+            let named = self.store.is_none() && !url.starts_with("env:") && !url.starts_with("file:");
+            // In the environment nobody reads it who is not meant to.
+            let url = if named { "env:ONCEBOX_STORE" } else { &url };
+            let plan = config::store_at(url, self.schema.as_deref(), self.prefix.as_deref());
+            return plan.map(Found::Store).map_err(usage);
+        }
+        let named = self.config.clone().or_else(|| var("ONCEBOX_CONFIG").map(Into::into));
+        let path = config::find(named.as_deref()).ok_or_else(|| {
+            usage("say where to look: --api URL, --store sqlite:FILE or env:NAME, or --config FILE")
+        })?;
+        let mut plan = config::load(&path, Secrets::Read)?.plan;
+        let known = plan.inboxes.iter().map(|inbox| inbox.name.clone()).collect::<Vec<_>>().join(", ");
+        let wanted = |inbox: &InboxPlan| self.inbox.as_ref().is_none_or(|name| name.as_str() == inbox.name);
+        plan.inboxes.retain(wanted);
+        if plan.inboxes.len() > 1 {
+            return Err(usage(format!("name one of the inboxes with --inbox: {known}")));
+        }
+        let inbox = plan.inboxes.pop();
+        let inbox =
+            inbox.ok_or_else(|| usage(format!("{} has no such inbox; there are {known}", path.display())))?;
+        let store = plan.stores.into_iter().find(|store| store.name == inbox.store);
+        let store = store.ok_or_else(|| usage(format!("there is no store {:?}", inbox.store)))?;
+        Ok(Found::Config(store, Box::new(inbox)))
     }
-    if place.store.starts_with("postgres://") || place.store.starts_with("postgresql://") {
-        let options = Postgres::options(&place.store).map_err(cannot)?;
-        return Ok(Box::new(options.migrate(false).open().await.map_err(cannot)?));
+
+    /// The inbox, and where it was found to be.
+    pub(super) fn found(&self) -> Result<(InboxName, Found), Failed> {
+        let found = self.find()?;
+        let name = match (&self.inbox, &found) {
+            (Some(name), _) => name.clone(),
+            (None, Found::Config(_, plan)) => InboxName::new(&*plan.name)?,
+            (None, _) => return Err(usage("name the inbox with --inbox")),
+        };
+        Ok((name, found))
     }
-    // Not repeated: it may hold a password.
-    Err(Failed::usage(anyhow!("--store is neither `sqlite:FILE` nor a `postgres://` URL")))
+
+    /// Goes there.
+    pub(super) async fn open(&self) -> Result<Box<dyn Desk>, Failed> {
+        let (inbox, found) = self.found()?;
+        let (store, plan) = match found {
+            Found::Api(url) => return Ok(Box::new(Remote::new(&url, self.token.as_deref(), inbox)?)),
+            Found::Store(store) => (store, None),
+            Found::Config(store, plan) => (store, Some(plan)),
+        };
+        if self.token.is_some() {
+            return Err(usage("--token goes with --api"));
+        }
+        let opened = sidecar::open_admin(&store).await.map_err(cannot_open)?;
+        Ok(Box::new(Direct::new(opened, inbox, plan)))
+    }
+
+    /// The key of a message with an id, for inboxes that go by ids.
+    fn key_of(&self, id: &str, source: Option<&str>, tenant: Option<&str>) -> Result<Key, Failed> {
+        let (inbox, _) = self.found()?;
+        let message = oncebox::Message::new(id.to_owned(), "", "").with_source(source.unwrap_or_default());
+        let message = match tenant {
+            None => message,
+            Some(tenant) => message.with_tenant(tenant),
+        };
+        KeyStrategy::MessageId.key(&inbox, &message).map_err(|error| usage(format!("--id: {}", error.what())))
+    }
+}
+
+pub(super) fn cannot_open(error: oncebox::Error) -> Failed {
+    Exit::Start.with(anyhow::Error::new(error).context("cannot open the store"))
 }
 
 /// One message.
@@ -82,10 +151,10 @@ pub(super) async fn opened(place: &Place) -> Result<Box<dyn Admin>, Failed> {
 pub(super) struct Message {
     /// Its key, as lists show it.
     #[arg(long, value_parser = key)]
-    pub(super) key: Option<Key>,
-    /// Its id, for inboxes that go by ids.
+    key: Option<Key>,
+    /// Its id, for inboxes that go by ids; with `--source`, and with `--tenant` if it has one.
     #[arg(long, conflicts_with = "key")]
-    pub(super) id: Option<String>,
+    id: Option<String>,
 }
 
 fn key(text: &str) -> Result<Key, String> {
@@ -93,17 +162,74 @@ fn key(text: &str) -> Result<Key, String> {
 }
 
 impl Message {
-    /// The key of the message that is named; `source` and `tenant` go with the id.
-    pub(super) fn find(&self, place: &Place, source: Option<&str>, tenant: Option<&str>) -> Option<Key> {
-        let by_id = |id: &String| {
-            let message = oncebox::Message::new(id.clone(), "", "").with_source(source.unwrap_or_default());
-            let message = match tenant {
-                None => message,
-                Some(tenant) => message.with_tenant(tenant),
-            };
-            KeyStrategy::MessageId.key(&place.inbox, &message).ok()
-        };
-        self.key.or_else(|| self.id.as_ref().and_then(by_id))
+    /// The key of the message that is named, if one is; `source` and `tenant` go with the id.
+    pub(super) fn find(
+        &self,
+        place: &Place,
+        source: Option<&str>,
+        tenant: Option<&str>,
+    ) -> Result<Option<Key>, Failed> {
+        match (&self.key, &self.id) {
+            (Some(key), _) => Ok(Some(*key)),
+            (None, Some(id)) => place.key_of(id, source, tenant).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// One message, and what goes with its id.
+#[derive(Debug, clap::Args)]
+pub(super) struct OneMessage {
+    #[command(flatten)]
+    message: Message,
+    /// The source of the message that `--id` names.
+    #[arg(long, requires = "id", conflicts_with = "key")]
+    source: Option<String>,
+    /// The tenant of the message that `--id` names.
+    #[arg(long, requires = "id", conflicts_with = "key")]
+    tenant: Option<String>,
+}
+
+impl OneMessage {
+    /// The key, if a message is named.
+    pub(super) fn find(&self, place: &Place) -> Result<Option<Key>, Failed> {
+        self.message.find(place, self.source.as_deref(), self.tenant.as_deref())
+    }
+
+    /// The key of the message, which has to be named.
+    pub(super) fn key(&self, place: &Place) -> Result<Key, Failed> {
+        self.find(place)?.ok_or_else(|| usage("name a message with --key, or with --id and --source"))
+    }
+}
+
+/// Who asks, and why.
+#[derive(Debug, clap::Args)]
+pub(super) struct Who {
+    /// Who asks for it; recorded. Needed on a store; an API knows it by the token.
+    #[arg(long, env = "ONCEBOX_ACTOR")]
+    actor: Option<String>,
+    /// Why; recorded.
+    #[arg(long)]
+    reason: String,
+    /// The identity of the operation, a UUID: the same again is done once. Default: a new one, which is printed.
+    #[arg(long, value_name = "UUID")]
+    operation: Option<OperationId>,
+}
+
+impl Who {
+    pub(super) fn id(&self) -> wire::OperationUuid {
+        wire::OperationUuid(self.operation.unwrap_or_else(OperationId::fresh))
+    }
+
+    pub(super) fn actor(&self) -> Option<Text> {
+        self.actor.as_deref().map(Into::into)
+    }
+
+    pub(super) fn reason(&self) -> Result<wire::Reason, Failed> {
+        if self.reason.trim().is_empty() {
+            return Err(usage("--reason is empty; say why, whoever reads the records wants to know"));
+        }
+        Ok(wire::Reason(self.reason.clone()))
     }
 }
 
@@ -115,7 +241,7 @@ pub(super) struct Which {
     statuses: Vec<Status>,
     /// Of this handler.
     #[arg(long, value_parser = handler)]
-    handler: Option<HandlerKey>,
+    pub(super) handler: Option<HandlerKey>,
     /// Of messages of this type.
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
@@ -153,18 +279,60 @@ fn time(text: &str) -> Result<Timestamp, String> {
 }
 
 impl Which {
-    pub(super) fn filter(&self, place: &Place) -> Filter {
-        let mut filter = Filter::any(place.inbox.clone());
-        filter.statuses.clone_from(&self.statuses);
-        filter.handler.clone_from(&self.handler);
-        filter.kind = self.kind.as_deref().map(Into::into);
-        filter.source = self.source.as_deref().map(Into::into);
-        filter.tenant = self.tenant.as_deref().map(Into::into);
-        filter.id_contains = self.id_contains.as_ref().map(|id| id.as_bytes().into());
-        filter.ordering_key = self.ordering_key.as_ref().map(|key| key.as_bytes().into());
-        filter.received_from = self.since;
-        filter.received_before = self.before;
-        filter.error_contains = self.error.as_deref().map(Into::into);
-        filter
+    pub(super) fn wire(&self) -> wire::Which {
+        let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        wire::Which {
+            status: self.statuses.iter().copied().map(StatusWord).collect(),
+            handler: self.handler.as_ref().map(|handler| handler.as_str().into()),
+            kind: text(&self.kind),
+            source: text(&self.source),
+            tenant: text(&self.tenant),
+            id_contains: text(&self.id_contains),
+            ordering_key: text(&self.ordering_key),
+            since: self.since.map(Time),
+            before: self.before.map(Time),
+            error: text(&self.error),
+        }
+    }
+
+    pub(super) fn query(&self, after: Option<&str>, limit: usize) -> wire::EntriesQuery {
+        let wire::Which {
+            status,
+            handler,
+            kind,
+            source,
+            tenant,
+            id_contains,
+            ordering_key,
+            since,
+            before,
+            error,
+        } = self.wire();
+        wire::EntriesQuery {
+            status,
+            handler,
+            kind,
+            source,
+            tenant,
+            id_contains,
+            ordering_key,
+            since,
+            before,
+            error,
+            after: after.map(Text::from),
+            limit: Some(limit as u64),
+        }
+    }
+
+    /// Whether it asks for anything that does not also go with the id of one message.
+    pub(super) fn asks_for_many(&self) -> bool {
+        let Self { statuses, kind, id_contains, ordering_key, since, before, error, .. } = self;
+        !statuses.is_empty()
+            || kind.is_some()
+            || id_contains.is_some()
+            || ordering_key.is_some()
+            || since.is_some()
+            || before.is_some()
+            || error.is_some()
     }
 }

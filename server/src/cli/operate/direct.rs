@@ -1,0 +1,301 @@
+//! An inbox, straight on its store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::operate::{Backfill, Bulk, Report};
+use oncebox::store::{
+    Action, Admin, Answer, AsideFilter, AuditFilter, Cursor, ExamineParams, Line, Route, What,
+};
+use oncebox::time::{SharedClock, SystemClock};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
+
+use super::Failed;
+use super::desk::{Asked, Desk, Late, Told};
+use super::place::usage;
+use crate::api::show::{self, Privacy};
+use crate::api::wire;
+use crate::config::InboxPlan;
+
+/// A purge of more is begun again: each is one transaction.
+const MOST_PURGED: usize = 10_000;
+
+pub(super) struct Direct {
+    store: Box<dyn Admin>,
+    inbox: InboxName,
+    /// What a configuration says of it.
+    plan: Option<Box<InboxPlan>>,
+    clock: SharedClock,
+    /// Whoever has the database sees what is in it.
+    privacy: Privacy,
+}
+
+impl Direct {
+    pub(super) fn new(store: Box<dyn Admin>, inbox: InboxName, plan: Option<Box<InboxPlan>>) -> Self {
+        Self { store, inbox, plan, clock: SystemClock::shared(), privacy: Privacy::default() }
+    }
+
+    fn unknown(&self, key: &Key) -> Failed {
+        Error::new(ErrorKind::NotFound, format!("nothing is known of {key} in the inbox {}", self.inbox))
+            .into()
+    }
+
+    async fn do_it(
+        &self,
+        what: What,
+        id: wire::OperationUuid,
+        actor: Option<&wire::Text>,
+        reason: &wire::Reason,
+    ) -> Result<wire::Acted, Failed> {
+        let action = Action::new(self.inbox.clone(), what).id(id.0).by(actor_of(actor)?, &reason.0);
+        let acted = self.store.act(&action).await?;
+        let mut told =
+            wire::Acted { operation: id, repeated: acted.repeated, entry: None, changed: None, purged: None };
+        match acted.answer {
+            Answer::Entry(entry) => told.entry = Some(self.privacy.entry(&entry)),
+            Answer::Changed(changed) => told.changed = Some(changed),
+            Answer::Purged(count) => told.purged = Some(count as u64),
+            _ => {}
+        }
+        Ok(told)
+    }
+
+    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<Bulk, Failed> {
+        let filter = plan.which.filter(self.inbox.clone())?;
+        let operation = plan.verb.into();
+        let unmeant =
+            |error: Error| usage(format!("{}; name what is meant, or say --everything", error.what()));
+        let mut bulk = if plan.everything {
+            Bulk::on_everything(operation, filter)
+        } else {
+            Bulk::new(operation, filter).map_err(unmeant)?
+        };
+        bulk.most = number(plan.most, bulk.most);
+        Ok(bulk)
+    }
+
+    /// How many messages a purge would remove, as far as its limit goes.
+    async fn count_old(&self, age: Duration, limit: usize) -> Result<usize, Failed> {
+        let until = self.clock.now().before(age);
+        let mut filter = AsideFilter::new(self.inbox.clone());
+        // Each has its payload with it.
+        filter.limit = 20;
+        let mut count = 0;
+        loop {
+            let page = self.store.aside(&filter).await?;
+            count += page.asides.iter().filter(|aside| aside.received_at <= until).count();
+            filter.after = page.next;
+            if filter.after.is_none() || count >= limit {
+                return Ok(count.min(limit));
+            }
+        }
+    }
+}
+
+fn actor_of(actor: Option<&wire::Text>) -> Result<&str, Failed> {
+    let actor = actor.map(|actor| &**actor).filter(|actor| !actor.trim().is_empty());
+    actor.ok_or_else(|| usage("say who asks, with --actor or ONCEBOX_ACTOR: it is recorded"))
+}
+
+fn number(given: Option<u64>, default: usize) -> usize {
+    given.map_or(default, |given| usize::try_from(given).unwrap_or(usize::MAX))
+}
+
+fn handler(text: &wire::Text) -> Result<HandlerKey, Failed> {
+    Ok(HandlerKey::new(&**text)?)
+}
+
+fn report(report: &Report) -> wire::Report {
+    wire::Report {
+        operation: wire::OperationUuid(report.id),
+        state: report.state.as_str().into(),
+        active: true,
+        done: report.done as u64,
+        refused: report.refused as u64,
+        failed: report.failed as u64,
+    }
+}
+
+/// Whoever confirms a number means that number.
+fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), Failed> {
+    if count == expected {
+        return Ok(());
+    }
+    let what = format!("there are {count} {what} by now, and {expected} were expected");
+    Err(Error::new(ErrorKind::Refused, what).into())
+}
+
+fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
+    let limit = number(limit, 1_000);
+    if limit > MOST_PURGED {
+        return Err(usage(format!("--limit is {MOST_PURGED} at most: purge again for the rest")));
+    }
+    Ok(limit)
+}
+
+#[async_trait]
+impl Desk for Direct {
+    async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
+        Ok(show::counts(&match tenant {
+            None => self.store.count(&self.inbox).await?,
+            Some(tenant) => self.store.count_tenant(&self.inbox, tenant).await?,
+        }))
+    }
+
+    async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::Entries, Failed> {
+        let mut filter = query.filter(self.inbox.clone())?;
+        let after = query.after.as_deref().map(str::parse::<Cursor>).transpose();
+        (filter.after, filter.limit) =
+            (after.map_err(|error| usage(error.what()))?, number(query.limit, 100));
+        let page = self.store.list(&filter).await?;
+        let next = page.next.map(|next| next.to_string());
+        Ok(wire::Entries { entries: self.privacy.entries(&page.entries), next })
+    }
+
+    async fn message(&self, key: &Key) -> Result<wire::MessageView, Failed> {
+        let view = self.store.show(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
+        let history = self.store.history(&self.inbox, key).await?.unwrap_or_default();
+        Ok(wire::MessageView {
+            key: wire::KeyText(*key),
+            tenant: view.tenant.as_deref().map(Into::into),
+            stored: show::stored(&view),
+            entries: self.privacy.entries(&view.entries),
+            attempts: history.attempts.iter().map(|attempt| self.privacy.attempt(attempt)).collect(),
+            absorbed: history.absorbed.map_or(0, |absorbed| absorbed.count),
+            kept_aside: view.kept_aside.iter().map(show::kept_aside).collect(),
+        })
+    }
+
+    async fn payloads(&self, key: &Key) -> Result<wire::Payloads, Failed> {
+        let view = self.store.show(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
+        Ok(wire::Payloads {
+            key: wire::KeyText(*key),
+            stored: view.stored.as_ref().map(|(_, _, message)| self.privacy.body(message)),
+            kept_aside: view.kept_aside.iter().map(|aside| self.privacy.body(&aside.message)).collect(),
+        })
+    }
+
+    async fn explain(&self, key: &Key) -> Result<wire::Explained, Failed> {
+        let explained = self.store.explain(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
+        let line = |(at, what)| wire::StoryLine { at: wire::Time(at), what };
+        let entries = explained.view.entries.iter().zip(&explained.why);
+        Ok(wire::Explained {
+            key: wire::KeyText(*key),
+            story: explained.story().into_iter().map(line).collect(),
+            entries: entries
+                .map(|(entry, why)| wire::ExplainedEntry {
+                    entry: self.privacy.entry(entry),
+                    why: why.to_string(),
+                })
+                .collect(),
+        })
+    }
+
+    async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::AuditPage, Failed> {
+        let mut filter = AuditFilter::new(self.inbox.clone());
+        filter.parent = query.parent.map(|parent| parent.0);
+        filter.key = query.key.map(|key| key.0);
+        filter.actor = query.actor.as_deref().map(Into::into);
+        (filter.before, filter.limit) = (query.before, number(query.limit, 100));
+        let page = self.store.audit(&filter).await?;
+        Ok(wire::AuditPage {
+            operations: page.operations.iter().map(show::operation).collect(),
+            next: page.next,
+        })
+    }
+
+    async fn doctor(&self, asked: &Asked) -> Result<Vec<wire::Finding>, Failed> {
+        let mut params = ExamineParams::new(self.inbox.clone(), self.clock.now());
+        (params.known, params.redelivery) = (asked.handlers.clone(), asked.redelivery);
+        if let Some(plan) = &self.plan {
+            let keys = plan.handlers.iter().flat_map(|handler| handler.legacy.iter().chain([&handler.key]));
+            let known: Vec<HandlerKey> = keys.map(|key| HandlerKey::new(&**key)).collect::<Result<_, _>>()?;
+            params.known.get_or_insert_default().extend(known);
+            params.redelivery = params.redelivery.or_else(|| plan.redelivers());
+        }
+        Ok(self.store.doctor(&params).await?.iter().map(show::finding).collect())
+    }
+
+    async fn act(
+        &self,
+        verb: wire::Verb,
+        key: &Key,
+        action: &wire::EntryAction,
+    ) -> Result<wire::Acted, Failed> {
+        let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
+        self.do_it(what, action.operation, action.actor.as_ref(), &action.reason).await
+    }
+
+    async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed> {
+        let handler = handler(&hold.handler)?;
+        let what = match &hold.line {
+            None if pause => What::Pause { handler },
+            None => What::Resume { handler },
+            Some(named) => {
+                let key = named.ordering_key.as_deref().unwrap_or_default();
+                let mut line = Line::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
+                line.tenant = named.tenant.as_deref().map(Into::into);
+                if pause { What::PauseKey { handler, line } } else { What::ResumeKey { handler, line } }
+            }
+        };
+        self.do_it(what, hold.operation, hold.actor.as_ref(), &hold.reason).await
+    }
+
+    async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::Preview, Failed> {
+        let preview = self.plan_of(plan)?.preview(&*self.store).await?;
+        let first = self.privacy.entries(&preview.first);
+        Ok(wire::Preview { count: preview.count as u64, more: preview.more, first })
+    }
+
+    async fn bulk(&self, action: &wire::BulkAction, told: Told<'_>) -> Result<wire::Report, Failed> {
+        let wire::BulkAction { verb, which, most, everything, .. } = action.clone();
+        let bulk = self.plan_of(&wire::BulkPlan { verb, which, most, everything })?.id(action.operation.0);
+        let mut bulk = bulk.by(actor_of(action.actor.as_ref())?, &action.reason.0);
+        (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
+        bulk.failures = number(action.failures, bulk.failures);
+        // One that has begun is carried on, however many there are left.
+        if bulk.report(&*self.store).await?.is_none() {
+            as_expected(bulk.preview(&*self.store).await?.count as u64, action.expected, "entries")?;
+        }
+        let ended = bulk.run_telling(&*self.store, &self.clock, |now| told(&report(now))).await?;
+        Ok(wire::Report { active: false, ..report(&ended) })
+    }
+
+    async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, Failed> {
+        let age = Duration::from_secs(plan.older_than_seconds);
+        Ok(wire::PurgePreview { count: self.count_old(age, limit_of(plan.limit)?).await? as u64 })
+    }
+
+    async fn purge(&self, purge: &wire::Purge) -> Result<wire::Acted, Failed> {
+        let (age, limit) = (Duration::from_secs(purge.older_than_seconds), limit_of(purge.limit)?);
+        let mut known = AuditFilter::new(self.inbox.clone());
+        (known.id, known.limit) = (Some(purge.operation.0), 1);
+        // What was done before is answered as it was, however many there are now.
+        if self.store.audit(&known).await?.operations.is_empty() {
+            as_expected(self.count_old(age, limit).await? as u64, purge.expected, "messages")?;
+        }
+        let what = What::Purge { age, limit };
+        self.do_it(what, purge.operation, purge.actor.as_ref(), &purge.reason).await
+    }
+
+    async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed> {
+        let key = handler(&late.action.handler)?;
+        let planned =
+            self.plan.as_ref().and_then(|plan| plan.handlers.iter().find(|one| one.key == key.as_str()));
+        let (mut types, mut legacy) = (late.types.clone(), late.legacy.clone());
+        if let Some(planned) = planned.filter(|_| types.is_empty()) {
+            types = planned.types.iter().map(|kind| kind.as_str().into()).collect();
+            legacy.extend(planned.legacy.iter().map(HandlerKey::new).collect::<Result<Vec<_>, _>>()?);
+        }
+        if types.is_empty() {
+            return Err(usage("say which types of messages the handler takes, with --type"));
+        }
+        let route = Route { key, legacy: Arc::from(legacy) };
+        let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
+        let mut backfill = backfill.by(actor_of(late.action.actor.as_ref())?, &late.action.reason.0);
+        backfill.most = late.most.unwrap_or(backfill.most);
+        let ended = backfill.run_telling(&*self.store, |now| told(&report(now))).await?;
+        Ok(wire::Report { active: false, ..report(&ended) })
+    }
+}

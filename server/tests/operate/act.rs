@@ -1,0 +1,131 @@
+//! Commands that change something.
+
+use oncebox::state::Status;
+use oncebox::store::Admin as _;
+use serde_json::Value;
+
+use crate::world::{ADA, World, inbox, said};
+
+const ID: &str = "5d0b9f5e-4f52-4b2e-9f2a-3f6f6c1f2b10";
+
+// FAULTS J1
+#[tokio::test(flavor = "multi_thread")]
+async fn one_entry_is_retried_once_and_recorded() {
+    let world = World::new().await;
+    let one = [&ADA[..], &["--operation", ID]].concat();
+    let entry = ["--id", "evt_1", "--source", "shop", "--handler", "ship-order"];
+    let first = &world.json("retry", &[&one[..], &entry].concat())[0];
+    assert_eq!(
+        (&first["repeated"], &first["entry"]["status"]),
+        (&false.into(), &"pending".into()),
+        "{first}"
+    );
+    let again = &world.json("retry", &[&one[..], &entry].concat())[0];
+    assert_eq!((&again["repeated"], &again["entry"]), (&true.into(), &first["entry"]));
+    let other = world.run("discard", &[&one[..], &entry].concat());
+    assert_eq!(other.status.code(), Some(5), "the identity is taken");
+    assert!(said(&other).contains(ID) && said(&other).contains("make a new operation id"), "{other:?}");
+    let done = [&ADA[..], &["--id", "evt_4", "--source", "shop", "--handler", "ship-order"]].concat();
+    assert_eq!(world.code("retry", &done), 5, "it did not fail");
+    let audit = world.json("audit", &["--by", "ada"]);
+    assert_eq!(audit.len(), 2, "{audit:?}");
+    assert_eq!((&audit[0]["verb"], &audit[0]["reason"]), (&"retry".into(), &"depot is back".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_says_who_and_why() {
+    let world = World::new().await;
+    let entry = ["--id", "evt_1", "--source", "shop", "--handler", "ship-order"];
+    let code = |more: &[&str]| world.code("retry", &[&entry[..], more].concat());
+    assert_eq!(code(&["--reason", "x"]), 2, "nobody asks");
+    assert_eq!(code(&["--actor", "ada"]), 2, "no reason");
+    assert_eq!(code(&["--actor", "ada", "--reason", " "]), 2);
+    assert_eq!(code(&["--actor", "ada", "--reason", "x", "--operation", "7"]), 2);
+    let mut by_name = world.command("retry", &[&entry[..], &["--reason", "x"]].concat());
+    assert!(by_name.env("ONCEBOX_ACTOR", "ada").output().expect("it runs").status.success());
+    assert_eq!(world.json("audit", &["--by", "ada"]).len(), 2);
+}
+
+// FAULTS J1: a command that is half meant does nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_entry_and_a_filter_are_not_mixed() {
+    let world = World::new().await;
+    let one = [&ADA[..], &["--id", "evt_1", "--source", "shop"]].concat();
+    let code = |more: &[&str]| world.code("discard", &[&one[..], more].concat());
+    assert_eq!(code(&[]), 2, "which handler?");
+    for more in [&["--error", "refused"][..], &["--confirm"], &["--everything"], &["--type", "order.placed"]]
+    {
+        assert_eq!(code(&[&["--handler", "ship-order"], more].concat()), 2, "{more:?}");
+    }
+    let empty = [&ADA[..], &["--id", "", "--error", "refused", "--confirm"]].concat();
+    assert_eq!(world.code("discard", &empty), 2, "an empty variable of a script is not a filter");
+    assert_eq!(world.count(Status::Poisoned).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_aside_is_removed_when_confirmed() {
+    let world = World::new().await;
+    let store = world.store();
+    let kept = async || store.count(&inbox()).await.expect("count").kept_aside;
+    let purge = [&ADA[..], &["--older-than", "0s"]].concat();
+    assert_eq!(world.json("purge", &purge)[0]["count"], 1);
+    assert!(said(&world.run("purge", &purge)).is_empty());
+    assert_eq!(kept().await, 1, "nothing is done without --confirm");
+    let wrong = [&purge[..], &["--confirm", "--expect", "2"]].concat();
+    assert_eq!(world.code("purge", &wrong), 5, "another count was seen");
+    assert_eq!(kept().await, 1);
+    let once = [&purge[..], &["--confirm", "--expect", "1", "--operation", ID]].concat();
+    for repeated in [false, true] {
+        let acted = &world.json("purge", &once)[0];
+        assert_eq!((&acted["purged"], &acted["repeated"]), (&1.into(), &repeated.into()), "{acted}");
+    }
+    assert_eq!(kept().await, 0);
+    assert_eq!(world.code("purge", &[&ADA[..], &["--older-than", "soon"]].concat()), 2);
+    assert_eq!(world.code("purge", &[&purge[..], &["--limit", "10001"]].concat()), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_or_an_ordering_key_is_paused_and_resumed() {
+    let world = World::new().await;
+    let handler = [&ADA[..], &["--handler", "ship-order"]].concat();
+    let line = [&handler[..], &["--ordering-key", "k", "--source", "shop"]].concat();
+    world.json("pause", &handler);
+    world.json("pause", &line);
+    let status = &world.json("status", &[])[0];
+    assert_eq!(
+        (&status["paused"][0], &status["paused_keys"][0]["ordering_key"]),
+        (&"ship-order".into(), &"k".into())
+    );
+    assert_eq!(world.json("resume", &handler)[0]["changed"], true);
+    assert_eq!(world.json("resume", &handler)[0]["changed"], false);
+    world.json("resume", &line);
+    let status = &world.json("status", &[])[0];
+    assert_eq!((&status["paused"], &status["paused_keys"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    assert_eq!(world.code("pause", &[&handler[..], &["--source", "shop"]].concat()), 2);
+}
+
+// FAULTS I2
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_came_later_gets_what_was_stored() {
+    let world = World::new().await;
+    let late = [&ADA[..], &["--handler", "send-receipt", "--type", "order.*"]].concat();
+    assert_eq!(world.json("backfill", &late)[0]["messages"], 4);
+    assert_eq!(world.count(Status::Pending).await, 0, "nothing is done without --confirm");
+    let some = [&late[..], &["--confirm", "--operation", ID, "--most", "3"]].concat();
+    let report = &world.json("backfill", &some)[0];
+    assert_eq!((&report["state"], &report["done"]), (&"capped".into(), &3.into()), "{report}");
+    let again = &world.json("backfill", &some)[0];
+    assert_eq!(again, report, "the same again is done once");
+    let all = [&late[..], &["--confirm"]].concat();
+    assert_eq!(world.json("backfill", &all)[0]["done"], 1, "those that it has are passed over");
+    assert_eq!(world.count(Status::Pending).await, 4);
+    let renamed =
+        [&ADA[..], &["--handler", "receipt", "--legacy", "send-receipt", "--type", "*", "--confirm"]]
+            .concat();
+    assert_eq!(world.json("backfill", &renamed)[0]["done"], 0, "it has had them under its former name");
+    let untyped = [&ADA[..], &["--handler", "x", "--confirm"]].concat();
+    let untyped = world.run("backfill", &untyped);
+    assert_eq!(untyped.status.code(), Some(2));
+    assert!(said(&untyped).contains("--type"), "{untyped:?}");
+    assert_eq!(world.json("audit", &[]).iter().filter(|one| one["verb"] == "backfill").count(), 3);
+}

@@ -1,0 +1,167 @@
+//! Commands that change nothing.
+
+use serde_json::Value;
+
+use crate::world::{ADA, World, code, oncebox, said, text};
+
+const EVT_1: [&str; 4] = ["--id", "evt_1", "--source", "shop"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stuck_is_seen() {
+    let world = World::new().await;
+    let status = &world.json("status", &[])[0];
+    assert_eq!((&status["messages"], &status["conflicts"]), (&4.into(), &1.into()), "{status}");
+    assert!(text(&world.run("status", &[])).contains("ship-order"));
+    assert_eq!(world.json("status", &["--tenant", "acme"])[0]["messages"], 0);
+    let poisoned = world.json("list", &["--status", "poisoned", "--error", "50%"]);
+    assert_eq!(poisoned.len(), 4, "three, and where to go on: {poisoned:?}");
+    assert_eq!(poisoned[3]["next"], Value::Null);
+    assert_eq!(world.json("list", &["--error", "5_%"]).len(), 1, "no character means anything else");
+    let two = world.json("list", &["--status", "poisoned", "--limit", "2"]);
+    let next = two[2]["next"].as_str().expect("a cursor");
+    assert_eq!(world.json("list", &["--status", "poisoned", "--after", next]).len(), 2);
+    assert!(said(&world.run("list", &["--status", "poisoned", "--limit", "2"])).contains(next));
+    assert_eq!(world.code("list", &["--after", "here"]), 2);
+    assert_eq!(world.code("list", &["--status", "stuck"]), 2);
+    assert_eq!(world.code("list", &["--limit", "0"]), 2);
+    assert_eq!(world.code("list", &["--limit", "10001"]), 2);
+}
+
+// FAULTS S14: an id may hold any bytes, and an error any text.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_terminal_is_told_what_to_do() {
+    let world = World::new().await;
+    let table = text(&world.run("list", &["--status", "poisoned"]));
+    assert!(table.contains("evt_\\u{1b}[31m2") && !table.contains('\u{1b}'), "{table}");
+    let evil = ["--actor", "eve\u{1b}]0;x\u{7}", "--reason", "one\n2026-01-01 bob asked to discard"];
+    world.json("pause", &[&evil[..], &["--handler", "ship-order"]].concat());
+    let audit = text(&world.run("audit", &[]));
+    assert_eq!(audit.lines().count(), 2, "a reason cannot pretend to be another record: {audit}");
+    assert!(!audit.contains('\u{1b}') && !audit.contains('\u{7}'), "{audit}");
+    let wrong = world.run("show", &["--id", "\u{1b}[31m"]);
+    assert!(!said(&wrong).contains('\u{1b}'), "{wrong:?}");
+    world.json(
+        "retry",
+        &[&evil[..], &["--id", "evt_1", "--source", "shop", "--handler", "ship-order"]].concat(),
+    );
+    let told = text(&world.run("explain", &EVT_1));
+    assert!(told.contains("one\\n2026-01-01 bob"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_message_is_shown_whole_and_its_payload_only_on_demand() {
+    let world = World::new().await;
+    let view = &world.json("show", &EVT_1)[0];
+    assert_eq!(view["entries"][0]["status"], "poisoned", "{view}");
+    assert_eq!(view["attempts"][0]["event"], "reject", "{view}");
+    assert_eq!((&view["stored"]["payload_bytes"], &view["payloads"]), (&1.into(), &Value::Null));
+    let shown = &world.json("show", &[&EVT_1[..], &["--payload"]].concat())[0];
+    assert_eq!(shown["payloads"]["stored"]["text"], "!", "{shown}");
+    assert_eq!(shown["payloads"]["stored"]["headers"][0]["name"], "x");
+    let told = text(&world.run("show", &EVT_1));
+    for part in ["connection refused", "reject", "order.placed", "1 bytes"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("payload is"), "{told}");
+    assert!(text(&world.run("show", &[&EVT_1[..], &["--payload"]].concat())).contains("payload is    !"));
+    let both = &world.json("show", &["--id", "evt_4", "--source", "shop", "--payload"])[0];
+    assert_eq!(both["kept_aside"][0]["aside"], "conflict", "{both}");
+    assert_eq!(both["payloads"]["kept_aside"][0]["text"], "?");
+    let key = view["key"].as_str().expect("a key");
+    assert_eq!(world.json("show", &["--key", key])[0], *view);
+    assert_eq!(world.code("show", &["--id", "evt_1"]), 5, "another source, another message");
+    assert_eq!(world.code("show", &["--key", "1f"]), 2);
+    assert_eq!(world.code("show", &["--key", key, "--source", "shop"]), 2, "a key says it all");
+    assert_eq!(world.code("show", &["--id", ""]), 2, "no id is no message, and not every message");
+    assert_eq!(world.code("show", &[]), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happened_is_explained() {
+    let world = World::new().await;
+    let told = text(&world.run("explain", &EVT_1));
+    assert!(told.contains("waits for a person") && told.contains("connection refused"), "{told}");
+    assert!(told.contains("Z delivered first"), "times are dates: {told}");
+    let explained = &world.json("explain", &EVT_1)[0];
+    assert_eq!(explained["entries"][0]["entry"]["status"], "poisoned", "{explained}");
+    assert_eq!(world.code("explain", &["--id", "evt_1"]), 5);
+    assert_eq!(world.code("explain", &[]), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_come_in_pages() {
+    let world = World::new().await;
+    for handler in ["a", "b", "c"] {
+        world.json("pause", &[&ADA[..], &["--handler", handler]].concat());
+    }
+    let retry = [&ADA[..], &EVT_1, &["--handler", "ship-order"]].concat();
+    world.json("retry", &retry);
+    let all = world.json("audit", &[]);
+    assert_eq!(all.len(), 5, "four, and where to go on: {all:?}");
+    let two = world.json("audit", &["--limit", "2"]);
+    let next = two[2]["next"].as_i64().expect("a number").to_string();
+    assert_eq!(world.json("audit", &["--after", &next])[..2], all[2..4]);
+    assert_eq!(world.json("audit", &EVT_1).len(), 2, "of one message, by its id and source");
+    assert_eq!(world.json("audit", &["--by", "bob"]).len(), 1);
+    assert_eq!(world.code("audit", &["--id", ""]), 2, "not everything");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_not_made() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("none.db");
+    let run = |store: &str| {
+        oncebox(["status", "--inbox", "orders", "--store", store])
+            .current_dir(dir.path())
+            .output()
+            .expect("it runs")
+    };
+    let none = run(&format!("sqlite:{}", file.display()));
+    assert_eq!(code(&none), 3, "{none:?}");
+    assert!(said(&none).contains("there is no file"), "{none:?}");
+    assert!(!file.exists());
+    // FAULTS S18
+    for url in ["mysql://app:hunter2@db/shop", "postgres://app:hunter2@db/shop"] {
+        let wrong = run(url);
+        assert_eq!(code(&wrong), 2, "{wrong:?}");
+        assert!(!said(&wrong).contains("hunter2"), "{wrong:?}");
+    }
+    let unset = run("env:ONCEBOX_TEST_UNSET");
+    assert_eq!(code(&unset), 2);
+    assert!(said(&unset).contains("ONCEBOX_TEST_UNSET is not set"), "{unset:?}");
+    let nowhere = oncebox(["status", "--inbox", "orders"]).current_dir(dir.path()).output().expect("it runs");
+    assert_eq!(code(&nowhere), 2);
+    assert!(said(&nowhere).contains("--api") && said(&nowhere).contains("--store"), "{nowhere:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_place_comes_from_the_flag_the_environment_or_a_configuration() {
+    let world = World::new().await;
+    let here = world.dir.path();
+    let messages = |command: &mut std::process::Command| {
+        let output = command.args(["--json"]).current_dir(here).output().expect("it runs");
+        crate::world::lines(&output)[0]["messages"].clone()
+    };
+    assert_eq!(messages(oncebox(["status", "--inbox", "orders"]).env("ONCEBOX_STORE", "sqlite:inbox.db")), 4);
+    let flag = ["status", "--inbox", "orders", "--store", "env:WHERE"];
+    let mut flagged = oncebox(flag);
+    assert_eq!(messages(flagged.env("WHERE", world.url()).env("ONCEBOX_STORE", "sqlite:none.db")), 4);
+    std::fs::write(here.join("url"), world.url()).expect("a file");
+    assert_eq!(messages(&mut oncebox(["status", "--inbox", "orders", "--store", "file:url"])), 4);
+    let config = "[store.main]\nurl = \"sqlite:inbox.db\"\n[inbox.orders]\n";
+    std::fs::write(here.join("oncebox.toml"), config).expect("a file");
+    assert_eq!(
+        messages(&mut oncebox(["status"])),
+        4,
+        "the configuration in this directory, and its only inbox"
+    );
+    std::fs::write(here.join("two.toml"), format!("{config}[inbox.bills]\n")).expect("a file");
+    let which = oncebox(["status", "--config", "two.toml"]).current_dir(here).output().expect("it runs");
+    assert_eq!(code(&which), 2);
+    assert!(said(&which).contains("bills, orders"), "{which:?}");
+    let none = oncebox(["status", "--config", "two.toml", "--inbox", "x"])
+        .current_dir(here)
+        .output()
+        .expect("it runs");
+    assert_eq!(code(&none), 2);
+}

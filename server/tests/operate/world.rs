@@ -1,0 +1,156 @@
+//! A store with something in it, and the binary to look at it.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use oncebox::state::{ErrorText, Outcome, Status};
+use oncebox::store::{Admin as _, ClaimParams, Claimed, NewMessage, Route, Store as _, Want};
+use oncebox::{
+    BoxError, Context, HandlerKey, Inbox, InboxName, KeyStrategy, Message, Policy, Reject, handler,
+};
+use oncebox_sqlite::Sqlite;
+use serde_json::Value;
+
+/// How long anything may take before a test gives up: a loaded machine is no failure.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Who asks in these tests, and why.
+pub(crate) const ADA: [&str; 4] = ["--actor", "ada", "--reason", "depot is back"];
+
+/// The binary, with nothing of this environment that it would go by.
+pub(crate) fn oncebox<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    for name in ["API", "STORE", "CONFIG", "TOKEN", "ACTOR"] {
+        command.env_remove(format!("ONCEBOX_{name}"));
+    }
+    command.args(args);
+    command
+}
+
+pub(crate) fn inbox() -> InboxName {
+    InboxName::new("orders").expect("a good name")
+}
+
+async fn ship(message: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError> {
+    match message.payload().first() {
+        Some(b'!') => Err(Reject("connection refused: 50% of the depot".into()).into()),
+        _ => Ok(()),
+    }
+}
+
+/// An inbox in a SQLite file.
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl World {
+    /// A file with its tables and nothing in them.
+    pub(crate) fn empty() -> Self {
+        let world = Self { dir: tempfile::tempdir().expect("a temporary directory") };
+        world.store();
+        world
+    }
+
+    /// Three poisoned entries, one that is done and a conflict.
+    pub(crate) async fn new() -> Self {
+        let world = Self::empty();
+        let inbox =
+            Inbox::builder("orders", world.store()).on("order.placed", handler("ship-order", ship)).build();
+        let inbox = inbox.expect("an inbox");
+        for (id, payload) in
+            [("evt_1", "!"), ("evt_\u{1b}[31m2", "!"), ("evt_3", "!"), ("evt_4", "ok"), ("evt_4", "?")]
+        {
+            let message = Message::new(id, "order.placed", payload).with_source("shop").with_header("x", "y");
+            inbox.accept(message).await.expect("accept");
+        }
+        inbox.drain().await.expect("drain");
+        world
+    }
+
+    /// So many entries, settled with an outcome.
+    pub(crate) async fn with(count: usize, outcome: fn() -> Outcome) -> Self {
+        let world = Self::empty();
+        let store = world.store();
+        let offer = |id: usize| {
+            let message = Message::new(id.to_string(), "order.placed", "{}").with_source("shop");
+            let key = KeyStrategy::MessageId.key(&inbox(), &message).expect("a key");
+            NewMessage::new(inbox(), key, message.into(), [route()].into())
+        };
+        store.accept(&(0..count).map(offer).collect::<Vec<_>>()).await.expect("accept");
+        assert_eq!(work(&store, outcome).await, count);
+        world
+    }
+
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.path().join("inbox.db")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.file().display())
+    }
+
+    pub(crate) fn store(&self) -> Sqlite {
+        Sqlite::open(self.file()).expect("the file opens")
+    }
+
+    pub(crate) fn command(&self, command: &str, args: &[&str]) -> Command {
+        let mut all = oncebox([command, "--store", &self.url(), "--inbox", "orders"]);
+        all.args(args);
+        all
+    }
+
+    pub(crate) fn run(&self, command: &str, args: &[&str]) -> Output {
+        self.command(command, args).output().expect("the binary runs")
+    }
+
+    /// What a command that must succeed says, line by line.
+    pub(crate) fn json(&self, command: &str, args: &[&str]) -> Vec<Value> {
+        lines(&self.run(command, &[args, &["--json"]].concat()))
+    }
+
+    pub(crate) fn code(&self, command: &str, args: &[&str]) -> i32 {
+        code(&self.run(command, args))
+    }
+
+    /// How many entries have a status.
+    pub(crate) async fn count(&self, status: Status) -> u64 {
+        self.store().count(&inbox()).await.expect("count").with_status(status)
+    }
+}
+
+pub(crate) fn route() -> Route {
+    Route::new(HandlerKey::new("ship-order").expect("a good name"))
+}
+
+pub(crate) fn refused() -> Outcome {
+    Outcome::Reject { error: ErrorText::new("connection refused") }
+}
+
+/// Settles everything that is due; returns how much that was.
+pub(crate) async fn work(store: &Sqlite, outcome: fn() -> Outcome) -> usize {
+    let want = Want { route: route(), limit: 10_000 };
+    let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], PATIENCE)).await.expect("claim");
+    let settle = |one: &Claimed| one.claim.settle(&Policy::default(), outcome());
+    store.settle(&claimed.iter().map(settle).collect::<Vec<_>>()).await.expect("settle");
+    claimed.len()
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().expect("it ends by itself")
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The lines of a command that must have succeeded.
+pub(crate) fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{output:?}");
+    text(output).lines().map(|line| serde_json::from_str(line).expect("an object on a line")).collect()
+}
