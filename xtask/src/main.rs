@@ -2,6 +2,7 @@
 
 mod chaos;
 mod deny;
+mod faults;
 mod hygiene;
 mod literals;
 mod metrics;
@@ -37,6 +38,7 @@ Examples:
                                         kill workers and check what is left; see chaos/README.md
   cargo xtask chaos sabotage            plant bugs, each of which has to be noticed
   cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
+  cargo xtask faults                    write docs/faults.md anew: which test is for which fault
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
   cargo xtask bench http --load         many clients over HTTP, bad ones among them
@@ -91,6 +93,14 @@ enum Command {
         check: bool,
     },
 
+    /// Write docs/faults.md from the ids that tests name
+    #[command(after_help = "Example: cargo xtask faults --check")]
+    Faults {
+        /// Write nothing; fail if the page names a test that is not there
+        #[arg(long)]
+        check: bool,
+    },
+
     /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
     /// `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
@@ -120,6 +130,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Chaos { args } => chaos::chaos(&Workspace::load()?, args),
         Command::Metrics { check: true } => metrics::check(&workspace::root()),
         Command::Metrics { check: false } => metrics::write(&workspace::root()),
+        Command::Faults { check: true } => faults::check(&workspace::root()),
+        Command::Faults { check: false } => faults::write(&workspace::root()),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
         }

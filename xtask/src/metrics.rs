@@ -21,7 +21,7 @@ them, [dashboard and alerts](operations/README.md) what to do with them.
 | what you look for | where it is |
 |---|---|
 | processed | `oncebox_settled_total{event=\"done\"}` |
-| duplicates, conflicts, stale | `oncebox_accepted_total{outcome=\"duplicate\"}`, `\"conflict\"`, `\"stale\"` |
+| duplicates, conflicts, stale | `oncebox_accepted_total{outcome=\"duplicate\"}`, `\"conflict\"`, `\"stale\"`; conflicts that are allowed in `oncebox_allowed_conflicts_total` |
 | missing key | `oncebox_refused_total{reason=\"missing_key\"}`, or `oncebox_undeduplicated_total{reason=\"missing_key\"}` where that is allowed |
 | retries | `oncebox_settled_total{event=\"fail\"}` |
 | poisoned | `oncebox_settled_total{event=~\"exhaust|reject|crash_out\"}`; how many there are: `oncebox_poisoned_entries` |

@@ -1,7 +1,9 @@
 //! The attribute `#[oncebox::handler]`. Use it through the crate `oncebox`, which documents and re-exports it.
 
+mod dedupe;
 mod duration;
 mod expand;
+mod gate;
 mod key;
 mod options;
 mod retry;
@@ -42,10 +44,18 @@ use proc_macro::TokenStream;
 /// | `types = ["order.placed"]` | the message types that `Builder::register` registers it for |
 /// | `retry = "quick"`, `"patient"`, `"never"` | `Retry::quick()`, `Retry::patient()`, `Retry::never()` |
 /// | `retry(attempts = 5, first = "1s", max = "1m")` | a `Retry`; what is left out is as in `Retry::default()` |
+/// | `retry_for(std::io::Error = "never", Busy(attempts = 3))` | `Registration::retry_for`, in this order; the rules are those of `retry` |
 /// | `crashes = 3` | `Policy::crashes` |
 /// | `decode_grace = "1h"`, `decode_retry = "1m"` | `Policy::decode_grace`, `Policy::decode_retry` |
+/// | `on_poisoned = "block"`, `"skip"`, `"park"` | `Registration::on_poisoned` |
 /// | `timeout = "30s"` | `Registration::timeout` |
 /// | `concurrency = 8` | `Registration::concurrency` |
+/// | `rate = "20/s"`, `"30/min"`, `"10/h"`, `rate(count = 20, per = "1s", burst = 50)` | `Registration::rate` |
+/// | `breaker(failures = 5, pause = "30s", max_pause = "10m")` | `Registration::breaker`; `max_pause` may be left out |
+/// | `dedupe = "id"`, `"content"`, `"cloudevents"`, `"off"` | `Registration::dedupe` |
+/// | `dedupe(header = "order-id")`, `dedupe(pointer = "/order/id")` | the same, by a header or a field of the payload |
+/// | `retention = "30d"`, `"forever"` | `Registration::retention` |
+/// | `undoable` | `Registration::undoable` |
 /// | `inline` | `Registration::inline` |
 /// | `fire_and_forget` | `Registration::fire_and_forget` |
 /// | `share_commit = 64` | `Registration::share_commit` |

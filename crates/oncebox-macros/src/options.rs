@@ -9,18 +9,25 @@ use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Meta, Token};
 
 use crate::duration::Time;
 use crate::suggest::advice;
-use crate::{key, retry};
+use crate::{dedupe, gate, key, retry};
 
 const NAMES: &[&str] = &[
     "key",
     "legacy",
     "types",
     "retry",
+    "retry_for",
     "crashes",
     "decode_grace",
     "decode_retry",
+    "on_poisoned",
     "timeout",
     "concurrency",
+    "rate",
+    "breaker",
+    "dedupe",
+    "retention",
+    "undoable",
     "inline",
     "fire_and_forget",
     "share_commit",
@@ -80,7 +87,10 @@ struct Reading {
     /// Assignments to fields of the policy.
     policy: Vec<TokenStream>,
     inline: Option<Span>,
+    fire_and_forget: Option<Span>,
     share_commit: Option<Span>,
+    /// Options that mean nothing to a handler that is not durable, as they were written.
+    durable: Vec<(&'static str, Span)>,
 }
 
 impl Reading {
@@ -112,9 +122,75 @@ impl Reading {
                 }
                 self.calls.push(quote_spanned!(span=> .types([#(#values),*])));
             }
+            "inline" => {
+                no_value(meta)?;
+                self.inline = Some(span);
+                self.calls.push(quote_spanned!(span=> .inline()));
+            }
+            "fire_and_forget" => {
+                no_value(meta)?;
+                self.fire_and_forget = Some(span);
+                self.calls.push(quote_spanned!(span=> .fire_and_forget()));
+            }
+            "undoable" => {
+                no_value(meta)?;
+                self.calls.push(quote_spanned!(span=> .undoable()));
+            }
+            "share_commit" => {
+                let value =
+                    number(value_of(meta, "share_commit = 64")?, "share_commit", "share_commit = 64")?;
+                if !(1..=MAX_SHARE).contains(&value.base10_parse()?) {
+                    let what = format!("{value} runs cannot share a commit: 1 to {MAX_SHARE} can");
+                    return Err(Error::new(value.span(), what));
+                }
+                self.share_commit = Some(span);
+                self.calls.push(quote_spanned!(span=> .share_commit(#value)));
+            }
+            _ => return self.read_rule(&name, meta),
+        }
+        Ok(())
+    }
+
+    /// Reads an option that says how entries are run, and what follows.
+    fn read_rule(&mut self, name: &str, meta: &Meta) -> Result<(), Error> {
+        let span = meta.path().span();
+        match name {
             "retry" => {
                 let rule = retry::parse(meta)?;
                 self.policy.push(quote_spanned!(span=> policy.retry = #rule;));
+            }
+            "retry_for" => {
+                for (error, rule) in retry::parse_kinds(meta)? {
+                    self.calls.push(quote_spanned!(error.span()=> .retry_for::<#error>(#rule)));
+                }
+                self.durable.push(("retry_for", span));
+            }
+            "on_poisoned" => {
+                let choice = gate::parse_on_poisoned(value_of(meta, "on_poisoned = \"skip\"")?)?;
+                self.calls.push(quote_spanned!(span=> .on_poisoned(#choice)));
+            }
+            "breaker" => {
+                let breaker = gate::parse_breaker(meta)?;
+                self.calls.push(quote_spanned!(span=> .breaker(#breaker)));
+                self.durable.push(("breaker", span));
+            }
+            "rate" => {
+                let rate = gate::parse_rate(meta)?;
+                self.calls.push(quote_spanned!(span=> .rate(#rate)));
+                self.durable.push(("rate", span));
+            }
+            "dedupe" => {
+                let dedupe = dedupe::parse(meta)?;
+                self.calls.push(quote_spanned!(span=> .dedupe(#dedupe)));
+            }
+            "retention" => {
+                let value = text(value_of(meta, "retention = \"30d\"")?, "retention", "\"30d\"")?;
+                let time = if value.value() == "forever" {
+                    quote_spanned!(value.span()=> ::core::time::Duration::MAX)
+                } else {
+                    Time::parse_positive(&value, "every repeat would run again")?.tokens()
+                };
+                self.calls.push(quote_spanned!(span=> .retention(#time)));
             }
             "crashes" => {
                 let value = positive(
@@ -147,30 +223,6 @@ impl Reading {
                 )?;
                 self.calls.push(quote_spanned!(span=> .concurrency(#value)));
             }
-            "inline" => {
-                if !matches!(meta, Meta::Path(_)) {
-                    return Err(Error::new(meta.span(), "`inline` takes no value: write `inline`"));
-                }
-                self.inline = Some(span);
-                self.calls.push(quote_spanned!(span=> .inline()));
-            }
-            "fire_and_forget" => {
-                if !matches!(meta, Meta::Path(_)) {
-                    let what = "`fire_and_forget` takes no value: write `fire_and_forget`";
-                    return Err(Error::new(meta.span(), what));
-                }
-                self.calls.push(quote_spanned!(span=> .fire_and_forget()));
-            }
-            "share_commit" => {
-                let value =
-                    number(value_of(meta, "share_commit = 64")?, "share_commit", "share_commit = 64")?;
-                if !(1..=MAX_SHARE).contains(&value.base10_parse()?) {
-                    let what = format!("{value} runs cannot share a commit: 1 to {MAX_SHARE} can");
-                    return Err(Error::new(value.span(), what));
-                }
-                self.share_commit = Some(span);
-                self.calls.push(quote_spanned!(span=> .share_commit(#value)));
-            }
             other => {
                 let what = format!("there is no option `{other}`: {}", advice(other, NAMES));
                 return Err(Error::new(span, what));
@@ -194,27 +246,47 @@ impl Reading {
             }
             known.push(value);
         }
-        match (self.inline, self.share_commit) {
-            (Some(_), Some(span)) => Err(Error::new(
-                span,
-                "an `inline` handler cannot share commits, because its delivery waits: leave out `inline` or `share_commit`",
-            )),
-            _ => Ok(()),
+        if let (Some(_), Some(span)) = (self.inline, self.share_commit) {
+            let what = "an `inline` handler cannot share commits, because its delivery waits: leave out `inline` or `share_commit`";
+            return Err(Error::new(span, what));
+        }
+        let (kind, why) = match (self.inline, self.fire_and_forget) {
+            (Some(_), _) => ("inline", "its delivery waits, and the broker retries"),
+            (None, Some(_)) => ("fire_and_forget", "nothing is stored for it and nothing is tried again"),
+            (None, None) => return Ok(()),
+        };
+        match self.durable.first() {
+            Some((name, span)) => {
+                let what = format!("`{name}` means nothing beside `{kind}`: {why}; leave one of the two out");
+                Err(Error::new(*span, what))
+            }
+            None => Ok(()),
         }
     }
 
     fn calls(mut self) -> Vec<TokenStream> {
         if !self.policy.is_empty() {
             let policy = &self.policy;
-            self.calls.push(quote! {
+            let policy = quote! {
                 .policy({
                     let mut policy = ::oncebox::Policy::default();
                     #(#policy)*
                     policy
                 })
-            });
+            };
+            // First of all: it would replace what other calls say of it.
+            self.calls.insert(0, policy);
         }
         self.calls
+    }
+}
+
+/// Refuses a value for an option that is only there or not.
+fn no_value(meta: &Meta) -> Result<(), Error> {
+    let name = name_of(meta);
+    match meta {
+        Meta::Path(_) => Ok(()),
+        _ => Err(Error::new(meta.span(), format!("`{name}` takes no value: write `{name}`"))),
     }
 }
 
@@ -256,7 +328,7 @@ pub(crate) fn number(value: &Expr, name: &str, example: &str) -> Result<LitInt, 
 }
 
 /// A whole number of which 0 makes no sense.
-fn positive(value: &Expr, name: &str, why: &str) -> Result<LitInt, Error> {
+pub(crate) fn positive(value: &Expr, name: &str, why: &str) -> Result<LitInt, Error> {
     let number = number(value, name, &format!("{name} = 8"))?;
     if number.base10_parse::<u32>()? == 0 {
         return Err(Error::new(number.span(), format!("`{name}` is 0: {why}; write at least 1")));

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
-use syn::{Error, Meta, Token};
+use syn::{Error, Meta, Path, Token};
 
 use crate::duration::Time;
 use crate::options::{name_of, number, text, value_of};
@@ -43,6 +43,31 @@ pub(crate) fn parse(meta: &Meta) -> Result<TokenStream, Error> {
             "`retry` needs a rule: `retry = \"quick\"` or `retry(attempts = 5, first = \"1s\", max = \"1m\")`",
         )),
     }
+}
+
+/// Types of errors, each with an expression of type `Retry`, in the order in which they were written.
+pub(crate) fn parse_kinds(meta: &Meta) -> Result<Vec<(Path, TokenStream)>, Error> {
+    let Meta::List(list) = meta else {
+        let what = "`retry_for` names types of errors, each with its rule: write `retry_for(std::io::Error = \"never\", Busy(attempts = 3))`";
+        return Err(Error::new(meta.span(), what));
+    };
+    let kinds = Punctuated::<Meta, Token![,]>::parse_terminated.parse2(list.tokens.clone())?;
+    if kinds.is_empty() {
+        let what =
+            "`retry_for` names no type: write `retry_for(std::io::Error = \"never\")`, or leave it out";
+        return Err(Error::new(meta.span(), what));
+    }
+    let kind = |kind: &Meta| {
+        if let Meta::Path(path) = kind {
+            let name = name_of(kind);
+            let what = format!(
+                "`{name}` needs a rule: `{name} = \"never\"` or `{name}(attempts = 3, first = \"1m\")`"
+            );
+            return Err(Error::new(path.span(), what));
+        }
+        Ok((kind.path().clone(), parse(kind)?))
+    };
+    kinds.iter().map(kind).collect()
 }
 
 fn spelled_out(parts: &Punctuated<Meta, Token![,]>) -> Result<TokenStream, Error> {

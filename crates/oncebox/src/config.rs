@@ -50,10 +50,11 @@ pub enum OnConflict {
     /// The second message is kept aside for a person and does not run.
     #[default]
     KeepAside,
-    /// The second message counts as a duplicate of the first.
+    /// The second message counts as a duplicate of the first. What a process notices of it is counted and logged.
     FirstWins,
     /// Each payload under a key is a message of its own: its fingerprint becomes a part of its key. What is delivered
-    /// again with the same payload is a duplicate. A conflict is not noticed then, so none is counted. Keys made under
+    /// again with the same payload is a duplicate. The store knows nothing of the conflict, so it cannot list it; what a
+    /// process notices itself it counts (`oncebox_allowed_conflicts_total`) and logs, with both keys. Keys made under
     /// another setting are not recognised: change it when nothing old can come again.
     AcceptAsNew,
 }

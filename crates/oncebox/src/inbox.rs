@@ -3,10 +3,12 @@
 mod absorbing;
 mod prepared;
 mod try_out;
+mod variants;
 
 pub(crate) use absorbing::Absorbing;
 pub(crate) use prepared::{Answer, Prepared};
 pub use try_out::TriedOut;
+pub(crate) use variants::Variants;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -40,6 +42,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) nudge: Nudge,
     pub(crate) lateness: Lateness,
     pub(crate) absorbing: Absorbing,
+    pub(crate) variants: Variants,
     /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
@@ -480,6 +483,7 @@ impl<S: Store> Builder<S> {
                 nudge: Nudge::default(),
                 lateness: Lateness::default(),
                 absorbing: Absorbing::default(),
+                variants: Variants::default(),
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),

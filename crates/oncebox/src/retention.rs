@@ -248,6 +248,9 @@ impl<S: Store> Inbox<S> {
     /// of their acceptance; returns how many it got. Messages that have an entry for it, under its key or a legacy key,
     /// get none, so calling this again is safe: that is also how to go on after an error.
     ///
+    /// A message that says it is older than what the handler has forgotten gets none either, as it would not if it were
+    /// delivered again: it may have run before. Such messages are counted in a warning.
+    ///
     /// Messages that the handler should never see, because somebody else has dealt with them before it was there, are
     /// the reason why this does not happen by itself.
     pub async fn backfill(&self, handler: &str) -> Result<u64>
@@ -266,7 +269,7 @@ impl<S: Store> Inbox<S> {
         self.record_backfill(handler, id, actor, reason).await?;
         let found = self.to_backfill(handler)?;
         let mut params = BackfillParams::new(inbox.name.clone(), found.route.clone(), found.types.clone());
-        let mut all = 0;
+        let (mut all, mut stale) = (0, 0);
         loop {
             let page = self.store().backfill(&params).await?;
             if page.added > 0 {
@@ -276,11 +279,16 @@ impl<S: Store> Inbox<S> {
                 emit::count(names::BACKFILLED, added, [emit::inbox(&inbox.name), handler]);
                 all += added;
             }
+            stale += page.stale;
             match page.next {
                 Some(next) => params.after = Some(next),
-                None => return Ok(all),
+                None => break,
             }
         }
+        if stale > 0 {
+            tracing::warn!(inbox = %inbox.name, handler, stale, "not backfilled: older than what the handler has forgotten, so it may have had them before");
+        }
+        Ok(all)
     }
 
     /// Records that somebody asks for a backfill, if it can be done, without doing it: [`backfill_by`](Self::backfill_by)

@@ -329,9 +329,11 @@ fn answers_for_several_keys_are_put_together() {
     assert_eq!(HandlersAdded(Seq(1), 2).and(HandlersAdded(Seq(2), 3)), HandlersAdded(Seq(1), 5));
 }
 
-// FAULTS A10
+// FAULTS A10, G4
 #[tokio::test]
 async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
     let world = World::new(|inbox, stage| {
         let config = Config { on_conflict: OnConflict::AcceptAsNew, ..Config::default() };
         inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
@@ -345,23 +347,31 @@ async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
     world.inbox.drain().await.unwrap();
     assert_eq!((world.stage.runs("h", "1"), world.stage.runs("now", "1")), (3, 3));
     assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    let allowed = "oncebox_allowed_conflicts_total{inbox=test,policy=accept_as_new}";
+    assert_eq!(ear.counted(allowed), 2, "once for both handlers");
+    assert!(ear.heard("another payload")[0].contains("before="), "{:?}", ear.heard("another payload"));
 }
 
 #[tokio::test]
 async fn conflicts_are_counted_where_they_are_noticed() {
-    for (on_conflict, conflicts) in
-        [(OnConflict::KeepAside, 2), (OnConflict::FirstWins, 0), (OnConflict::AcceptAsNew, 0)]
-    {
+    for (on_conflict, conflicts, policy) in [
+        (OnConflict::KeepAside, 3, "none"),
+        (OnConflict::FirstWins, 0, "first_wins"),
+        (OnConflict::AcceptAsNew, 0, "accept_as_new"),
+    ] {
         let ear = Ear::default();
         let _listening = ear.listen();
         let world = config(Config { on_conflict, ..Config::default() });
-        for payload in ["ok", "a", "b"] {
+        for payload in ["ok", "a", "b", "a", "ok"] {
             world.inbox.accept(message("1", payload)).await.unwrap();
+            world.inbox.accept(message(payload, "ok")).await.unwrap();
         }
         assert_eq!(
             ear.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"),
             conflicts,
             "{on_conflict:?}"
         );
+        let allowed = format!("oncebox_allowed_conflicts_total{{inbox=test,policy={policy}}}");
+        assert_eq!(ear.counted(&allowed), if policy == "none" { 0 } else { 2 }, "{on_conflict:?}");
     }
 }

@@ -12,6 +12,8 @@ use support::{SECOND, World, counts, in_time, message, quiet};
 use tokio::task::JoinHandle;
 
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+/// An answer that is waited out, and that does not shut the door: those behind the one that got it are received meanwhile.
+const ODD: Fault = Fault::ErrBefore(ErrorKind::Corrupt);
 
 fn world(config: Config) -> World {
     World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")))
@@ -61,9 +63,10 @@ async fn so_it_is_where_the_inbox_finds_the_key() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, AWAY);
+    world.store().faults().next(Verb::Accept, ODD);
     let all = ids(20).iter().map(|id| message(id, "ok").with_header("customer", "7")).collect();
     let _answers = deliver(&sender, all).await;
+    assert_eq!(world.store().faults().calls(Verb::Accept), 1, "all are in hand, and wait for the first");
     world.pass(60 * SECOND).await;
     in_time(running.idle()).await;
     assert_eq!(world.stage.log(), ran(20));
@@ -134,10 +137,11 @@ async fn a_shutdown_leaves_the_line_with_the_broker() {
     let running = world.inbox.start();
     let (sender, source) = channel("source", 100);
     running.receive(source).unwrap();
-    world.store().faults().next(Verb::Accept, AWAY);
+    world.store().faults().next(Verb::Accept, ODD);
     let all = ids(5).iter().map(|id| message(id, "ok").with_ordering_key("k")).collect();
     let answers = deliver(&sender, all).await;
-    quiet().await;
+    let offered = world.store().faults().calls(Verb::Accept);
+    assert_eq!(offered, 1, "the first waits to be tried again, and the others for it");
     in_time(running.shutdown()).await;
     for answer in answers {
         assert!(in_time(answer).await.unwrap().is_err(), "the broker is told nothing");

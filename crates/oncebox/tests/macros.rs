@@ -8,9 +8,11 @@ use std::time::Duration;
 use oncebox::handler;
 use oncebox::store::{Admin as _, MarkIn, Transactional};
 use oncebox::{
-    BoxError, Context, ErrorKind, HandlerKey, Inbox, InboxName, KeyStrategy, Memory, Message, Policy,
-    Registration, Retry, Status, Store,
+    BoxError, Breaker, Context, Dedupe, ErrorKind, HandlerKey, Inbox, InboxName, KeyStrategy, Memory,
+    Message, OnPoisoned, Policy, Rate, Registration, Retry, Status, Store,
 };
+
+const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(serde::Deserialize)]
 struct OrderPlaced {
@@ -29,6 +31,13 @@ struct OrderPlaced {
     timeout = "1d",
     concurrency = 8,
     share_commit = 64,
+    on_poisoned = "skip",
+    retry_for(std::io::Error = "never", std::num::ParseIntError(attempts = 3, first = "1s", max = "1s")),
+    rate(count = 20, per = "1m", burst = 50),
+    breaker(failures = 5, pause = "30s", max_pause = "10m"),
+    dedupe = "id",
+    retention = "30d",
+    undoable,
 )]
 async fn ship(placed: OrderPlaced, cx: &mut Context<Memory>) -> Result<(), BoxError> {
     cx.data::<Arc<AtomicUsize>>()?.fetch_add(placed.order, Ordering::Relaxed);
@@ -37,6 +46,37 @@ async fn ship(placed: OrderPlaced, cx: &mut Context<Memory>) -> Result<(), BoxEr
 
 #[handler(key = "plain")]
 async fn plain(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[handler(
+    key = "short",
+    rate = "10/h",
+    dedupe = "off",
+    retention = "forever",
+    breaker(failures = 1, pause = "1s")
+)]
+async fn short(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[handler(key = "content", dedupe = "content")]
+async fn content(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[handler(key = "event", dedupe = "cloudevents")]
+async fn event(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[handler(key = "header", dedupe(header = "order-id"))]
+async fn header(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+#[handler(key = "field", dedupe(pointer = "/order"))]
+async fn field(_: Message, _: &mut Context<Memory>) -> Result<(), BoxError> {
     Ok(())
 }
 
@@ -74,9 +114,41 @@ fn every_option_sets_what_it_names() {
         .policy(policy)
         .timeout(Duration::from_hours(24))
         .concurrency(8)
-        .share_commit(64);
+        .share_commit(64)
+        .on_poisoned(OnPoisoned::Skip)
+        .retry_for::<std::io::Error>(Retry::never())
+        .retry_for::<std::num::ParseIntError>(Retry::new(3, SECOND, SECOND))
+        .rate(Rate::per_minute(20).burst(50))
+        .breaker(Breaker::new(5, 30 * SECOND).max_pause(Duration::from_mins(10)))
+        .dedupe(Dedupe::By(KeyStrategy::MessageId))
+        .retention(Duration::from_hours(30 * 24))
+        .undoable();
     assert_eq!(settings(&ship::registration()), settings(&by_hand));
     assert_eq!(ship::KEY, "ship-order");
+    let by_hand = handler("short", short)
+        .rate(Rate::new(10, Duration::from_hours(1)))
+        .dedupe(Dedupe::Off)
+        .retention(Duration::MAX)
+        .breaker(Breaker::new(1, SECOND));
+    assert_eq!(settings(&short::registration()), settings(&by_hand));
+}
+
+#[test]
+fn every_key_can_be_named() {
+    for (registration, by_hand) in [
+        (content::registration(), handler("content", content).dedupe(Dedupe::By(KeyStrategy::Content))),
+        (event::registration(), handler("event", event).dedupe(Dedupe::By(KeyStrategy::CloudEvents))),
+        (
+            header::registration(),
+            handler("header", header).dedupe(Dedupe::By(KeyStrategy::header("order-id"))),
+        ),
+        (
+            field::registration(),
+            handler("field", field).dedupe(Dedupe::By(KeyStrategy::json_pointer("/order"))),
+        ),
+    ] {
+        assert_eq!(settings(&registration), settings(&by_hand));
+    }
 }
 
 #[test]

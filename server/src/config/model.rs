@@ -19,6 +19,9 @@ pub(crate) type Named<T> = BTreeMap<At<String>, T>;
 pub(crate) struct File {
     /// The address and port on which messages come in over HTTP. Default `127.0.0.1:8471`.
     pub(crate) listen: Option<At<String>>,
+    /// The certificate under which messages come in over HTTPS: `{ certificate = "/etc/ssl/in.pem", key = "/etc/ssl/in.key" }`.
+    /// Default: none, and HTTP is spoken. `SIGHUP` reads the files again.
+    pub(crate) tls: Option<At<Tls>>,
     /// How long deliveries that run may go on once a stop was asked for. Default `30s`.
     pub(crate) grace: Option<At<Span>>,
     /// Which addresses that are not public handlers may have: `true` for this machine and private networks, or a list of
@@ -35,6 +38,16 @@ pub(crate) struct File {
     /// The inboxes, by name. A name is part of every key: renaming an inbox forgets what it has seen.
     #[serde(default)]
     pub(crate) inbox: Named<Inbox>,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    /// A PEM file with the chain of certificates, the server's own first.
+    pub(crate) certificate: At<String>,
+    /// A PEM file with the key: PKCS#8, PKCS#1 or SEC1.
+    pub(crate) key: At<String>,
 }
 
 /// A database.
@@ -351,9 +364,16 @@ pub(crate) struct Rabbitmq {
     pub(crate) redelivers: Option<At<Window>>,
     /// How many messages may be on their way at once. Default 512.
     pub(crate) prefetch: Option<At<u16>>,
-    /// The dead-letter exchange of the queue, for messages that can never be taken. One of this, `rejected_exchange` and
-    /// `discard_rejected` is needed.
+    /// How often a quorum queue that is declared lets a message come back before it dead-letters it. Default: what the broker
+    /// does, which is 20 from RabbitMQ 4.0 on.
+    pub(crate) delivery_limit: Option<At<u32>>,
+    /// A queue for messages that can never be taken, which is declared with the queue. One of this, `dead_letter_exchange`,
+    /// `rejected_exchange` and `discard_rejected` is needed.
+    pub(crate) dead_letter_queue: Option<At<String>>,
+    /// The dead-letter exchange of the queue, for messages that can never be taken. It has to exist.
     pub(crate) dead_letter_exchange: Option<At<String>>,
+    /// The routing key of dead letters. Default: the one that the message had.
+    pub(crate) dead_letter_routing_key: Option<At<String>>,
     /// The exchange to which we publish messages that can never be taken, instead of leaving that to the queue.
     pub(crate) rejected_exchange: Option<At<String>>,
     /// The routing key for them. Default: none.

@@ -30,11 +30,25 @@ const CONCURRENCY: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
+    pub(crate) tls: Option<TlsPlan>,
     pub(crate) stores: Vec<StorePlan>,
     pub(crate) inboxes: Vec<InboxPlan>,
     /// The API for operators, if there is one.
     pub(crate) api: Option<ApiPlan>,
     pub(crate) health: HealthLimits,
+}
+
+/// A certificate and its key, in PEM. Never shows them.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct TlsPlan {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl std::fmt::Debug for TlsPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsPlan").finish_non_exhaustive()
+    }
 }
 
 /// A database. Never shows its URL.
@@ -131,6 +145,7 @@ impl Planner {
         let listen = file.listen.as_ref();
         let (text, at) = listen.map_or((LISTEN, 0), |listen| (listen.as_str(), listen.at()));
         let listen = self.address(text, at);
+        let tls = file.tls.as_ref().and_then(|tls| self.tls(tls));
         let mut stores: Vec<StorePlan> =
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
         if file.store.is_empty() {
@@ -146,7 +161,19 @@ impl Planner {
         let api = file.api.as_ref().and_then(|api| self.api(api, listen));
         let health = self.health(&file.health);
         let listen = listen?;
-        self.problems.is_empty().then_some(Plan { listen, stores, inboxes, api, health })
+        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes, api, health })
+    }
+
+    fn tls(&mut self, tls: &At<model::Tls>) -> Option<TlsPlan> {
+        let (certificate, key) = (self.file(&tls.certificate), self.file(&tls.key));
+        let plan = TlsPlan { certificate: certificate?, key: key? };
+        match oncebox_http::Tls::from_pem(plan.certificate.as_bytes(), plan.key.as_bytes()) {
+            Ok(_) => Some(plan),
+            Err(error) => {
+                self.wrong(tls.at(), error.what());
+                None
+            }
+        }
     }
 
     pub(super) fn address(&mut self, text: &str, at: usize) -> Option<SocketAddr> {

@@ -25,6 +25,7 @@ pub(crate) fn reference() -> String {
     );
     table(&mut page, "At the top", &schema, &definitions);
     for (title, name) in [
+        ("`tls`", "Tls"),
         ("[store.NAME]", "Store"),
         ("[api]", "Api"),
         ("[api.token.NAME]", "Token"),

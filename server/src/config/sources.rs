@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncebox::config::ShortWindow;
 
-use super::model::{self, Encoding, Format, Verify};
+use super::model::{self, Declare, Encoding, Format, Verify};
 use super::plan::{InboxPlan, Planner, Secrets};
 use super::value::At;
 
@@ -77,16 +77,21 @@ impl HttpPlan {
         }
     }
 
-    /// How long after its first delivery a message may come again, if the sender says so: by the schedule in the
-    /// specification of Standard Webhooks, and by the senders' own documentation.
+    /// How long after its first delivery a message may come again, if the sender says so. docs/guides/webhooks.md has the
+    /// pages that this is from.
     fn redelivers(&self) -> Option<Duration> {
         match self.format {
+            // The schedule that the specification proposes.
             Format::StandardWebhooks => Some(Duration::from_mins(75 * 60 + 35)),
-            Format::Stripe => Some(Duration::from_hours(72)),
-            Format::Shopify => Some(Duration::from_hours(48)),
-            Format::Slack => Some(Duration::from_hours(1)),
-            // GitHub sends again only when a person asks for it.
-            Format::Github | Format::Plain | Format::CloudEvents => None,
+            // shopify.dev/changelog/updates-to-webhook-retry-mechanism, of 2024-09-10: 8 times over 4 hours.
+            Format::Shopify => Some(Duration::from_hours(4)),
+            // Three times within minutes; an app can ask for more, each hour for a day.
+            Format::Slack => Some(Duration::from_hours(25)),
+            // docs.stripe.com/webhooks/process-undelivered-events: "for up to three days".
+            // docs.github.com/webhooks/testing-and-troubleshooting-webhooks/redelivering-webhooks: never by itself, and
+            // when somebody asks for it, what is of the past 3 days.
+            Format::Stripe | Format::Github => Some(Duration::from_hours(72)),
+            Format::Plain | Format::CloudEvents => None,
         }
     }
 
@@ -222,10 +227,12 @@ impl Planner {
                 "this is no URL of RabbitMQ; it starts with \"amqp://\" or \"amqps://\"",
             );
         }
-        let lost = queue.dead_letter_exchange.is_none() && queue.rejected_exchange.is_none();
+        let dead_letters = queue.dead_letter_exchange.is_some() || queue.dead_letter_queue.is_some();
+        let lost = !dead_letters && queue.rejected_exchange.is_none();
         if lost && queue.discard_rejected != Some(true) {
-            let what = "a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue, say where \
-                        they go with `rejected_exchange`, or set `discard_rejected = true`";
+            let what = "a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue or a \
+                        `dead_letter_queue` to declare with it, say where they go with `rejected_exchange`, or set \
+                        `discard_rejected = true`";
             self.wrong(queue.queue.at(), what);
         }
         self.check_rejected(queue);
@@ -246,9 +253,30 @@ impl Planner {
 
     /// Where the rejected go has to be somewhere.
     fn check_rejected(&mut self, queue: &model::Rabbitmq) {
-        if let Some(exchange) = queue.dead_letter_exchange.as_ref().filter(|name| name.is_empty()) {
+        if let Some(letters) = &queue.dead_letter_queue {
+            if queue.declare.is_none() {
+                let what = "nothing is declared of a queue that exists; add `declare`, or name the `dead_letter_exchange` that it has";
+                self.wrong(letters.at(), what);
+            }
+            if let Some(other) =
+                queue.dead_letter_exchange.as_ref().or(queue.dead_letter_routing_key.as_ref())
+            {
+                let what = "dead letters go to the `dead_letter_queue`; leave one of the two out";
+                self.wrong(other.at(), what);
+            }
+        } else if let (Some(key), None) = (&queue.dead_letter_routing_key, &queue.dead_letter_exchange) {
+            let what = "there is no exchange that would route by it; name the `dead_letter_exchange`, too, or leave it out";
+            self.wrong(key.at(), what);
+        }
+        if let Some(limit) = queue.delivery_limit.as_ref().filter(|_| queue.declare != Some(Declare::Quorum))
+        {
+            let what = "only a quorum queue that is declared here has one; add `declare = \"quorum\"`, or leave it out";
+            self.wrong(limit.at(), what);
+        }
+        let nowhere = |name: &&At<String>| name.is_empty() && queue.dead_letter_routing_key.is_none();
+        if let Some(exchange) = queue.dead_letter_exchange.as_ref().filter(nowhere) {
             let what = "the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or \
-                        set `rejected_exchange = \"\"` and `rejected_routing_key` to the queue they go to";
+                        a `dead_letter_routing_key` too: the queue they go to";
             self.wrong(exchange.at(), what);
         }
         match (&queue.rejected_exchange, &queue.rejected_routing_key) {

@@ -134,7 +134,7 @@ mod tests {
         meaning(StatusCode::from_u16(status).unwrap(), &headers, on_4xx, now)
     }
 
-    /// C15.
+    /// FAULTS C15
     #[test]
     fn each_status_has_its_meaning() {
         let retry = |status| means(status, None, On4xx::Retry);

@@ -177,7 +177,7 @@ mod tests {
         allowed.check(address.parse().unwrap())
     }
 
-    /// S16: every range that is nobody's public server, in all the clothes it can wear.
+    /// FAULTS S16: every range that is nobody's public server, in all the clothes it can wear.
     #[test]
     fn only_public_addresses_are_allowed_by_themselves() {
         let none = Allowed::default();

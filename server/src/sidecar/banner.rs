@@ -7,7 +7,12 @@ use super::{Addresses, Origin};
 use crate::api::routes::PREFIX;
 use crate::config::{Plan, StorePlace};
 
-/// The URL that messages are posted to.
+/// What all URLs of this process begin with.
+pub(super) fn base(plan: &Plan, address: SocketAddr) -> String {
+    format!("{}://{address}", if plan.tls.is_some() { "https" } else { "http" })
+}
+
+/// A URL for operators.
 fn url(address: SocketAddr, path: &str) -> String {
     format!("http://{address}{path}")
 }
@@ -18,7 +23,8 @@ pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bo
         for (inbox, http) in
             plan.inboxes.iter().flat_map(|inbox| inbox.http.iter().map(move |http| (inbox, http)))
         {
-            tracing::info!(inbox = inbox.name, url = url(address, &http.url_path()), "takes messages");
+            let url = format!("{}{}", base(plan, address), http.url_path());
+            tracing::info!(inbox = inbox.name, url, "takes messages");
         }
         if let Some(operators) = addresses.operators {
             tracing::info!(url = url(operators, PREFIX), "answers operators");
@@ -30,7 +36,7 @@ pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bo
 }
 
 fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
-    let address = addresses.messages;
+    let base = base(plan, addresses.messages);
     let mut text = format!("oncebox {}: what is delivered twice happens once\n\n", env!("CARGO_PKG_VERSION"));
     // Writing to a string cannot fail.
     let mut line = |name: &str, value: &str| _ = writeln!(text, "  {name:<8}  {value}");
@@ -43,7 +49,7 @@ fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
     for inbox in &plan.inboxes {
         line("inbox", &inbox.name);
         for http in &inbox.http {
-            line("POST to", &format!("{} ({})", url(address, &http.url_path()), http.describe()));
+            line("POST to", &format!("{base}{} ({})", http.url_path(), http.describe()));
         }
         for queue in &inbox.rabbitmq {
             line("queue", &format!("{} (RabbitMQ)", queue.queue));
@@ -63,7 +69,7 @@ fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
         line("watch", &format!("{} and /metrics", url(operators, "/readyz")));
     }
     if let Origin::Quick(quick) = origin {
-        let target = url(address, "/in/messages");
+        let target = format!("{base}/in/messages");
         _ = write!(
             text,
             "\nTry it, twice:\n  curl -i {target} -H 'message-id: evt_1' -H 'message-type: order.placed' -d '{{\"order\":7}}'\n"

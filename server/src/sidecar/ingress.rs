@@ -1,13 +1,12 @@
 //! Where messages come in over HTTP.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::response::IntoResponse as _;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use oncebox::{Inbox, Store};
 use oncebox_http::{Endpoint, Ingress, Limits, Quota, Verify};
@@ -20,13 +19,28 @@ use crate::config::{self, Encoding, Format, HttpPlan, InboxPlan, PREFIX, Plan};
 /// The routes in use, which a new configuration replaces under running connections.
 pub(super) struct Front {
     current: RwLock<Router>,
-    open: AtomicBool,
+    state: RwLock<State>,
     api: Arc<Api>,
 }
 
+#[derive(Clone, Copy)]
+enum State {
+    Waiting,
+    Open,
+    Closed,
+}
+
 impl Front {
-    pub(super) fn new(router: Router, api: Arc<Api>) -> Self {
-        Self { current: RwLock::new(router), open: AtomicBool::new(true), api }
+    /// Takes nothing yet: the stores are not there.
+    pub(super) fn waiting(api: Arc<Api>) -> Self {
+        let current = RwLock::new(Router::new().fallback(not_yet));
+        Self { current, state: RwLock::new(State::Waiting), api }
+    }
+
+    /// Takes messages from now on.
+    pub(super) fn open(&self, router: Router) {
+        self.replace(router);
+        *self.state.write() = State::Open;
     }
 
     pub(super) fn replace(&self, router: Router) {
@@ -35,7 +49,7 @@ impl Front {
 
     /// From now on we say that we are not ready.
     pub(super) fn close(&self) {
-        self.open.store(false, Ordering::Relaxed);
+        *self.state.write() = State::Closed;
     }
 
     /// One word for senders and what stands before them; what is wrong is told to operators.
@@ -48,8 +62,10 @@ impl Front {
     }
 
     fn ready(&self) -> (StatusCode, &'static str) {
-        if !self.open.load(Ordering::Relaxed) {
-            return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        match *self.state.read() {
+            State::Open => {}
+            State::Waiting => return (StatusCode::SERVICE_UNAVAILABLE, "waiting for a store\n"),
+            State::Closed => return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
         }
         if self.api.current().health().iter().all(|health| health.ready) {
             (StatusCode::OK, "ready\n")
@@ -69,6 +85,17 @@ impl Front {
                 router.oneshot(request).await.into_response()
             })
     }
+}
+
+/// What senders are told while no store is there.
+async fn not_yet() -> impl IntoResponse {
+    let headers = [
+        (header::CONTENT_TYPE, "application/problem+json"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::RETRY_AFTER, "5"),
+    ];
+    let document = r#"{"type":"urn:oncebox:problem:unavailable","title":"The message cannot be stored now","status":503,"detail":"the store does not answer yet","kept":"nothing","advice":"send the message again after the time in Retry-After"}"#;
+    (StatusCode::SERVICE_UNAVAILABLE, headers, document)
 }
 
 /// What connections may cost, and how long they may go on at the end.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use axum::Router;
-use oncebox_http::Server;
+use oncebox_http::{Server, Tls};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -64,12 +64,21 @@ pub(crate) async fn serve(
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
     let plan = loaded.plan;
-    let stores = Stores::open(&plan.stores).await.map_err(|error| Exit::Start.with(error))?;
     let listener = bind(plan.listen).await.map_err(|error| Exit::Start.with(error))?;
     let operators = bind_api(origin, &plan).await.map_err(|error| Exit::Start.with(error))?;
     let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
+    // Whoever asks is told that we are not ready, while a store is waited for.
+    let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
+    let base = banner::base(&plan, addresses.messages);
+    let stores = tokio::select! {
+        stores = Stores::open(&plan.stores, &base) => stores.map_err(|error| Exit::Start.with(error))?,
+        _ = signals.stop() => {
+            tracing::info!("stopped before a store was there");
+            return Ok(());
+        }
+    };
     let operators = operators.map(|listener| (listener, metrics));
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, listener, operators).await?;
+    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door, operators).await?;
     banner::print(origin, &sidecar.plan, addresses, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
@@ -124,6 +133,49 @@ async fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
+/// What answers over HTTP, whatever it serves.
+struct Door {
+    front: Arc<Front>,
+    api: Arc<Api>,
+    tls: Option<Tls>,
+    /// Ends the servers.
+    stop: watch::Sender<bool>,
+    servers: JoinSet<()>,
+}
+
+impl Door {
+    /// Opens the address where messages come in, without taking any yet.
+    fn start(plan: &Plan, listener: TcpListener) -> Result<Self> {
+        let tls = plan.tls.as_ref();
+        let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
+        let api = Arc::new(Api::default());
+        let front = Arc::new(Front::waiting(Arc::clone(&api)));
+        let mut server = Server::new(listener, front.router()).limits(ingress::limits(plan));
+        if let Some(tls) = &tls {
+            server = server.tls(tls.clone());
+        }
+        let mut door = Self { front, api, tls, stop: watch::Sender::new(false), servers: JoinSet::new() };
+        door.spawn(server);
+        Ok(door)
+    }
+
+    fn spawn(&mut self, server: Server) {
+        let mut stopped = self.stop.subscribe();
+        self.servers.spawn(server.serve(async move {
+            // A sender that is gone stops it as well.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+        }));
+    }
+
+    /// Takes up the certificate of another configuration.
+    fn change(&self, plan: &Plan) -> Result<()> {
+        if let (Some(tls), Some(plan)) = (&self.tls, &plan.tls) {
+            tls.replace(plan.certificate.as_bytes(), plan.key.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
 /// Everything that runs.
 struct Sidecar<'a> {
     origin: &'a Origin,
@@ -131,11 +183,7 @@ struct Sidecar<'a> {
     plan: Plan,
     stores: Stores,
     fleet: Fleet,
-    front: Arc<Front>,
-    api: Arc<Api>,
-    /// Ends the servers.
-    stop: watch::Sender<bool>,
-    servers: JoinSet<()>,
+    door: Door,
     /// Fleets of earlier configurations that finish what they have in hand.
     leaving: JoinSet<()>,
 }
@@ -146,26 +194,18 @@ impl<'a> Sidecar<'a> {
         listen: Option<SocketAddr>,
         plan: Plan,
         stores: Stores,
-        listener: TcpListener,
+        door: Door,
         operators: Option<(TcpListener, Router)>,
     ) -> Result<Self, Failed> {
+        let mut door = door;
         let fleet = Fleet::start(&plan, &stores).await?;
-        let api = Arc::new(Api::default());
-        api.replace(fleet.served(&plan, &stores)?);
-        let front = Arc::new(Front::new(fleet.router(), Arc::clone(&api)));
-        let (stop, stopped) = watch::channel(false);
-        let mut servers = JoinSet::new();
-        let limits = ingress::limits(&plan);
-        let all = operators.map(|(listener, metrics)| (listener, api.router(&metrics)));
-        for (listener, router) in std::iter::once((listener, front.router())).chain(all) {
-            let (limits, mut stopped) = (limits.clone(), stopped.clone());
-            servers.spawn(Server::new(listener, router).limits(limits).serve(async move {
-                // A sender that is gone stops it as well.
-                let _ = stopped.wait_for(|stopped| *stopped).await;
-            }));
+        door.api.replace(fleet.served(&plan, &stores)?);
+        door.front.open(fleet.router());
+        if let Some((listener, metrics)) = operators {
+            let server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(&plan));
+            door.spawn(server);
         }
-        let leaving = JoinSet::new();
-        Ok(Self { origin, listen, plan, stores, fleet, front, api, stop, servers, leaving })
+        Ok(Self { origin, listen, plan, stores, fleet, door, leaving: JoinSet::new() })
     }
 
     /// Runs until a signal says stop, or until nothing can come in any more.
@@ -188,7 +228,7 @@ impl<'a> Sidecar<'a> {
                         notify::ready();
                     }
                 },
-                Some(ended) = self.servers.join_next() => {
+                Some(ended) = self.door.servers.join_next() => {
                     let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
                     return Err(Exit::Failure.with(anyhow!("the HTTP server ended by itself{why}")));
                 }
@@ -206,6 +246,9 @@ impl<'a> Sidecar<'a> {
         if plan.listen != self.plan.listen {
             bail!("`listen` changed from {} to {}, which needs a restart", self.plan.listen, plan.listen);
         }
+        if plan.tls.is_some() != self.plan.tls.is_some() {
+            bail!("`tls` was added or left out, which needs a restart");
+        }
         let api = |plan: &Plan| plan.api.as_ref().map(|api| api.listen);
         if api(&plan) != api(&self.plan) {
             bail!("`api.listen` changed, which needs a restart");
@@ -222,8 +265,9 @@ impl<'a> Sidecar<'a> {
                 return Err(error);
             }
         };
-        self.api.replace(served);
-        self.front.replace(fleet.router());
+        self.door.change(&plan)?;
+        self.door.api.replace(served);
+        self.door.front.replace(fleet.router());
         let old = std::mem::replace(&mut self.fleet, fleet);
         self.leaving.spawn(old.shutdown());
         self.plan = plan;
@@ -232,10 +276,10 @@ impl<'a> Sidecar<'a> {
 
     /// Lets what runs finish within the grace, and gives back the rest.
     async fn finish(mut self) {
-        self.front.close();
-        self.api.close();
-        self.stop.send_replace(true);
-        let servers = async { while self.servers.join_next().await.is_some() {} };
+        self.door.front.close();
+        self.door.api.close();
+        self.door.stop.send_replace(true);
+        let servers = async { while self.door.servers.join_next().await.is_some() {} };
         let left = async { while self.leaving.join_next().await.is_some() {} };
         tokio::join!(servers, self.fleet.shutdown(), left);
     }

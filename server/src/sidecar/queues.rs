@@ -23,6 +23,15 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
     if let Some(exchange) = &set.dead_letter_exchange {
         queue = queue.dead_letter_exchange(exchange.as_str());
     }
+    if let Some(key) = &set.dead_letter_routing_key {
+        queue = queue.dead_letter_routing_key(key.as_str());
+    }
+    if let Some(letters) = &set.dead_letter_queue {
+        queue = queue.dead_letter_queue(letters.as_str());
+    }
+    if let Some(limit) = set.delivery_limit.as_deref() {
+        queue = queue.delivery_limit(*limit);
+    }
     // Ids are unique within one queue only: its name is the source, as that of an endpoint is.
     let mut builder = RabbitMq::builder(&plan.url)
         .name(plan.name.as_str())

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use async_trait::async_trait;
 use oncebox::store::{Admin, Migrate, Migration};
+use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{Error, ErrorKind, Store};
 use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
@@ -17,6 +19,9 @@ use crate::config::{InboxPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
 pub(super) type Any = Arc<dyn Store>;
+
+/// The first pause and the longest between two looks for a store that is away. Each look is told.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// A store as it is.
 #[derive(Clone)]
@@ -30,10 +35,12 @@ enum Opened {
 pub(super) struct Stores(BTreeMap<String, (Any, Opened)>);
 
 impl Stores {
-    pub(super) async fn open(plans: &[StorePlan]) -> Result<Self> {
+    /// Opens all of them. Who wants to know how we are meanwhile can ask below the URL `base`.
+    pub(super) async fn open(plans: &[StorePlan], base: &str) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for plan in plans {
-            let store = open(plan).await.with_context(|| format!("cannot open the store {:?}", plan.name))?;
+            let store = open_at_last(plan, base).await;
+            let store = store.with_context(|| format!("cannot open the store {:?}", plan.name))?;
             let told = match &store {
                 Opened::Sqlite(store) => Told::new(Arc::new(store.clone())),
                 Opened::Postgres(store) => Told::new(Arc::new(store.clone())),
@@ -105,17 +112,43 @@ impl Backfills for Stores {
     }
 }
 
-async fn open(plan: &StorePlan) -> Result<Opened> {
+/// Opens a store, as soon as it is there: a server may start later than we do. What no waiting helps is an error, and so is a
+/// file that cannot be opened.
+async fn open_at_last(plan: &StorePlan, base: &str) -> Result<Opened> {
+    let (mut pause, longest) = PAUSES;
+    loop {
+        match open(plan).await? {
+            Ok(opened) => return Ok(opened),
+            Err(error) if is_away(plan, &error) => {
+                let (name, why) = (&plan.name, format!("{error:?}").replace("\n  caused by", "; caused by"));
+                tracing::warn!(
+                    "waiting for the store {name:?}, and taking nothing in ({base}/readyz tells); the next look is in \
+                     {pause:?}: {why}"
+                );
+            }
+            Err(error) => return Err(outdated(plan, &error)),
+        }
+        SystemClock::default().sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+fn is_away(plan: &StorePlan, error: &Error) -> bool {
+    let is_server = matches!(plan.place, StorePlace::Postgres { .. });
+    is_server && (error.is_retryable() || error.kind() == ErrorKind::ReadOnly)
+}
+
+async fn open(plan: &StorePlan) -> Result<oncebox::Result<Opened>> {
     match &plan.place {
         StorePlace::Sqlite(path) => {
             let options = Sqlite::options(path).migrate(plan.migrate);
             // It waits for the disk.
             let opened = tokio::task::spawn_blocking(move || options.open()).await?;
-            Ok(Opened::Sqlite(opened.map_err(|error| outdated(plan, &error))?))
+            Ok(opened.map(Opened::Sqlite))
         }
         StorePlace::Postgres { .. } => {
             let options = postgres(plan)?.migrate(plan.migrate);
-            Ok(Opened::Postgres(options.open().await.map_err(|error| outdated(plan, &error))?))
+            Ok(options.open().await.map(Opened::Postgres))
         }
     }
 }

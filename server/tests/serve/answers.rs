@@ -1,4 +1,4 @@
-//! C15: what each answer of a handler means.
+//! FAULTS C15: what each answer of a handler means.
 
 use super::support::{AT_ONCE, Receiver, Reply, Sidecar, free_port, one_handler, post};
 

@@ -177,7 +177,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"",
-        "oncebox.toml:3: `inbox.orders.rabbitmq.q.queue`: a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue, say where they go with `rejected_exchange`, or set `discard_rejected = true`",
+        "oncebox.toml:3: `inbox.orders.rabbitmq.q.queue`: a message that can never be taken would be lost; name the `dead_letter_exchange` of the queue or a `dead_letter_queue` to declare with it, say where they go with `rejected_exchange`, or set `discard_rejected = true`",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"http://127.0.0.1:9000/\"",
@@ -218,9 +218,15 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndead_letter_exchange = \"\"\nrejected_routing_key = \"k\"\ntype = \"t\"\ntype_header = \"x\"",
-        "oncebox.toml:4: `inbox.orders.rabbitmq.q.dead_letter_exchange`: the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or set `rejected_exchange = \"\"` and `rejected_routing_key` to the queue they go to\n\
+        "oncebox.toml:4: `inbox.orders.rabbitmq.q.dead_letter_exchange`: the default exchange would bring dead letters back to the queue, or nowhere; name another exchange, or a `dead_letter_routing_key` too: the queue they go to\n\
          oncebox.toml:5: `inbox.orders.rabbitmq.q.rejected_routing_key`: nothing is published by this key without a `rejected_exchange`; add it, or leave this out\n\
          oncebox.toml:6: `inbox.orders.rabbitmq.q.type`: one type for all leaves nothing to `type_header`; leave one of the two out",
+    ),
+    (
+        "[inbox.orders.rabbitmq.q]\nurl = \"env:AMQP_URL\"\nqueue = \"q\"\ndelivery_limit = 5\ndead_letter_queue = \"d\"\ndead_letter_exchange = \"x\"",
+        "oncebox.toml:5: `inbox.orders.rabbitmq.q.dead_letter_queue`: nothing is declared of a queue that exists; add `declare`, or name the `dead_letter_exchange` that it has\n\
+         oncebox.toml:6: `inbox.orders.rabbitmq.q.dead_letter_exchange`: dead letters go to the `dead_letter_queue`; leave one of the two out\n\
+         oncebox.toml:4: `inbox.orders.rabbitmq.q.delivery_limit`: only a quorum queue that is declared here has one; add `declare = \"quorum\"`, or leave it out",
     ),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretention = \"1d\"\nbackfill = true",

@@ -8,6 +8,7 @@ mod languages;
 mod network;
 mod postgres;
 mod quick;
+mod rabbitmq;
 mod reload;
 mod sources;
 mod stop;

@@ -1,4 +1,4 @@
-//! S16: a handler's name and address are checked for every connection, after the name was resolved.
+//! FAULTS S16: a handler's name and address are checked for every connection, after the name was resolved.
 
 use super::support::{AT_ONCE, Receiver, Reply, Sidecar, oncebox, post};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oncebox_servers::{Cluster, Version};
 
-use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, oncebox, one_handler, post};
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, get, one_handler, post};
 
 fn shared(handler: &str, more: &str) -> String {
     let handler = one_handler(handler, AT_ONCE);
@@ -90,13 +90,61 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
     sidecar.stop();
 }
 
+/// FAULTS A15: a database that starts later than we do is waited for, and nothing is taken in before.
 #[test]
-fn a_database_that_is_away_is_said_without_its_password() {
-    let dir = tempfile::tempdir().unwrap();
+fn a_database_that_is_away_at_the_start_is_waited_for() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    cluster.create_database("orders").unwrap();
+    let url = cluster.url("orders");
+    cluster.stop().unwrap();
+    let handler = Receiver::good();
+    let sidecar = Sidecar::early(&shared(&handler.url(), ""), &[("DATABASE_URL", &url)]);
+    let status = |path: &str| get(&format!("{}{path}", sidecar.base)).status;
+    assert_eq!((status("/livez"), status("/readyz")), (200, 503));
+    assert_eq!(post(&sidecar.url("orders"), "1", "t", "{}").status, 503);
+    cluster.start_again().unwrap();
+    sidecar.wait_line("ready", |line| line.starts_with("ready;"));
+    assert_eq!(status("/readyz"), 200);
+    assert_eq!(post(&sidecar.url("orders"), "1", "t", "{}").status, 202);
+    handler.wait_for(1);
+    sidecar.stop();
+}
+
+/// FAULTS C5: nobody has to be waited for to stop.
+#[test]
+fn who_waits_for_a_database_stops_when_told_to() {
     let config = "[store.main]\nurl = \"postgres://user:canary-password@127.0.0.1:9/none\"\n[inbox.orders]\n";
+    let sidecar = Sidecar::early(config, &[]);
+    let lines = sidecar.stop();
+    assert!(lines.iter().all(|line| !line.contains("canary")), "J4: {lines:#?}");
+}
+
+#[test]
+fn a_database_that_refuses_us_is_not_waited_for() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let config = "[store.main]\nurl = \"env:DATABASE_URL\"\n[inbox.orders]\n";
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
-    let output = oncebox(dir.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.current_dir(dir.path()).args(["serve", "--listen", "127.0.0.1:0"]);
+    let output = command.env("DATABASE_URL", cluster.url("no_such_database")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("cannot open the store \"main\"") && !said.contains("canary"), "{said}");
+    assert!(said.contains("cannot open the store \"main\"") && said.contains("no_such_database"), "{said}");
+}
+
+/// FAULTS I2: a handler that is added later gets what is stored.
+#[test]
+fn a_handler_that_is_new_gets_what_is_stored() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    cluster.create_database("orders").unwrap();
+    let url = cluster.url("orders");
+    let env = [("DATABASE_URL", url.as_str())];
+    let before = Sidecar::with_env("[store.main]\nurl = \"env:DATABASE_URL\"\n[inbox.orders]\n", &env);
+    assert_eq!(post(&before.url("orders"), "1", "t", "{}").status, 202);
+    before.stop();
+    let handler = Receiver::good();
+    let after = Sidecar::with_env(&(shared(&handler.url(), "") + "backfill = true\n"), &env);
+    assert_eq!(handler.wait_for(1)[0].id(), "1");
+    after.stop();
 }

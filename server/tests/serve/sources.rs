@@ -130,7 +130,7 @@ fn several_inboxes_and_stores_in_one_process_do_not_meet() {
     assert_eq!(inboxes, ["bills", "mails", "orders"]);
 }
 
-/// F9: a broker that is away keeps nobody else waiting.
+/// FAULTS F9: a broker that is away keeps nobody else waiting.
 #[test]
 fn a_broker_that_is_away_does_not_keep_the_process_down() {
     let handler = Receiver::good();

@@ -56,7 +56,7 @@ fn authority(dir: &Path) -> Tls {
     Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
 }
 
-/// S17: only a server that can prove who it is gets a message.
+/// FAULTS S17: only a server that can prove who it is gets a message.
 #[test]
 fn a_handler_has_to_be_vouched_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,4 +89,51 @@ fn a_file_without_certificates_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
     }
+}
+
+/// What curl is told by an address, and the name in the certificate that it was shown.
+fn curl(dir: &Path, args: &[&str]) -> (String, bool) {
+    let asked = Command::new("curl").current_dir(dir).args(["-sS", "--max-time", "60"]).args(args).output();
+    let asked = asked.expect("curl is installed");
+    (String::from_utf8_lossy(&asked.stdout).into_owned(), asked.status.success())
+}
+
+/// FAULTS S17: senders can verify us, over HTTP/2 and HTTP/1.1, and a certificate is replaced without a restart.
+#[test]
+fn messages_come_in_over_tls_and_the_certificate_can_be_replaced() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    authority(first.path());
+    authority(second.path());
+    let handler = Receiver::good();
+    let config = |dir: &Path| {
+        let file = |name: &str| dir.join(name).display().to_string();
+        let tls =
+            format!("tls = {{ certificate = {:?}, key = {:?} }}\n", file("server.crt"), file("server.key"));
+        tls + &one_handler(&handler.url(), AT_ONCE)
+    };
+    let sidecar = Sidecar::with(&config(first.path()));
+    let port = sidecar.base.rsplit(':').next().unwrap().to_owned();
+    let url = format!("https://localhost:{port}/in/orders");
+    let send = |dir: &Path, id: &str, more: &[&str]| {
+        let id = format!("message-id: {id}");
+        let message = ["--cacert", "ca.crt", "-H", &id, "-H", "message-type: t", "-d", "{}"];
+        let what = ["-o", "/dev/null", "-w", "%{http_code} %{http_version}", &url];
+        curl(dir, &[&message[..], more, &what].concat())
+    };
+    assert_eq!(send(first.path(), "1", &[]), ("202 2".into(), true));
+    assert_eq!(send(first.path(), "1", &["--http1.1"]), ("200 1.1".into(), true));
+    assert!(!send(second.path(), "2", &[]).1, "another authority does not vouch for it");
+    assert!(!curl(first.path(), &[&url.replace("https", "http")]).1, "nothing is spoken but TLS");
+    sidecar.write_config(&config(second.path()));
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["the configuration was read again"]);
+    assert_eq!(send(second.path(), "2", &[]), ("202 2".into(), true));
+    assert!(!send(first.path(), "3", &[]).1, "the old certificate is not shown any more");
+    // One that cannot be used changes nothing.
+    std::fs::write(second.path().join("server.key"), "no key").unwrap();
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["the old configuration is kept", "no private key"]);
+    assert_eq!(send(second.path(), "3", &[]), ("202 2".into(), true));
+    handler.wait_for(3);
+    sidecar.stop();
 }

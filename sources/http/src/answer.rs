@@ -59,7 +59,7 @@ impl Answer {
         }
     }
 
-    fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
             Self::Duplicate => "duplicate",

@@ -12,6 +12,8 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use metrics::SharedString;
+use oncebox::observe::names;
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, Inbox, Message, Received, Result, Store};
 
@@ -109,8 +111,8 @@ impl Ingress {
                 ));
             }
             let bucket = endpoint.quota.map(|quota| Bucket::new(quota, clock.monotonic()));
-            let path = endpoint.path.clone();
-            if routes.insert(path.clone(), Arc::new(Route { endpoint, sink, bucket })).is_some() {
+            let (path, source) = (endpoint.path.clone(), Arc::from(&*endpoint.name));
+            if routes.insert(path.clone(), Arc::new(Route { endpoint, source, sink, bucket })).is_some() {
                 return refuse(format!("two endpoints have the path {path:?}"));
             }
         }
@@ -143,6 +145,8 @@ struct Gate {
 
 struct Route {
     endpoint: Endpoint,
+    /// Its name, for labels.
+    source: Arc<str>,
     sink: Arc<dyn Sink>,
     bucket: Option<Bucket>,
 }
@@ -150,27 +154,38 @@ struct Route {
 /// Up to the proof, a request is treated alike whether its address exists or not.
 async fn take(State(gate): State<Arc<Gate>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    if parts.method != Method::POST {
-        return Problem::new(Cause::Method, "only POST brings messages").into_response();
-    }
-    let (body, share) = match body::read(body, &parts.headers, &gate.bodies, &gate.budget).await {
-        Ok(read) => read,
-        Err(problem) => return problem.into_response(),
-    };
-    match gate.verified(&parts, &body) {
-        Some(route) => {
-            let taken = route.take(&parts, body, share, &gate.clock).await;
-            taken.unwrap_or_else(Problem::into_response)
-        }
-        None => Problem::unverified().into_response(),
-    }
+    gate.take(&parts, body).await.unwrap_or_else(|problem| {
+        let route = gate.routes.get(gate.path(&parts));
+        count(route.map(|route| &route.source), problem.cause.word());
+        problem.into_response()
+    })
+}
+
+/// Counts what a sender is told.
+fn count(source: Option<&Arc<str>>, answer: &'static str) {
+    // Whoever tries addresses makes no labels.
+    let source = source.map_or(SharedString::const_str(""), |source| Arc::clone(source).into());
+    metrics::counter!(names::HTTP_ANSWERS, "source" => source, "answer" => answer).increment(1);
 }
 
 impl Gate {
+    async fn take(&self, parts: &Parts, body: Body) -> Result<Response, Problem> {
+        if parts.method != Method::POST {
+            return Err(Problem::new(Cause::Method, "only POST brings messages"));
+        }
+        let (body, share) = body::read(body, &parts.headers, &self.bodies, &self.budget).await?;
+        let route = self.verified(parts, &body).ok_or_else(Problem::unverified)?;
+        route.take(parts, body, share, &self.clock).await
+    }
+
+    /// The path of an endpoint, as it is registered.
+    fn path<'a>(&self, parts: &'a Parts) -> &'a str {
+        parts.uri.path().strip_prefix(&*self.prefix).unwrap_or_default()
+    }
+
     /// The endpoint of a request, if its sender is who it should be.
     fn verified(&self, parts: &Parts, body: &Bytes) -> Option<&Arc<Route>> {
-        let path = parts.uri.path().strip_prefix(&*self.prefix).unwrap_or_default();
-        let route = self.routes.get(path);
+        let route = self.routes.get(self.path(parts));
         let endpoint = route.map(|route| &route.endpoint);
         let verify = endpoint.and_then(|endpoint| endpoint.verify.as_ref());
         let window = endpoint.map_or(REPLAY_WINDOW, |endpoint| endpoint.window);
@@ -220,6 +235,9 @@ impl Route {
             quota.map_err(|wait| Problem::new(Cause::Quota, "the quota is used up").after(wait))?;
         }
         let mut answers = self.store(items, share).await;
+        for answer in &answers {
+            count(Some(&self.source), answer.word());
+        }
         Ok(match (one, answers.pop()) {
             (true, Some(answer)) => answer::one(answer),
             (_, last) => {

@@ -5,13 +5,11 @@
 
 mod answer;
 mod body;
-pub mod cloudevents;
 mod endpoint;
 mod format;
 mod ingress;
 mod problem;
 mod quota;
-mod rfc3339;
 mod secret;
 mod server;
 mod verify;
@@ -19,8 +17,10 @@ mod verify;
 pub use body::BodyLimits;
 pub use endpoint::Endpoint;
 pub use ingress::Ingress;
+/// How events are read and written.
+pub use oncebox_cloudevents as cloudevents;
 pub use quota::Quota;
-pub use server::{Limits, Server};
+pub use server::{Limits, Server, Tls};
 pub use verify::{Encoding, Verify};
 
 /// The programs of the guides, so that they compile and run.

@@ -19,6 +19,7 @@ struct Missing {
     digest: Vec<u8>,
     order: Option<Vec<u8>>,
     handlers: Vec<i16>,
+    time: Option<i64>,
 }
 
 pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfilled> {
@@ -39,12 +40,18 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
             chosen.extend(missing(row, params, &route)?);
         }
     }
+    // Asked after the messages: what was forgotten before one of them came back is known by now.
+    let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(route.clone())).await?;
+    let forgotten: Option<i64> = forgotten.first().map_or(Ok(None), |row| get(row, 0))?;
+    let all = chosen.len();
+    chosen.retain(|message| message.time.zip(forgotten).is_none_or(|(time, mark)| time > mark));
+    let stale = all - chosen.len();
     let (added, released) = add(db, &mut unit, &route, chosen).await?;
     unit.end().await?;
     released.tell(db);
     let last = rows.last().map(|row| Ok(Seq(get(row, 0)?))).transpose()?;
     let full = params.limit > 0 && rows.len() >= params.limit;
-    Ok(Backfilled::new(added, last.filter(|_| full)))
+    Ok(Backfilled::new(added, last.filter(|_| full)).stale(stale))
 }
 
 /// A message of the page, if it is for the handler and has no entry for it.
@@ -62,6 +69,7 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
         digest: get(row, 3)?,
         order: order.map(|order| order.as_bytes().to_vec()),
         handlers,
+        time: get(row, 9)?,
     }))
 }
 

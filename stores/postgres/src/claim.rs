@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use oncebox::state::{ErrorText, Outcome, Policy};
+use oncebox::state::{ErrorText, Outcome, Policies, Policy};
 use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token, Want};
 use oncebox::time::Timestamp;
 use oncebox::{ErrorKind, Result};
@@ -134,7 +134,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         }
     }
     if looks.is_empty() {
-        return held(db, params.claim_id).await;
+        return held(db, params.claim_id, &params.policies).await;
     }
     match params.mode {
         ClaimMode::Healthy => healthy(db, params, &wants, looks, &kin).await,
@@ -173,7 +173,7 @@ async fn healthy(
             db.cursors.looked_back(start.elapsed());
         }
         if rows.first().is_some_and(|row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_none())) {
-            return held(db, params.claim_id).await;
+            return held(db, params.claim_id, &params.policies).await;
         }
         let mut got: HashMap<(i16, i16), Share> = HashMap::new();
         for row in &rows {
@@ -204,7 +204,7 @@ async fn healthy(
         goes_on |= !rows.is_empty();
         found.extend(rows);
     }
-    claimed(db, params.claim_id, &found).await.map_err(unread)
+    claimed(db, params.claim_id, &found, &params.policies).await.map_err(unread)
 }
 
 /// Whether a limit is large enough to be cut into shares of its places.
@@ -267,7 +267,7 @@ async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look], kin: &Kin) -> Re
     let mut unit = db.control.single().await?;
     unit.run(suspect).await?;
     unit.end().await?;
-    held(db, params.claim_id).await.map_err(unread)
+    held(db, params.claim_id, &params.policies).await.map_err(unread)
 }
 
 pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
@@ -283,19 +283,19 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     unit.run(rescue).await?;
     unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;
     unit.end().await?;
-    held(db, params.claim_id).await.map_err(unread)
+    held(db, params.claim_id, &params.policies).await.map_err(unread)
 }
 
 /// What a claim id holds.
-async fn held(db: &Db, id: ClaimId) -> Result<Vec<Claimed>> {
+async fn held(db: &Db, id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>> {
     let mut unit = db.control.single().await?;
     let rows = unit.rows(ask(&db.sql.claim_held).bind(uuid(id))).await?;
     unit.end().await?;
-    claimed(db, id, &rows).await
+    claimed(db, id, &rows, policies).await
 }
 
 /// Reads claims. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
-async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow]) -> Result<Vec<Claimed>> {
+async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow], policies: &Policies) -> Result<Vec<Claimed>> {
     let (mut claimed, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
     let mut names = HashMap::new();
     for row in rows {
@@ -326,7 +326,7 @@ async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow]) -> Result<Vec<Claimed>> {
             Err(error) => {
                 tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
                 let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
-                damaged.push(claim.settle(&Policy::default(), Outcome::Reject { error }));
+                damaged.push(claim.settle(&policies.of(&claim.handler), Outcome::Reject { error }));
             }
         }
     }

@@ -6,7 +6,7 @@ use oncebox::Result;
 use oncebox::store::{ExamineParams, Finding, Severity};
 use oncebox::time::Timestamp;
 
-use crate::db::Db;
+use crate::db::{Db, FOREVER};
 use crate::migrate::Plan;
 use crate::register;
 use crate::row::get;
@@ -26,6 +26,7 @@ pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Res
     findings.extend(indexes(db, &mut unit, plan).await?);
     findings.extend(tables(db, &mut unit).await?);
     findings.extend(transactions(db, &mut unit, params).await?);
+    findings.extend(unending(db, &mut unit, params).await?);
     unit.end().await?;
     Ok(findings)
 }
@@ -106,6 +107,14 @@ async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> 
         ));
     }
     Ok(findings)
+}
+
+/// Windows that have no end.
+async fn unending(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Option<Finding>> {
+    let question = ask(&db.sql.examine_windows).bind(params.inbox.as_str().to_owned()).bind(FOREVER);
+    let rows = unit.rows(question).await?;
+    let handlers: Vec<&str> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
+    Ok(params.unending(handlers))
 }
 
 /// Tables with more dead rows than living ones.

@@ -174,6 +174,7 @@ statements! {
     examine_settings: "../sql/examine/settings.sql",
     examine_indexes: "../sql/examine/indexes.sql",
     examine_tables: "../sql/examine/tables.sql",
+    examine_windows: "../sql/examine/windows.sql",
     examine_transactions: "../sql/examine/transactions.sql",
     examine_late: "../sql/examine/late.sql",
     history_attempts: "../sql/history/attempts.sql",

@@ -150,6 +150,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
     }
 }
 
+// FAULTS S15
 #[tokio::test]
 async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
     // Nobody answers there.
@@ -259,6 +260,7 @@ impl Role {
     }
 }
 
+// FAULTS S21
 #[tokio::test]
 async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
     let role = Role::new().await;

@@ -11,7 +11,7 @@ use oncebox_servers::{Cluster, Version};
 use oncebox_testkit::TestClock;
 use support::{Schema, handler, inbox, key};
 
-// FAULTS J1: the audit is written with what it is about, or nothing is done.
+// FAULTS J1, S13: the audit is written with what it is about, or nothing is done.
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     let schema = Schema::shared();

@@ -2,11 +2,13 @@
 
 mod support;
 
-use oncebox::ErrorKind;
 use oncebox::state::{Operation, Settlement, Status};
 use oncebox::store::{Admin as _, Claimed, SettleIn as _, Settled, Store as _, Transactional as _};
+use oncebox::{ErrorKind, OnPoisoned, Policy};
 use oncebox_postgres::{Options, Postgres};
-use support::{Schema, claim, claim_one, first, handler, in_time, inbox, key, offer, offer_ordered, run};
+use support::{
+    Schema, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, offer_ordered, run,
+};
 
 async fn accept_ordered(store: &Postgres, id: &str) {
     store.accept(&[offer_ordered(id, "k")]).await.expect("accept");
@@ -149,4 +151,19 @@ async fn a_line_whose_head_cannot_be_read_can_be_unblocked_and_its_head_dismisse
             assert_eq!(ids(&claim(&store, 2).await), [b"2"], "{damage} {operation:?}");
         }
     }
+}
+
+// FAULTS E22, B15: what its handler says of poisoned messages counts for those that cannot be read, too.
+#[tokio::test]
+async fn a_line_whose_head_cannot_be_read_goes_on_if_its_handler_skips() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    accept_ordered(&store, "1").await;
+    accept_ordered(&store, "2").await;
+    schema.run("UPDATE @message SET headers = '\\xff' WHERE id = '1'").await;
+    let mut skips = Policy::default();
+    skips.on_poisoned = OnPoisoned::Skip;
+    let params = || claim_params(2).policies([(handler("h"), skips.clone())].into_iter().collect());
+    assert!(store.claim(&params()).await.expect("claim").is_empty(), "nobody is given what cannot be read");
+    assert_eq!(ids(&store.claim(&params()).await.expect("claim")), [b"2"]);
 }

@@ -1,13 +1,13 @@
 //! The verbs, with everything sealed on its way in and opened on its way out.
 
 use async_trait::async_trait;
-use oncebox::state::{ErrorText, Outcome, Settlement};
+use oncebox::Result;
+use oncebox::state::{ErrorText, Outcome, Policies, Settlement};
 use oncebox::store::{
     Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
     OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
     Wakeups,
 };
-use oncebox::{Policy, Result};
 
 use crate::Sealed;
 use crate::seal::Unreadable;
@@ -18,7 +18,7 @@ const ROUNDS: usize = 16;
 impl<S: Store> Sealed<S> {
     /// Opens what was claimed. What cannot be read is settled here, so that it keeps no other waiting: what a newer process may
     /// read waits for one for a while, and all of it is poisoned in the end, for a person with the key.
-    async fn readable(&self, claimed: Vec<Claimed>) -> Result<(Vec<Claimed>, usize)> {
+    async fn readable(&self, claimed: Vec<Claimed>, policies: &Policies) -> Result<(Vec<Claimed>, usize)> {
         let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
         for Claimed { claim, message } in claimed {
             match self.open_message(&claim.inbox, &claim.key, &message) {
@@ -30,7 +30,7 @@ impl<S: Store> Sealed<S> {
                         Unreadable::NoKey(_) => Outcome::Undecodable { error },
                         Unreadable::Forged | Unreadable::Plain => Outcome::Reject { error },
                     };
-                    unreadable.push(claim.settle(&Policy::default(), outcome));
+                    unreadable.push(claim.settle(&policies.of(&claim.handler), outcome));
                 }
             }
         }
@@ -54,13 +54,14 @@ impl<S: Store> Store for Sealed<S> {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         for _ in 1..ROUNDS {
-            let (readable, unreadable) = self.readable(self.store.claim(params).await?).await?;
+            let claimed = self.store.claim(params).await?;
+            let (readable, unreadable) = self.readable(claimed, &params.policies).await?;
             // There may be others behind them.
             if unreadable == 0 || !readable.is_empty() {
                 return Ok(readable);
             }
         }
-        Ok(self.readable(self.store.claim(params).await?).await?.0)
+        Ok(self.readable(self.store.claim(params).await?, &params.policies).await?.0)
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {

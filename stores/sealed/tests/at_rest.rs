@@ -173,6 +173,27 @@ async fn without_its_key_a_message_waits_and_is_poisoned_in_the_end_and_never_lo
     assert_eq!(entry(&able, "1").await.0, Status::Completed);
 }
 
+// How long a message without its key is waited for is what its handler says of undecodable ones.
+#[tokio::test]
+async fn without_its_key_a_message_waits_as_long_as_its_handler_says() {
+    async fn ship(_: Message, _: &mut Context<Sealed<Sqlite>>) -> Result<(), BoxError> {
+        Ok(())
+    }
+    for (grace, expected) in [(Duration::ZERO, Status::Poisoned), (DAY, Status::Pending)] {
+        let file = File::new();
+        accept(&file.sealed(keys("k2", 2)), message("1")).await;
+        let behind = file.sealed(keys("k1", 1));
+        let mut policy = Policy::default();
+        policy.decode_grace = grace;
+        let builder = Inbox::builder("orders", behind.clone()).clock(file.clock.shared());
+        let inbox = builder.on("order.placed", handler("h", ship).policy(policy)).build().unwrap();
+        // Longer than the default grace.
+        file.clock.advance(Duration::from_hours(if grace.is_zero() { 0 } else { 2 }));
+        assert_eq!(inbox.drain().await.unwrap(), 0);
+        assert_eq!(entry(&behind, "1").await.0, expected, "{grace:?}");
+    }
+}
+
 #[tokio::test]
 async fn another_key_of_the_same_name_and_a_moved_value_are_rejected_at_once() {
     let file = File::new();

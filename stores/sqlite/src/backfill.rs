@@ -2,6 +2,7 @@
 
 use oncebox::Result;
 use oncebox::store::{BackfillParams, Backfilled, Seq};
+use oncebox::time::Timestamp;
 use rusqlite::params;
 
 use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};
@@ -14,15 +15,21 @@ struct Stored {
     inbox: i64,
     kind: String,
     handlers: Vec<i64>,
+    time: Option<Timestamp>,
 }
 
 pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<Backfilled> {
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Backfilled::default()) };
     let page = page(work, params)?;
-    let mut added = 0;
+    let (mut added, mut stale) = (0, 0);
     for stored in page.iter().filter(|stored| stored.inbox == inbox.id && params.takes(&stored.kind)) {
         let names = work.names.route(inbox.id, &params.route);
         if names.iter().any(|handler| stored.handlers.contains(handler)) {
+            continue;
+        }
+        // It may have had this one before: it came back for others while this one had forgotten it.
+        if stored.time.zip(work.names.watermark(&names)).is_some_and(|(time, mark)| time <= mark) {
+            stale += 1;
             continue;
         }
         let handler = work.names.handler(work.connection, inbox.id, &params.route.key)?;
@@ -32,7 +39,8 @@ pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<B
         added += 1;
     }
     let full = params.limit > 0 && page.len() >= params.limit;
-    Ok(Backfilled::new(added, page.last().map(|last| Seq(last.seq)).filter(|_| full)))
+    let next = page.last().map(|last| Seq(last.seq)).filter(|_| full);
+    Ok(Backfilled::new(added, next).stale(stale))
 }
 
 fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
@@ -47,6 +55,7 @@ fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
                 inbox: row.get(1)?,
                 kind: row.get(2)?,
                 handlers: decode_handlers(&handlers),
+                time: row.get::<_, Option<i64>>(4)?.map(Timestamp::from_millis),
             })
         })
         .map_err(store_error)?;

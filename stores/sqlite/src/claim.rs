@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use oncebox::state::{ErrorText, Outcome};
+use oncebox::state::{ErrorText, Outcome, Policies};
 use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token};
 use oncebox::time::Timestamp;
-use oncebox::{Message, OrderKey, Policy, Result};
+use oncebox::{Message, OrderKey, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::error::store_error;
@@ -14,7 +14,7 @@ use crate::settle::settle;
 use crate::writer::Work;
 
 pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
-    let held = held(work, params.claim_id)?;
+    let held = held(work, params.claim_id, &params.policies)?;
     if !held.is_empty() {
         return Ok(held);
     }
@@ -58,7 +58,7 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
         return Ok(Vec::new());
     }
     work.counters.token = token;
-    self::held(work, params.claim_id)
+    self::held(work, params.claim_id, &params.policies)
 }
 
 /// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under. `known` are
@@ -195,7 +195,7 @@ fn take_suspect(work: &Work<'_>, take: &Take, known: &str) -> Result<usize> {
 }
 
 /// What a claim id holds. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
-fn held(work: &mut Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
+fn held(work: &mut Work<'_>, claim_id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>> {
     let (mut held, mut damaged) = (Vec::new(), Vec::new());
     for (claim, message) in read_held(work, claim_id)? {
         match message {
@@ -203,7 +203,7 @@ fn held(work: &mut Work<'_>, claim_id: ClaimId) -> Result<Vec<Claimed>> {
             Err(error) => {
                 tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
                 let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
-                damaged.push(claim.settle(&Policy::default(), Outcome::Reject { error }));
+                damaged.push(claim.settle(&policies.of(&claim.handler), Outcome::Reject { error }));
             }
         }
     }
@@ -248,7 +248,7 @@ fn read_held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<(Claim, Result<Ar
 }
 
 pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {
-    let held = held(work, params.claim_id)?;
+    let held = held(work, params.claim_id, &params.policies)?;
     if !held.is_empty() {
         return Ok(held);
     }
@@ -284,5 +284,5 @@ pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<C
             .map_err(store_error)?;
     }
     drop(take_over);
-    self::held(work, params.claim_id)
+    self::held(work, params.claim_id, &params.policies)
 }

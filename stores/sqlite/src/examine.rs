@@ -12,6 +12,7 @@ use crate::error::store_error;
 use crate::migrate::MIGRATIONS;
 use crate::names::Names;
 use crate::register;
+use crate::register::FOREVER;
 
 /// A log longer than this is not folded into the file any more: somebody reads all the time.
 const LONG_LOG: u64 = 256 * 1024 * 1024;
@@ -36,6 +37,7 @@ pub(crate) fn examine(
         ));
     }
     findings.extend(missing_indexes(connection)?);
+    findings.extend(unending(connection, params)?);
     let pragma = |name: &str| -> Result<i64> {
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(store_error)
     };
@@ -60,6 +62,16 @@ pub(crate) fn examine(
         ));
     }
     Ok(findings)
+}
+
+fn unending(connection: &Connection, params: &ExamineParams) -> Result<Option<Finding>> {
+    let mut statement =
+        connection.prepare_cached(include_str!("../sql/examine/windows.sql")).map_err(store_error)?;
+    let rows = statement
+        .query_map(params![params.inbox.as_str(), FOREVER], |row| row.get::<_, String>(0))
+        .map_err(store_error)?;
+    let handlers: Vec<String> = rows.collect::<rusqlite::Result<_>>().map_err(store_error)?;
+    Ok(params.unending(handlers.iter().map(String::as_str)))
 }
 
 /// What the times in the file say: of the windows, and of the clocks of those who wrote it.

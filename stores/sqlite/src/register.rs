@@ -11,7 +11,7 @@ use crate::error::store_error;
 use crate::writer::Work;
 
 /// Windows that are longer are for ever; far from the end of what can be counted.
-const FOREVER: i64 = i64::MAX / 4;
+pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &params.inbox)?.id;

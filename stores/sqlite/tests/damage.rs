@@ -2,11 +2,11 @@
 
 mod support;
 
-use oncebox::ErrorKind;
-use oncebox::state::{Operation, PoisonReason, Status};
+use oncebox::state::{InLine, Operation, PoisonReason, Status};
 use oncebox::store::{Admin as _, Filter, RescueParams, Store as _};
+use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, OnPoisoned};
 use oncebox_sqlite::Sqlite;
-use support::{File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, route};
+use support::{File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, message, route};
 
 /// Three messages of which the first cannot be read.
 async fn damaged(sql: &str) -> (File, Sqlite) {
@@ -59,6 +59,33 @@ async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
     let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
     assert_eq!(poisoned.len(), 1);
     file.check();
+}
+
+// FAULTS E22, B15: what its handler says of poisoned messages counts for those that cannot be read, too.
+#[tokio::test]
+async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
+    async fn ship(_: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError> {
+        Ok(())
+    }
+    for (on_poisoned, ran, in_line) in
+        [(OnPoisoned::Block, 0, InLine::Blocks), (OnPoisoned::Skip, 1, InLine::Skipped)]
+    {
+        let file = File::new();
+        let (store, registration) = (file.open(), oncebox::handler("h", ship).on_poisoned(on_poisoned));
+        let builder = Inbox::builder("orders", store.clone()).on("order.placed", registration);
+        let orders = builder.clock(file.clock.shared()).build().expect("an inbox");
+        for id in ["1", "2"] {
+            orders.accept(message(id).with_ordering_key("k")).await.expect("accept");
+        }
+        file.connect()
+            .execute_batch("UPDATE oncebox_message SET headers = x'ff' WHERE seq = 1")
+            .expect("damage");
+        assert_eq!(orders.drain().await.expect("drain"), 0, "nobody is given what cannot be read");
+        assert_eq!(orders.drain().await.expect("drain"), ran, "{on_poisoned:?}");
+        let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+        assert_eq!((poisoned.len(), poisoned[0].in_line), (1, Some(in_line)));
+        file.check();
+    }
 }
 
 #[tokio::test]

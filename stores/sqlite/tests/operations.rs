@@ -14,7 +14,7 @@ async fn codes(store: &Sqlite, file: &File) -> Vec<(Severity, &'static str)> {
     findings.into_iter().map(|finding| (finding.severity, finding.code)).collect()
 }
 
-// FAULTS J1: the audit is written with what it is about, or nothing is done.
+// FAULTS J1, S13: the audit is written with what it is about, or nothing is done.
 #[tokio::test]
 async fn what_cannot_be_recorded_is_not_done() {
     let file = File::new();

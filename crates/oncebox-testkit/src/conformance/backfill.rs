@@ -224,6 +224,26 @@ pub async fn a_backfilled_message_stays<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.backfill(route("new"), 100).await, 0, "what has left is not brought back");
 }
 
+// FAULTS H1: it came back for another handler while this one had forgotten it, under its key or a former one.
+pub async fn what_its_handler_forgot_is_not_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
+    let start = h.now();
+    h.completed("1").await;
+    h.completed("2").await;
+    h.advance(RETENTION);
+    assert_eq!(h.sweep(RETENTION).await.messages, 2);
+    let back = |id: &str, time| offer_routed(message(id).with_time(time), [route("other")]);
+    h.first(back("1", start)).await;
+    h.first(back("3", h.now())).await;
+    h.first(offer_to("2", &["other"])).await;
+    // Nobody can tell of one that does not say when it was made.
+    for (route, added) in [(route("h"), 2), (renamed("new", &["h"]), 0)] {
+        let page = h.store.backfill(&params(route)).await.expect("backfill");
+        assert_eq!(page, Backfilled::new(added, None).stale(1));
+    }
+    assert_eq!(ids(&h.claim("h", 10).await), ["3", "2"]);
+    assert_eq!(h.backfill(route("never-before"), 1).await, 3, "another one has forgotten nothing");
+}
+
 // FAULTS H3, I2
 pub async fn everything_goes_on_meanwhile<S: StoreUnderTest>(h: &Harness<S>) {
     const OLD: usize = 120;

@@ -191,6 +191,7 @@ macro_rules! store_conformance {
                     one_that_runs_is_waited_for,
                     a_parked_key_sets_aside_what_is_backfilled,
                     a_backfilled_message_stays,
+                    what_its_handler_forgot_is_not_backfilled,
                     everything_goes_on_meanwhile,
                 }
                 mark {
@@ -297,6 +298,7 @@ macro_rules! store_conformance {
                     a_paused_ordering_key_waits_and_others_go_on,
                     pausing_an_ordering_key_leaves_what_runs,
                     the_doctor_tells_what_waits_for_a_person,
+                    the_doctor_tells_what_is_remembered_for_ever,
                     the_doctor_compares_windows_with_what_comes_again,
                     of_many_conflicts_under_a_key_some_are_shown,
                 }

@@ -311,6 +311,25 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     }
 }
 
+pub async fn the_doctor_tells_what_is_remembered_for_ever<S: StoreUnderTest>(h: &Harness<S>) {
+    let params = ExamineParams::new(inbox(), h.now());
+    let told = async || {
+        let all = h.store.doctor(&params).await.expect("doctor");
+        all.into_iter().find(|finding| finding.code == "remembered_for_ever")
+    };
+    let mut windows = RegisterParams::new(inbox(), RETENTION);
+    windows.windows = vec![(handler("ledger"), Duration::MAX), (handler("h"), RETENTION)];
+    h.store.register(&RegisterParams::new(inbox_named("other"), Duration::MAX)).await.expect("register");
+    assert_eq!(told().await, None);
+    h.store.register(&windows).await.expect("register");
+    let finding = told().await.expect("one has no end");
+    assert!(finding.what.ends_with("of \"ledger\""), "{finding}");
+    windows.retention = Duration::MAX;
+    h.store.register(&windows).await.expect("register");
+    let finding = told().await.expect("two have no end");
+    assert!(finding.what.ends_with("of \"ledger\", messages without a handler"), "{finding}");
+}
+
 // FAULTS H1
 pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;

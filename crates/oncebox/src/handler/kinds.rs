@@ -1,6 +1,7 @@
 //! Which retry an error has: by its kind, if the handler's registration names it.
 
 use std::error::Error as StdError;
+use std::fmt;
 
 use crate::state::Retry;
 
@@ -27,6 +28,12 @@ impl Kind {
         retry: Retry,
     ) -> Self {
         Self { option: "retry_when".into(), retry, matches: Box::new(matches) }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple(&self.option).field(&self.retry).finish()
     }
 }
 
@@ -60,7 +67,7 @@ mod tests {
         let error = Outer(Reject("x".into()));
         assert_eq!(retry_of(&inner_first, &error), Some(never.clone()));
         assert_eq!(retry_of(&outer_first, &error), Some(quick.clone()));
-        assert_eq!(retry_of(&inner_first, &std::fmt::Error), None);
+        assert_eq!(retry_of(&inner_first, &fmt::Error), None);
         let says_rejected = [Kind::when(|error| error.to_string().contains("rejected"), quick.clone())];
         assert_eq!(retry_of(&says_rejected, &error), Some(quick), "asked of causes too");
         assert_eq!(inner_first[0].option, "retry_for::<oncebox::handler::failure::Reject>");

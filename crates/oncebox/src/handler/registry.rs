@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Dedupe, KeyStrategy, Rules};
 use crate::name::HandlerKey;
+use crate::state::Policies;
 use crate::store::{Route, Store};
 
 /// A registered handler.
@@ -61,6 +62,7 @@ pub(crate) struct Registry<S: Store> {
     /// What counts for types without a handler.
     keys: Keys,
     none: Arc<[Route]>,
+    policies: Policies,
 }
 
 /// The handlers of a type while they are collected.
@@ -185,7 +187,11 @@ impl<S: Store> Registry<S> {
             handlers.push(Arc::new(Registered::new(route, kinds, registration)));
         }
         let (by_type, by_prefix) = routes(&handlers, &keys)?;
-        Ok(Self { handlers, by_key, by_type, by_prefix, keys, none: Arc::new([]) })
+        let policies = handlers.iter().flat_map(|handler: &Arc<Registered<S>>| {
+            handler.route.keys().map(|key| (key.clone(), handler.registration.policy.clone()))
+        });
+        let policies = policies.collect();
+        Ok(Self { handlers, by_key, by_type, by_prefix, keys, none: Arc::new([]), policies })
     }
 
     /// Who takes a type.
@@ -202,6 +208,11 @@ impl<S: Store> Registry<S> {
     /// All handlers.
     pub(crate) fn handlers(&self) -> impl Iterator<Item = &Arc<Registered<S>>> {
         self.handlers.iter()
+    }
+
+    /// The rules of all handlers, by current and legacy key.
+    pub(crate) fn policies(&self) -> Policies {
+        self.policies.clone()
     }
 
     /// The handlers that work from the store.

@@ -109,6 +109,12 @@ impl<S: Store> Shared<S> {
         Keys::new(self, message).known(&dedupe, Some(self.current(handler)))
     }
 
+    /// The key under which payloads of a message are told apart; `None` if it is not compared.
+    pub(super) fn plain_key(&self, message: &Message, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
+        let dedupe = self.registry.dedupe(message.kind(), handler);
+        Keys::new(self, message).plain(&dedupe, handler.map(|handler| self.current(handler)))
+    }
+
     /// The key for the mark of a handler; one that nothing else has, if repeats are not recognised.
     pub(crate) fn mark_key(&self, message: &Message, handler: &HandlerKey) -> Result<Key> {
         self.check(message)?;
@@ -286,6 +292,7 @@ impl<S: Store> Shared<S> {
     fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
         self.lateness.note(&self.name, &accepted);
         self.absorbing.note(&accepted, || self.clock.now());
+        self.note_variant(&accepted, message);
         if let Accepted::First(seq) = accepted {
             let kind = message.message.kind();
             if message.routes.is_empty() && forget.is_empty() {
@@ -367,6 +374,15 @@ impl<'a, S: Store> Keys<'a, S> {
 
     /// The key by which a handler recognises the message; `None` if it does not.
     fn known(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
+        let key = self.plain(dedupe, handler)?;
+        if self.inbox.config.on_conflict != OnConflict::AcceptAsNew {
+            return Ok(key);
+        }
+        Ok(key.map(|key| key.of_payload(&Fingerprint::of(self.message))))
+    }
+
+    /// The same, whatever its payload.
+    fn plain(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
         let Shared { name, config, .. } = self.inbox;
         let context = KeyContext::new(name, handler);
         let key = match dedupe {
@@ -375,9 +391,6 @@ impl<'a, S: Store> Keys<'a, S> {
             Dedupe::By(strategy) => strategy.key_in(&context, self.message, Naming::Full),
         };
         match key {
-            Ok(key) if config.on_conflict == OnConflict::AcceptAsNew => {
-                Ok(Some(key.of_payload(&Fingerprint::of(self.message))))
-            }
             Ok(key) => Ok(Some(key)),
             Err(error)
                 if error.kind() == ErrorKind::MissingKey

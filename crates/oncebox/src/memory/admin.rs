@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -59,8 +60,14 @@ impl Admin for Memory {
             "this store lasts as long as the process",
             "take a store with a database for what must not be forgotten",
         );
+        let unending = self.shared.change(|tables, _| {
+            let windows = &tables.scope(&params.inbox).windows;
+            let unending = windows.iter().filter(|one| one.window == Duration::MAX);
+            params.unending(unending.map(|one| one.handler.as_ref().map_or("", HandlerKey::as_str)))
+        });
         let windows = self.shared.change(|tables, now| tables.scope(&params.inbox).windows(params, now));
-        Ok(params.skew(self.shared.clock.now()).into_iter().chain(windows).chain([lasts]).collect())
+        let skew = params.skew(self.shared.clock.now());
+        Ok(skew.into_iter().chain(windows).chain(unending).chain([lasts]).collect())
     }
 
     async fn act(&self, action: &Action) -> Result<Acted> {
@@ -230,16 +237,22 @@ impl Scope {
 
     fn backfill(&mut self, params: &BackfillParams, now: Timestamp) -> Backfilled {
         let from = params.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let page: Vec<(Seq, bool)> = self
-            .messages
-            .range((from, Bound::Unbounded))
-            .take(params.limit)
-            .map(|(seq, stored)| (*seq, params.takes(stored.message.kind())))
-            .collect();
-        let wanted = page.iter().filter(|(_, wanted)| *wanted);
-        let added = wanted.filter(|(seq, _)| self.add_entry(*seq, &params.route, now, now)).count();
-        let full = params.limit > 0 && page.len() == params.limit;
-        Backfilled::new(added, page.last().map(|(seq, _)| *seq).filter(|_| full))
+        let page = self.messages.range((from, Bound::Unbounded)).take(params.limit);
+        let (mut last, mut looked, mut missing) = (None, 0, Vec::new());
+        for (seq, stored) in page {
+            (last, looked) = (Some(*seq), looked + 1);
+            let has_one = || params.route.keys().any(|key| stored.entries.contains_key(key));
+            if params.takes(stored.message.kind()) && !has_one() {
+                missing.push((*seq, stored.message.time()));
+            }
+        }
+        let forgotten = params.route.keys().filter_map(|key| self.watermarks.get(key).copied()).max();
+        let (stale, missing): (Vec<_>, Vec<_>) = missing
+            .into_iter()
+            .partition(|(_, time)| time.zip(forgotten).is_some_and(|(time, mark)| time <= mark));
+        let added = missing.iter().filter(|(seq, _)| self.add_entry(*seq, &params.route, now, now)).count();
+        let full = params.limit > 0 && looked == params.limit;
+        Backfilled::new(added, last.filter(|_| full)).stale(stale.len())
     }
 
     pub(super) fn operate(

@@ -151,6 +151,7 @@ const REASON: Label = words(
         "invalid_handler",
     ],
 );
+const POLICY: Label = words("policy", &["first_wins", "accept_as_new"]);
 const WHY: Label = words("reason", &["missing_key", "off"]);
 const MARK: Label = words("outcome", &["first", "duplicate", "busy"]);
 const EVENT: Label = words(
@@ -161,6 +162,31 @@ const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "fai
 const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
 const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
 const WHAT: Label = words("what", &["messages", "marks"]);
+/// What `oncebox-http` tells senders: the words of its answers and problems.
+const ANSWER: Label = words(
+    "answer",
+    &[
+        "accepted",
+        "duplicate",
+        "malformed",
+        "missing-key",
+        "unverified",
+        "method-not-allowed",
+        "timeout",
+        "busy",
+        "too-large",
+        "unsupported-media-type",
+        "conflict",
+        "stale",
+        "unrouted",
+        "rejected",
+        "over-quota",
+        "internal",
+        "unavailable",
+        "outcome-unknown",
+        "failed",
+    ],
+);
 const COMPONENT: Label = words(
     "component",
     &["dispatcher", "settler", "renewer", "rescuer", "orphans", "backlog", "sweeper", "receiver"],
@@ -183,7 +209,9 @@ macro_rules! metrics {
 
 metrics! {
     Counter ACCEPTED = "oncebox_accepted_total" [INBOX, OUTCOME] None,
-        "Messages offered to the store, by what it answered. Duplicates and conflicts are counted here.";
+        "Messages offered to the store, by what it answered. Duplicates and conflicts that were kept aside are counted here.";
+    Counter CONFLICTS = "oncebox_allowed_conflicts_total" [INBOX, POLICY] None,
+        "Keys that came again with another payload where `on_conflict` allows it. Each process counts what it noticed among the last 10,000 keys that it took.";
     Counter REFUSED = "oncebox_refused_total" [INBOX, REASON] None,
         "Messages refused before the store was asked, by reason; those without a key among them.";
     Counter UNDEDUPLICATED = "oncebox_undeduplicated_total" [INBOX, WHY] None,
@@ -196,6 +224,8 @@ metrics! {
         "Deliveries of sources, by what the broker was told; `none` if it could not be told, or was left to bring them again.";
     Gauge DELIVERIES_IN_HAND = "oncebox_deliveries_in_hand" [INBOX, SOURCE] Some(Unit::Count),
         "Deliveries that a source brought and that are not settled with it yet. They stay while the store is away.";
+    Counter HTTP_ANSWERS = "oncebox_http_answers_total" [SOURCE, ANSWER] None,
+        "What senders over HTTP were told, by message; a request that was refused as a whole counts once. The source is empty where no endpoint has the address.";
     Histogram LAG_SECONDS = "oncebox_lag_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
         "From accepting a message to claiming it for its first attempt, on the store's clock; a delay that was asked for is part of it.";
     Histogram HANDLER_SECONDS = "oncebox_handler_seconds" [INBOX, HANDLER] Some(Unit::Seconds),

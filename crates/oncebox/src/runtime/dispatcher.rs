@@ -243,7 +243,8 @@ impl<S: Store> Dispatcher<S> {
         if wants.is_empty() {
             return Ok((Vec::new(), asked));
         }
-        let params = ClaimParams::new(self.core.inbox.name.clone(), wants, self.core.inbox.config.lease);
+        let Shared { name, config, registry, .. } = &*self.core.inbox;
+        let params = ClaimParams::new(name.clone(), wants, config.lease).policies(registry.policies());
         let claimed = self.ask(if suspect { params.suspect() } else { params }).await?;
         for (handler, taken) in self.handlers.iter().zip(&mut tokens.taken) {
             *taken = taken.saturating_sub(count(&claimed, handler));

@@ -90,6 +90,7 @@ async fn claim<S: Store>(
         return Ok(Vec::new());
     }
     let params = ClaimParams::new(inbox.name.clone(), wants, inbox.config.lease);
+    let params = params.policies(inbox.registry.policies());
     let params = if suspect { params.suspect() } else { params };
     let claimed = insist(|| inbox.store.claim(&params)).await;
     let answers = claimed.as_deref().unwrap_or_default();

@@ -49,6 +49,9 @@ impl<S: Store> Inline<'_, S> {
         if let Ok((processed, _)) = &answer {
             let [inbox, handler] = self.labels();
             emit::count(names::INLINE, 1, [inbox, handler, emit::word("result", word(processed))]);
+            if *processed == Processed::Done {
+                self.inbox.note_inline(self.message, &self.handler.route.key);
+            }
         }
         answer
     }

@@ -77,7 +77,8 @@ async fn rescue<S: Store>(core: &Core<S>) -> Result<usize> {
 pub(super) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescueParams> {
     let routes: Vec<Route> = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
     let some = !routes.is_empty();
-    some.then(|| RescueParams::new(inbox.name.clone(), routes, inbox.config.lease, BATCH))
+    let params = || RescueParams::new(inbox.name.clone(), routes, inbox.config.lease, BATCH);
+    some.then(|| params().policies(inbox.registry.policies()))
 }
 
 /// What follows for entries whose lease ran out.

@@ -19,6 +19,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     core.beats.turn("sweeper", Duration::MAX);
     // Before this process has done anything that others could forget too early.
     registered(&core.inbox).await?;
+    tell_unending(&core.inbox);
     loop {
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.sweep) => {}
@@ -29,6 +30,17 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             Ok(removed) => tracing::info!(inbox = %core.inbox.name, removed, "swept"),
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "sweep", &error),
         }
+    }
+}
+
+/// Says of which handlers nothing is ever forgotten: that is a choice, and the store grows with it.
+fn tell_unending<S: Store>(inbox: &Shared<S>) {
+    let windows = inbox.registry.windows(&inbox.config);
+    let unending: Vec<&str> =
+        windows.iter().filter(|(_, window)| *window == Duration::MAX).map(|(key, _)| key.as_str()).collect();
+    if !unending.is_empty() {
+        let handlers = unending.join(", ");
+        tracing::info!(inbox = %inbox.name, handlers, "what these handlers finish is remembered for ever, so the store only grows; set `retention` if that is not meant");
     }
 }
 

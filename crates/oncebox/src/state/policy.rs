@@ -1,9 +1,12 @@
 //! How often, how late and how long: the part of the rules a user sets.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::OnPoisoned;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::HandlerKey;
 
 /// When a failed attempt is tried again.
 ///
@@ -145,6 +148,24 @@ impl Policy {
             ));
         }
         Ok(())
+    }
+}
+
+/// The rules of some handlers, by key and legacy key: for a store that has to settle what it cannot hand to anybody, as a
+/// message that is damaged. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Policies(Arc<HashMap<HandlerKey, Policy>>);
+
+impl Policies {
+    /// The rules of a handler; the default ones if it is not known.
+    pub fn of(&self, handler: &HandlerKey) -> Policy {
+        self.0.get(handler).cloned().unwrap_or_default()
+    }
+}
+
+impl FromIterator<(HandlerKey, Policy)> for Policies {
+    fn from_iter<I: IntoIterator<Item = (HandlerKey, Policy)>>(policies: I) -> Self {
+        Self(Arc::new(policies.into_iter().collect()))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::config::OnConflict;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{Next, Outcome, Policy, Settlement, decide};
+use crate::state::{Next, Outcome, Policies, Policy, Settlement, decide};
 use crate::time::Timestamp;
 
 /// The number a store gives a message when it accepts it; later messages have greater ones.
@@ -287,12 +287,21 @@ pub struct ClaimParams {
     pub mode: ClaimMode,
     /// How long the claim holds.
     pub lease: Duration,
+    /// The rules by which the store settles what it cannot read, and so cannot hand out.
+    pub policies: Policies,
 }
 
 impl ClaimParams {
     /// A claim of healthy entries.
     pub fn new(inbox: InboxName, wants: Vec<Want>, lease: Duration) -> Self {
-        Self { inbox, claim_id: ClaimId::fresh(), wants, mode: ClaimMode::Healthy, lease }
+        let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
+        Self { inbox, claim_id, wants, mode: ClaimMode::Healthy, lease, policies }
+    }
+
+    /// The same claim, by these rules.
+    pub fn policies(mut self, policies: Policies) -> Self {
+        self.policies = policies;
+        self
     }
 
     /// The same claim, for a suspect.
@@ -351,12 +360,21 @@ pub struct RescueParams {
     pub lease: Duration,
     /// At most this many.
     pub limit: usize,
+    /// The rules by which the store settles what it cannot read, and so cannot hand out.
+    pub policies: Policies,
 }
 
 impl RescueParams {
     /// A rescue for `routes`.
     pub fn new(inbox: InboxName, routes: Vec<Route>, lease: Duration, limit: usize) -> Self {
-        Self { inbox, claim_id: ClaimId::fresh(), routes, lease, limit }
+        let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
+        Self { inbox, claim_id, routes, lease, limit, policies }
+    }
+
+    /// The same rescue, by these rules.
+    pub fn policies(mut self, policies: Policies) -> Self {
+        self.policies = policies;
+        self
     }
 }
 

@@ -95,6 +95,23 @@ impl ExamineParams {
         Self { inbox, now, known: None, redelivery: None, long_transaction: Duration::from_mins(10) }
     }
 
+    /// What a store finds of the handler keys that registered a window without an end; an empty one stands for the inbox.
+    pub fn unending<'a>(&self, handlers: impl IntoIterator<Item = &'a str>) -> Option<Finding> {
+        let named = |key: &'a str| {
+            if key.is_empty() { "messages without a handler".into() } else { format!("{key:?}") }
+        };
+        let mut all: Vec<String> = handlers.into_iter().map(named).collect();
+        all.sort_unstable();
+        (!all.is_empty()).then(|| {
+            Finding::new(
+                Severity::Info,
+                "remembered_for_ever",
+                format!("finished messages are never removed, because their window has no end, of {}", all.join(", ")),
+                "set `retention` if that is not meant; a shorter window counts a day after the last process has said the longer one",
+            )
+        })
+    }
+
     /// What a store whose clock says `theirs` finds of the clocks.
     pub fn skew(&self, theirs: Timestamp) -> Option<Finding> {
         let apart = self.now.since(theirs).max(theirs.since(self.now));

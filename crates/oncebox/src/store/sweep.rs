@@ -173,6 +173,9 @@ impl BackfillParams {
 pub struct Backfilled {
     /// Entries that were added.
     pub added: usize,
+    /// Messages without an entry that got none, because they are older than what the handler remembers: it may have had them
+    /// before.
+    pub stale: usize,
     /// Where to go on; `None` when every message was looked at.
     pub next: Option<Seq>,
 }
@@ -180,6 +183,13 @@ pub struct Backfilled {
 impl Backfilled {
     /// A page of a backfill.
     pub const fn new(added: usize, next: Option<Seq>) -> Self {
-        Self { added, next }
+        Self { added, stale: 0, next }
+    }
+
+    /// The same, with messages that are too old to tell.
+    #[must_use]
+    pub const fn stale(mut self, stale: usize) -> Self {
+        self.stale = stale;
+        self
     }
 }

@@ -45,8 +45,33 @@ impl Sidecar {
         Self::start(std::sync::Arc::new(dir), &[], env)
     }
 
+    /// Starts with this configuration, and waits until it waits for its store.
+    pub(crate) fn early(config: &str, env: &[(&str, &str)]) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
+        let mut sidecar = Self::spawn(std::sync::Arc::new(dir), &[], env);
+        let line = sidecar.wait_words(&["waiting for the store", "/readyz"]);
+        let start = line.find("http://").expect("where it listens");
+        line[start..].split("/readyz").next().unwrap_or_default().clone_into(&mut sidecar.base);
+        sidecar
+    }
+
     /// Starts in a directory that is there.
     pub(crate) fn start(dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut sidecar = Self::spawn(dir, args, env);
+        let ready = sidecar.wait_line("ready", |line| {
+            line == "<end>" || line.starts_with("ready;") || line.contains("\"message\":\"ready\"")
+        });
+        assert_ne!(ready, "<end>", "it ended: {:#?}", sidecar.lines());
+        let base = sidecar.lines().iter().find_map(|line| {
+            let start = line.find("http://127.0.0.1:").or_else(|| line.find("https://127.0.0.1:"))?;
+            Some(line[start..].split("/in/").next()?.to_owned())
+        });
+        sidecar.base = base.unwrap_or_default();
+        sidecar
+    }
+
+    fn spawn(dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
         let mut child = command(dir.path())
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(args)
@@ -64,17 +89,7 @@ impl Sidecar {
             // Whoever waits is told that no more will come.
             all.push(String::from("<end>"));
         });
-        let mut sidecar = Self { child, lines, dir, base: String::new() };
-        let ready = sidecar.wait_line("ready", |line| {
-            line == "<end>" || line.starts_with("ready;") || line.contains("\"message\":\"ready\"")
-        });
-        assert_ne!(ready, "<end>", "it ended: {:#?}", sidecar.lines());
-        let base = sidecar.lines().iter().find_map(|line| {
-            let start = line.find("http://127.0.0.1:")?;
-            Some(line[start..].split("/in/").next()?.to_owned())
-        });
-        sidecar.base = base.unwrap_or_default();
-        sidecar
+        Self { child, lines, dir, base: String::new() }
     }
 
     /// The URL of an endpoint.

@@ -85,7 +85,7 @@ fn cloud_events(sent: &Sent<'_>, body: Bytes) -> Result<Content, Problem> {
     let mut parts = media_type.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
     if !essence.starts_with("application/cloudevents") {
-        let event = Event::from_request(headers, body).map_err(malformed)?;
+        let event = Event::from_request(headers, body).map_err(|error| malformed(&error))?;
         return Ok(Content::One(with_transport(event, &sent.kept)));
     }
     let charset =
@@ -93,16 +93,16 @@ fn cloud_events(sent: &Sent<'_>, body: Bytes) -> Result<Content, Problem> {
     let utf8 = charset.is_none_or(|(_, value)| value.trim_matches('"').eq_ignore_ascii_case("utf-8"));
     match &*essence {
         cloudevents::STRUCTURED if utf8 => {
-            let event = Event::from_json(&body).map_err(malformed)?;
+            let event = Event::from_json(&body).map_err(|error| malformed(&error))?;
             Ok(Content::One(with_transport(event, &sent.kept)))
         }
         cloudevents::BATCH if utf8 => {
-            let events = match Event::split_json(&body, sent.max_batch).map_err(malformed)? {
+            let events = match Event::split_json(&body, sent.max_batch).map_err(|error| malformed(&error))? {
                 Split::Items(events) => events,
                 Split::TooMany(count) => return Err(too_many(count, sent.max_batch)),
             };
             let message = |event: &RawValue| {
-                let event = Event::from_json(event.get().as_bytes()).map_err(malformed)?;
+                let event = Event::from_json(event.get().as_bytes()).map_err(|error| malformed(&error))?;
                 Ok(with_transport(event, &sent.kept))
             };
             Ok(Content::Many(events.into_iter().map(message).collect()))
@@ -131,8 +131,8 @@ fn too_many(count: usize, most: usize) -> Problem {
     Problem::new(Cause::TooLarge, what)
 }
 
-fn malformed(error: cloudevents::Malformed) -> Problem {
-    Problem::new(Cause::Malformed, error.0)
+fn malformed(error: &cloudevents::Malformed) -> Problem {
+    Problem::new(Cause::Malformed, error.to_string())
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Content, Sent, only, text};
+use crate::cloudevents::rfc3339;
 use crate::problem::{Cause, Problem};
-use crate::rfc3339;
 
 /// What a signed webhook has to say of itself. Nothing else is looked at: it is the sender's, whatever it is.
 #[derive(Deserialize)]

@@ -15,9 +15,11 @@ use http::{Request, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::Limits;
@@ -32,6 +34,7 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
+    pub(super) tls: Option<TlsAcceptor>,
     pub(super) peer: SocketAddr,
     pub(super) router: Router,
     pub(super) limits: Arc<Limits>,
@@ -65,11 +68,35 @@ pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 
 impl Connection {
     pub(super) async fn run(self) {
-        let Self { stream, peer, router, limits, builder, mut stopped } = self;
+        let Self { stream, tls, peer, router, limits, builder, stopped } = self;
         // Answers are small; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let activity = Activity::new(limits.resets);
         let socket = Watched::new(stream, Arc::clone(&activity), limits.write);
+        let spoken = Spoken { peer, router, limits, builder, stopped, activity };
+        let Some(tls) = tls else { return spoken.run(socket).await };
+        // A handshake is the head of a head, and may take as long.
+        match tokio::time::timeout(spoken.limits.head, tls.accept(socket)).await {
+            Ok(Ok(socket)) => spoken.run(socket).await,
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!(%peer, "closed a connection: its TLS handshake took too long"),
+        }
+    }
+}
+
+/// A connection on which HTTP is spoken, in whatever it is wrapped.
+struct Spoken {
+    peer: SocketAddr,
+    router: Router,
+    limits: Arc<Limits>,
+    builder: Arc<Builder<TokioExecutor>>,
+    stopped: watch::Receiver<bool>,
+    activity: Arc<Activity>,
+}
+
+impl Spoken {
+    async fn run(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { peer, router, limits, builder, mut stopped, activity } = self;
         let service = {
             let activity = Arc::clone(&activity);
             hyper::service::service_fn(move |request| {

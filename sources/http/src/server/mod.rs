@@ -5,8 +5,10 @@ mod connection;
 mod io;
 mod limits;
 mod places;
+mod tls;
 
 pub use limits::Limits;
+pub use tls::Tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +34,13 @@ pub struct Server {
     listener: TcpListener,
     router: Router,
     limits: Limits,
+    tls: Option<Tls>,
 }
 
 impl Server {
     /// A server with the default limits.
     pub fn new(listener: TcpListener, router: Router) -> Self {
-        Self { listener, router, limits: Limits::default() }
+        Self { listener, router, limits: Limits::default(), tls: None }
     }
 
     /// Other limits.
@@ -46,10 +49,16 @@ impl Server {
         self
     }
 
+    /// Speaks TLS, and nothing else.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Serves until `shutdown` is ready. Then nothing new is accepted, idle connections are closed, and open requests have
     /// the [grace](Limits::grace) to end. What is being stored is stored even if that does not suffice.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
-        let Self { listener, router, limits } = self;
+        let Self { listener, router, limits, tls } = self;
         let limits = Arc::new(limits);
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
@@ -72,6 +81,7 @@ impl Server {
             };
             let connection = Connection {
                 stream,
+                tls: tls.as_ref().map(Tls::acceptor),
                 peer,
                 router: router.clone(),
                 limits: Arc::clone(&limits),

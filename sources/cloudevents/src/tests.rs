@@ -1,6 +1,6 @@
 //! Events that the specification allows, and others.
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;

@@ -3,7 +3,7 @@
 use oncebox::time::Timestamp;
 
 /// The time a text stands for, to the millisecond; `None` if it is none. A leap second is the second after it.
-pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+pub fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let (date, rest) = bytes.split_at_checked(10)?;
     let (time, rest) = rest.split_at_checked(9)?;

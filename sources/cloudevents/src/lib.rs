@@ -1,17 +1,18 @@
-//! CloudEvents 1.0: events as JSON, in batches, and in the headers of a request.
+//! CloudEvents 1.0: events as JSON, in batches, in the headers of a request, and in whatever attributes a source has found.
+//!
+//! All sources read events with this crate, so the same event makes the same message whichever way it comes: a producer may
+//! change its way.
 
 mod header;
 mod json;
+pub mod rfc3339;
 
 pub use header::{decode as decode_header, encode as encode_header};
-pub(crate) use json::Split;
+pub use json::Split;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use http::HeaderMap;
 use oncebox::{Headers, Message};
-
-use crate::rfc3339;
 
 /// Media type of one event.
 pub const STRUCTURED: &str = "application/cloudevents+json";
@@ -24,7 +25,7 @@ const MAX_ATTRIBUTES: usize = 256;
 /// Why something is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Malformed(pub(crate) String);
+pub struct Malformed(String);
 
 impl Malformed {
     fn new(what: impl Into<String>) -> Self {
@@ -73,7 +74,8 @@ impl Event {
     }
 
     /// Reads the event of a request in binary mode: attributes in headers, the data as body.
-    pub fn from_request(headers: &HeaderMap, body: Bytes) -> Result<Self, Malformed> {
+    #[cfg(any(feature = "http", test))]
+    pub fn from_request(headers: &http::HeaderMap, body: Bytes) -> Result<Self, Malformed> {
         let attributes = header::attributes(headers)?;
         Self::from_attributes(attributes.into_iter(), Some(body).filter(|body| !body.is_empty()))
     }
@@ -94,7 +96,7 @@ impl Event {
     }
 
     /// Splits a list of events without reading them; nothing of it is kept if there are more than `most`.
-    pub(crate) fn split_json(json: &[u8], most: usize) -> Result<Split<'_>, Malformed> {
+    pub fn split_json(json: &[u8], most: usize) -> Result<Split<'_>, Malformed> {
         json::split(json, most)
     }
 
@@ -103,8 +105,8 @@ impl Event {
         json::render(self)
     }
 
-    /// Checks attributes and puts them together.
-    fn from_attributes(
+    /// Checks attributes and puts them together: how an event comes in the binary mode of any transport.
+    pub fn from_attributes(
         attributes: impl Iterator<Item = (String, String)>,
         data: Option<Bytes>,
     ) -> Result<Self, Malformed> {
@@ -185,7 +187,10 @@ impl Event {
         headers.push("ce-source", self.source.clone());
         headers.push("ce-type", self.kind.clone());
         let (mut order, mut time) = (None, None);
-        for (name, value) in self.others {
+        // Transports bring them in any order.
+        let mut others = self.others;
+        others.sort_unstable();
+        for (name, value) in others {
             match &*name {
                 "datacontenttype" => {
                     headers.push("content-type", value);
@@ -218,10 +223,15 @@ fn too_many_attributes() -> Malformed {
     Malformed::new(format!("there are too many attributes, the limit is {MAX_ATTRIBUTES}"))
 }
 
+/// The media type without its parameters, in lower case.
+pub fn essence(media_type: &str) -> String {
+    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
 /// Whether a media type says that the content is JSON.
 fn is_json(media_type: &str) -> bool {
-    let essence = media_type.split(';').next().unwrap_or_default().trim();
-    let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype).to_ascii_lowercase();
+    let essence = essence(media_type);
+    let subtype = essence.split_once('/').map_or("", |(_, subtype)| subtype);
     subtype == "json" || subtype.ends_with("+json")
 }
 

@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use http::HeaderMap;
-
-use super::Malformed;
-
 /// The attributes of a request in binary mode.
-pub(super) fn attributes(headers: &HeaderMap) -> Result<Vec<(String, String)>, Malformed> {
+#[cfg(any(feature = "http", test))]
+pub(super) fn attributes(headers: &http::HeaderMap) -> Result<Vec<(String, String)>, super::Malformed> {
+    use super::Malformed;
+
     let mut attributes = Vec::new();
     for (name, value) in headers {
         let attribute = match name.as_str().strip_prefix("ce-") {

@@ -83,7 +83,8 @@ pub(super) fn event(json: &[u8]) -> Result<Event, Malformed> {
 
 /// The items of a list as they were written.
 #[derive(Debug)]
-pub(crate) enum Split<'a> {
+pub enum Split<'a> {
+    /// All of them.
     Items(Vec<&'a RawValue>),
     /// So many that none is kept.
     TooMany(usize),

@@ -1,0 +1,129 @@
+//! Conflicts that nobody has to decide: where they are allowed, they are still counted and told.
+
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::Mutex;
+
+use super::Shared;
+use crate::config::OnConflict;
+use crate::key::{Fingerprint, Key};
+use crate::message::Message;
+use crate::name::HandlerKey;
+use crate::observe::{emit, names};
+use crate::store::{Accepted, NewMessage, Store};
+
+/// So many keys are remembered: about 2 MB. A repeat that comes later than that many others is not compared.
+const MOST: usize = 10_000;
+/// So many payloads of one key are told apart.
+const FEW: usize = 4;
+
+/// The payloads that came under the last keys, as far as this process knows. The store is not asked: with
+/// [`OnConflict::AcceptAsNew`] each payload has a key of its own there, and nothing that connects them.
+#[derive(Default)]
+pub(crate) struct Variants {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    by_key: HashMap<Key, Vec<Fingerprint>>,
+    /// The oldest first.
+    order: VecDeque<Key>,
+}
+
+impl Variants {
+    /// Another payload that came under the same key, if this one is new and there is one.
+    fn note(&self, key: Key, fingerprint: Fingerprint) -> Option<Fingerprint> {
+        let mut seen = self.seen.lock();
+        let Seen { by_key, order } = &mut *seen;
+        let known = by_key.entry(key).or_insert_with(|| {
+            order.push_back(key);
+            Vec::with_capacity(1)
+        });
+        if known.contains(&fingerprint) {
+            return None;
+        }
+        let other = known.last().copied();
+        if known.len() == FEW {
+            known.remove(0);
+        }
+        known.push(fingerprint);
+        if order.len() > MOST
+            && let Some(oldest) = order.pop_front()
+        {
+            by_key.remove(&oldest);
+        }
+        other
+    }
+}
+
+impl<S: Store> Shared<S> {
+    /// Counts an offer whose key came before with another payload, if that is allowed.
+    pub(super) fn note_variant(&self, accepted: &Accepted, offer: &NewMessage) {
+        let allowed = match self.config.on_conflict {
+            OnConflict::KeepAside => false,
+            OnConflict::FirstWins => matches!(accepted, Accepted::First(_) | Accepted::Duplicate(_)),
+            // A repeat of a payload is none.
+            OnConflict::AcceptAsNew => matches!(accepted, Accepted::First(_)),
+        };
+        if allowed && offer.compared {
+            let handler = offer.routes.first().map(|route| &route.key);
+            self.note_payload(&offer.message, handler, offer.fingerprint);
+        }
+    }
+
+    /// The same for a message that an inline handler was given.
+    pub(crate) fn note_inline(&self, message: &Message, handler: &HandlerKey) {
+        if self.config.on_conflict == OnConflict::AcceptAsNew {
+            self.note_payload(message, Some(handler), Fingerprint::of(message));
+        }
+    }
+
+    fn note_payload(&self, message: &Message, handler: Option<&HandlerKey>, fingerprint: Fingerprint) {
+        let Ok(Some(key)) = self.plain_key(message, handler) else { return };
+        let Some(other) = self.variants.note(key, fingerprint) else { return };
+        let inbox = &self.name;
+        let policy = match self.config.on_conflict {
+            OnConflict::AcceptAsNew => "accept_as_new",
+            _ => "first_wins",
+        };
+        emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", policy)]);
+        let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) else { return };
+        let kind = message.kind();
+        if policy == "accept_as_new" {
+            let (before, key) = (key.of_payload(&other), key.of_payload(&fingerprint));
+            tracing::warn!(%inbox, kind, %before, %key, unsaid, "a key came again with another payload; it is taken as a message of its own");
+        } else {
+            tracing::warn!(%inbox, kind, %key, unsaid, "a key came again with another payload; the first one counts, and this one is dropped");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::InboxName;
+
+    #[test]
+    fn each_payload_of_a_key_is_told_once_and_the_memory_is_bounded() {
+        let inbox = InboxName::new("orders").unwrap();
+        let key = |n: usize| Key::new(&inbox, "", [n.to_string()]);
+        let print = |n: u8| Fingerprint::from_bytes([n; 16]);
+        let variants = Variants::default();
+        assert_eq!(variants.note(key(0), print(1)), None);
+        assert_eq!(variants.note(key(0), print(1)), None, "the same");
+        assert_eq!(variants.note(key(0), print(2)), Some(print(1)));
+        assert_eq!(variants.note(key(0), print(1)), None, "known, though not the last");
+        assert_eq!(variants.note(key(1), print(3)), None, "another key");
+        for n in 0..=u8::MAX {
+            variants.note(key(0), print(n));
+        }
+        assert_eq!(variants.seen.lock().by_key[&key(0)].len(), FEW);
+        for n in 2..3 * MOST {
+            variants.note(key(n), print(1));
+        }
+        let seen = variants.seen.lock();
+        assert_eq!((seen.by_key.len(), seen.order.len()), (MOST, MOST));
+        assert!(!seen.by_key.contains_key(&key(0)));
+    }
+}
