@@ -1,8 +1,10 @@
 //! Operations that take their time: carried on beside the requests that ask for them.
 
 use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use oncebox::store::OperationId;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
@@ -27,7 +29,9 @@ pub(super) struct Jobs(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    active: HashMap<OperationId, AbortHandle>,
+    active: HashMap<OperationId, (u64, AbortHandle)>,
+    /// How many were begun so far: one that was stopped may end after it was begun again.
+    begun: u64,
     over: VecDeque<(OperationId, Job)>,
     closed: bool,
 }
@@ -44,24 +48,30 @@ impl Jobs {
             return;
         }
         inner.over.retain(|(known, _)| *known != id);
-        let jobs = self.clone();
+        inner.begun += 1;
+        let (jobs, number) = (self.clone(), inner.begun);
         let task = tokio::spawn(async move {
-            let ended = match work.await {
-                Ok(count) => Job::Over(count),
-                Err(error) => {
+            let ended = match AssertUnwindSafe(work).catch_unwind().await {
+                Ok(Ok(count)) => Job::Over(count),
+                Ok(Err(error)) => {
                     tracing::error!(operation = %id, "an operation was interrupted; ask for it again: {error}");
                     Job::Failed
                 }
+                Err(_) => {
+                    tracing::error!(operation = %id, "an operation panicked; ask for it again");
+                    Job::Failed
+                }
             };
-            jobs.end(id, ended);
+            jobs.end(id, number, ended);
         });
         // The task may be over by now; it cannot have said so, since it needs the lock for that.
-        inner.active.insert(id, task.abort_handle());
+        inner.active.insert(id, (number, task.abort_handle()));
     }
 
-    fn end(&self, id: OperationId, ended: Job) {
+    fn end(&self, id: OperationId, number: u64, ended: Job) {
         let mut inner = self.0.lock();
-        if inner.active.remove(&id).is_some() {
+        if inner.active.get(&id).is_some_and(|(active, _)| *active == number) {
+            inner.active.remove(&id);
             inner.over.push_back((id, ended));
             if inner.over.len() > REMEMBERED {
                 inner.over.pop_front();
@@ -82,14 +92,14 @@ impl Jobs {
     /// active.
     pub(super) fn stop(&self, id: OperationId) -> bool {
         let stopped = self.0.lock().active.remove(&id);
-        stopped.inspect(AbortHandle::abort).is_some()
+        stopped.inspect(|(_, task)| task.abort()).is_some()
     }
 
     /// Stops all of them, and begins no more: the process is about to end.
     pub(super) fn close(&self) {
         let mut inner = self.0.lock();
         inner.closed = true;
-        inner.active.drain().for_each(|(_, task)| task.abort());
+        inner.active.drain().for_each(|(_, (_, task))| task.abort());
     }
 }
 
@@ -116,6 +126,15 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(jobs.get(id), Some(Job::Over(3)));
+        jobs.start(id, async { panic!("on purpose") });
+        while jobs.get(id) == Some(Job::Active) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(jobs.get(id), Some(Job::Failed));
+        jobs.start(id, async { Ok(3) });
+        while jobs.get(id) == Some(Job::Active) {
+            tokio::task::yield_now().await;
+        }
         jobs.close();
         jobs.start(id, std::future::pending());
         assert_eq!(jobs.get(id), Some(Job::Over(3)));

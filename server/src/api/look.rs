@@ -3,6 +3,7 @@
 use oncebox::store::{
     AsideFilter, AsideId, AsideReason, AuditFilter, BlockedParams, ExamineParams, Explanation, MessageView,
 };
+use oncebox::state::ErrorText;
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{BreakerState, HandlerKey};
 
@@ -84,9 +85,13 @@ pub(super) async fn payload(ask: &Ask) -> Answer<wire::Payloads> {
 pub(super) async fn explain(ask: &Ask) -> Answer<wire::Explained> {
     let (served, key) = (ask.inbox()?, ask.key()?);
     let explained: Option<Explanation> = served.admin.explain(served.name(), &key).await?;
-    let explained =
+    let mut explained =
         explained.ok_or_else(|| Problem::new(Cause::NotFound, format!("nothing is known of {key}")))?;
     let privacy = &ask.current.privacy;
+    // Before they become part of a line: a pattern may ask for the whole of a text.
+    for attempt in &mut explained.history.attempts {
+        attempt.error = attempt.error.take().map(|error| ErrorText::stored(privacy.line(error.as_str())));
+    }
     let line = |(at, what): (_, String)| wire::StoryLine { at: wire::Time(at), what: privacy.line(&what) };
     let both = explained.view.entries.iter().zip(&explained.why);
     let entries = both
