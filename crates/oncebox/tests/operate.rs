@@ -165,7 +165,9 @@ async fn interrupted<S: Admin + Clone>(clock: &TestClock, store: S, reopen: impl
     poisoned(&store, 0..40, "x").await;
     let bulk = retry("x");
     let faulty = FaultyStore::new(store.clone());
-    faulty.faults().script(Verb::Progress, [None, None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+    faulty
+        .faults()
+        .script(Verb::Progress, [None, None, None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
     let reject = || Outcome::Reject { error: ErrorText::new("x again") };
     let (report, found) = run(&bulk, &faulty, clock, reject).await;
     assert_eq!(report.unwrap_err().kind(), ErrorKind::Unavailable);

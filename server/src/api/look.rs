@@ -1,9 +1,9 @@
 //! Calls that change nothing.
 
+use oncebox::state::ErrorText;
 use oncebox::store::{
     AsideFilter, AsideId, AsideReason, AuditFilter, BlockedParams, ExamineParams, Explanation, MessageView,
 };
-use oncebox::state::ErrorText;
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{BreakerState, HandlerKey};
 

@@ -96,6 +96,7 @@ const VERB: Label = words(
         "sweep",
         "orphans",
         "backlog",
+        "absorbed",
         "begin",
         "commit",
         "rollback",
