@@ -3,7 +3,7 @@
 //! The author of a source implements [`Transport`]: how a message is sent through the real transport, how an inbox is
 //! started with the source, and what the transport believes became of its messages. One line makes the tests:
 //!
-//! ```ignore
+//! ```text
 //! oncebox_testkit::source_conformance!(conformance, my_transport);
 //! ```
 //!
