@@ -112,7 +112,7 @@ mod tests {
         let bad = [
             (STRUCTURED, "{", "not an event in JSON"),
             (STRUCTURED, "[]", "not an event in JSON"),
-            (STRUCTURED, r#"{"specversion":"1.0"}"#, "\"source\" is missing"),
+            (STRUCTURED, r#"{"specversion":"1.0"}"#, "\"id\" is missing"),
             (STRUCTURED, r#"{"specversion":"0.3","source":"s","id":"1","type":"t"}"#, "\"0.3\" is not known"),
             (STRUCTURED, r#"{"specversion":"1.0","source":"a b","id":"1","type":"t"}"#, "holds blanks"),
             (

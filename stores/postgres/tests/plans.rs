@@ -113,6 +113,7 @@ async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
     };
     // Behind a line break: it starts with a comment.
     let sql = sql.replace("AND :first_of_line", &format!("AND\n{}", file("claim/first_of_line")));
+    let sql = sql.replace(":watermark", &file("accept/watermark"));
     let sql = named(schema, &sql);
     let values = (1..50).take_while(|n| sql.contains(&format!("${n}"))).count();
     let nulls = vec!["NULL"; values].join(", ");
