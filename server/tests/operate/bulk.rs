@@ -88,7 +88,8 @@ fn state(connection: &Connection, id: OperationId) -> (u32, u32) {
 async fn kill_within_a_step(world: &World, mut child: Child, id: OperationId) -> u32 {
     let mut connection = Connection::open(world.file()).expect("another connection");
     connection.busy_timeout(PATIENCE).expect("a timeout");
-    let within = |(parts, noted): (u32, u32)| noted >= 2 && parts >= 2_u32.pow(noted);
+    // The first note is that it was begun.
+    let within = |(parts, noted): (u32, u32)| noted >= 3 && parts >= 2_u32.pow(noted - 1);
     let waiting = async {
         loop {
             if within(state(&connection, id)) {
