@@ -305,8 +305,11 @@ impl<'a> Operating<'a> {
             lines.lock(db, unit).await?;
         }
         let hold = ask(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
-        if unit.rows(hold).await?.is_empty() {
-            return Err(missing());
+        match unit.rows(hold).await?.first() {
+            None => return Err(missing()),
+            // The key was forgotten and came anew since it was found: what is left of the old message is nobody's to run.
+            Some(row) if get::<i64>(row, 0)? != seq.0 => return Ok(None),
+            Some(_) => {}
         }
         // The latest generation is the one that can still be acted on.
         let current = entries(db, unit, &self.handlers, seq, key).await?;

@@ -34,6 +34,18 @@ const BEREFT: &str = "
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
        OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";
 
+/// Which they are, and what there is of each.
+const WHICH: &str = "
+    SELECT coalesce(string_agg(format('%s in %s, segment %s: proof %s, message %s, segments %s', e.seq, e.place, e.seq >> 36,
+        EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq), EXISTS (SELECT 1 FROM @message m WHERE m.seq = e.seq),
+        ARRAY(SELECT (s.id, s.payload) FROM @segment s ORDER BY s.id)), '; '), 'none any more')
+    FROM (
+        SELECT seq, 'entry ' || e::text AS place FROM @entry e UNION ALL SELECT seq, 'later ' || e::text FROM @later e
+        UNION ALL SELECT seq, 'poisoned ' || e::text FROM @poisoned e
+    ) e
+    WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
+       OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";
+
 /// Rows that were kept for a key that is forgotten: nothing would ever remove them.
 const ORPHANS: &str = "
     SELECT count(*) FROM (SELECT seq FROM @message_kept UNION ALL SELECT seq FROM @outcome_kept) k
@@ -124,7 +136,9 @@ async fn sweeps(world: Arc<World>, store: Postgres) {
         world.clock.advance(HOUR);
         let swept = sweep(&store).await.expect("sweep");
         world.swept.fetch_add(swept, Ordering::Relaxed);
-        assert_eq!(world.schema.number(BEREFT).await, 0, "an entry lost its key or its message");
+        if world.schema.number(BEREFT).await != 0 {
+            panic!("an entry lost its key or its message: {}", world.schema.text(WHICH).await);
+        }
     }
 }
 

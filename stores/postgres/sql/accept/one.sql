@@ -1,6 +1,6 @@
 -- One plain message: no batch has to be joined with what of it was new. Answers as the long way does.
 -- $1 now or nothing, $2 inbox, $3 handlers as the proof holds them, $4 handlers, $5 place, $6 lane, $7 digest, $8 fingerprint,
--- $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant. `:watermark` is there if it may have been forgotten.
+-- $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant. The watermark is looked at if it may have been forgotten.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
            (segment << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint AS seq,

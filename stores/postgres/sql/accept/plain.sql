@@ -3,7 +3,7 @@
 -- taken.
 -- $1 now or nothing, $2 inbox, $3 handlers as the proof holds them, $4 handlers; then by message: $5 place, $6 lane, $7 digest,
 -- $8 fingerprint, $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant, or nothing
--- if none has one. `:watermark` is there if they may have been forgotten.
+-- if none has one. The watermark is looked at if they may have been forgotten.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted,
            :watermark AS watermark

@@ -96,6 +96,12 @@ impl Schema {
         number.expect("a number")
     }
 
+    pub(crate) async fn text(&self, sql: &str) -> String {
+        let sql = self.sql(sql);
+        let mut connection = self.connect().await;
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.expect("a text")
+    }
+
     /// How many rows there are: of a table, or of one and a condition.
     pub(crate) async fn count(&self, rows: &str) -> i64 {
         self.number(&format!("SELECT count(*) FROM {rows}")).await
