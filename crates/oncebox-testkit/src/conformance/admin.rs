@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, Filter, Settled};
+use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, Filter, Label, Settled};
 use oncebox::{ErrorKind, HandlerKey, Message};
 
 use crate::fixture::{
@@ -271,7 +271,8 @@ pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Ha
     h.first(offer("1")).await;
     h.first(moved_to(&other, &offer("1"))).await;
     let conflict = |n: u8| {
-        let message = Message::new("1", "order.placed", vec![n]).with_source("shop");
+        let message =
+            Message::new("1", "order.placed", vec![n; 1 + 100 * usize::from(n)]).with_source("shop");
         offer_message(message.with_header("trace", vec![n]).with_ordering_key("k"))
     };
     for n in 0..5 {
@@ -297,7 +298,8 @@ pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Ha
     for (n, aside) in (0u8..).zip(&listed) {
         assert_eq!((aside.reason, aside.key), (AsideReason::Conflict, key("1")));
         assert_eq!(aside.received_at, start.after(u32::from(n) * SECOND));
-        assert_eq!(aside.message, conflict(n).message, "it comes back whole");
+        assert_eq!(aside.label, Label::of(&conflict(n).message));
+        assert_eq!(aside.payload_bytes - listed[0].payload_bytes, 100 * u64::from(n), "its size");
     }
     filter = AsideFilter::new(inbox());
     assert!(h.store.aside(&filter).await.expect("aside").next.is_none());
