@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, Filter, Label, Settled};
+use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, EntryView, Filter, Label, Settled};
 use oncebox::{ErrorKind, HandlerKey, Message};
 
 use crate::fixture::{
@@ -105,6 +105,12 @@ pub async fn the_unknown_is_not_found<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.snapshot().await, before);
 }
 
+/// An entry as an operation on it answers: the text of its error is not in the record, and so in no answer.
+fn answered(mut entry: EntryView) -> EntryView {
+    entry.error = None;
+    entry
+}
+
 pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.settle(&claim, Outcome::Crashed).await;
@@ -116,7 +122,7 @@ pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness
     h.settle(&claim, crate::fixture::rejected()).await;
     h.advance(HOUR);
     let view = h.operate("1", "h", Operation::Retry).await.expect("retry");
-    assert_eq!(view, h.entry("1", "h").await);
+    assert_eq!(view, answered(h.entry("1", "h").await));
     assert_eq!((view.status, view.at, view.reason), (Status::Pending, h.now(), None));
     assert_eq!((view.attempts, view.crashes, view.generation), (0, 0, 0));
     let claim = h.claim_one("h").await;
@@ -130,7 +136,7 @@ pub async fn a_discard_ends_what_waits_or_is_poisoned<S: StoreUnderTest>(h: &Har
     h.advance(SECOND);
     for id in ["poisoned", "pending"] {
         let view = h.operate(id, "h", Operation::Discard).await.expect("discard");
-        assert_eq!(view, h.entry(id, "h").await);
+        assert_eq!(view, answered(h.entry(id, "h").await));
         assert_eq!((view.status, view.at), (Status::Discarded, h.now()));
     }
     assert!(h.claim("h", 10).await.is_empty());

@@ -483,7 +483,8 @@ pub trait Admin: Store {
         Ok(findings)
     }
 
-    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act).
+    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act), and answered as that is,
+    /// without the text of an error.
     async fn operate(
         &self,
         inbox: &InboxName,
