@@ -149,6 +149,8 @@ pub(crate) fn counts(counts: &store::Counts) -> Counts {
         status: StatusWord(one.status),
         count: one.count,
     };
+    // The same each time, whatever the store has them in.
+    let paused: std::collections::BTreeSet<_> = counts.paused.iter().collect();
     Counts {
         messages: counts.messages,
         unrouted: counts.unrouted,
@@ -156,7 +158,7 @@ pub(crate) fn counts(counts: &store::Counts) -> Counts {
         conflicts: counts.conflicts,
         stale: counts.stale,
         entries: counts.entries.iter().map(count).collect(),
-        paused: counts.paused.iter().map(ToString::to_string).collect(),
+        paused: paused.into_iter().map(ToString::to_string).collect(),
         paused_keys: counts.paused_keys.iter().map(paused_key).collect(),
     }
 }

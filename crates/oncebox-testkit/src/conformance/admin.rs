@@ -50,7 +50,7 @@ pub async fn pages_hold_every_entry_once<S: StoreUnderTest>(h: &Harness<S>) {
         h.first(offer_to(n.to_string(), &["c", "a", "b"])).await;
     }
     let all = h.list(&inbox(), Status::Pending, 100).await;
-    let id = |entry: &oncebox::store::EntryView| (entry.seq, entry.handler.clone());
+    let id = |entry: &EntryView| (entry.seq, entry.handler.clone());
     assert_eq!(all.len(), 21);
     assert!(all.is_sorted_by(|a, b| id(a) < id(b)), "by sequence, then handler");
     for page in [1, 2, 4, 20, 21] {

@@ -168,7 +168,8 @@ fn the_same_command_goes_on_from_afar() {
     let sidecar = failing(&depot, "");
     poison(&sidecar, &["evt_1", "evt_2", "evt_3"]);
     let far = Far::new(&sidecar, None);
-    let many = [&ADA[..], &["--error", "50%", "--confirm", "--operation", &fresh()]].concat();
+    let id = fresh();
+    let many = [&ADA[..], &["--error", "50%", "--confirm", "--operation", &id]].concat();
     let report = &far.json("discard", &many)[0];
     assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(3)), "{report}");
     assert_eq!(&far.json("discard", &many)[0], report, "there is nothing left to count");
