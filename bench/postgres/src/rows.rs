@@ -254,6 +254,8 @@ async fn sustained(bench: &Bench, size: &Size) -> Result<()> {
 }
 
 async fn latency(bench: &Bench, size: &Size) -> Result<()> {
+    // What the rows before have left to be written to the disk is not what is measured here.
+    PgConnection::connect(&bench.url).await?.execute(sqlx::raw_sql("CHECKPOINT")).await?;
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     let times = ours.latencies(size.latencies).await?;
     let at = |part: usize| times[(times.len() - 1) * part / 100].as_secs_f64() * 1_000.0;

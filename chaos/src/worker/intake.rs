@@ -91,10 +91,12 @@ pub(super) async fn front<S: Store>(
 ) -> anyhow::Result<()> {
     let plan = job.plan;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    // Once for all lines: a signal that comes while nobody listens is lost.
+    let mut stop = std::pin::pin!(stopped());
     loop {
         let line = tokio::select! {
             line = lines.next_line() => line?,
-            () = stopped() => None,
+            () = &mut stop => None,
         };
         let Some(line) = line else { return Ok(()) };
         if line == PEACE {

@@ -103,3 +103,33 @@ fn parse(text: &str, secrets: Secrets) -> Result<Plan, Vec<problem::Problem>> {
     let plan = planner.plan(&file);
     plan.ok_or(planner.problems)
 }
+
+#[cfg(test)]
+mod tests {
+    use oncebox_strangers::{MADE, feed};
+
+    use super::*;
+
+    // Whatever is in the file: it is a plan, or every problem is told in words that a terminal can show.
+    #[test]
+    fn any_file_is_a_plan_or_explained() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chaos/strangers/corpus/config");
+        let (mut plans, mut wrong) = (0, 0);
+        feed(&corpus, 8, MADE / 4, |input| {
+            let text = String::from_utf8_lossy(input).into_owned();
+            match parse(&text, Secrets::Assume) {
+                Ok(_) => plans += 1,
+                Err(problems) => {
+                    wrong += 1;
+                    assert!(!problems.is_empty(), "nothing is said to be wrong");
+                    let told = Invalid { path: FILE.into(), text, problems }.to_string();
+                    for line in told.lines() {
+                        assert!(line.starts_with("oncebox.toml:"), "{told:?} does not say where");
+                        assert!(!line.contains(char::is_control), "{told:?} controls the terminal");
+                    }
+                }
+            }
+        });
+        assert!(plans > 100 && wrong > 100, "{plans} plans and {wrong} that were none");
+    }
+}

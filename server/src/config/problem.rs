@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::cli::out::escaped;
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -27,7 +29,9 @@ impl fmt::Display for Invalid {
                 writeln!(f)?;
             }
             let (line, key) = place(&self.text, problem.at);
-            write!(f, "{}:{line}: {key}{}", self.path.display(), problem.what)?;
+            // The parser explains on several lines, and names can hold anything: neither may write over the terminal.
+            let what = problem.what.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+            write!(f, "{}:{line}: {}", self.path.display(), escaped(&format!("{key}{what}")))?;
         }
         Ok(())
     }

@@ -112,19 +112,7 @@ impl Postgres {
     /// an error of kind [`Unavailable`](ErrorKind::Unavailable) that the message is being handled: have it delivered again.
     /// `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
     ///
-    /// ```no_run
-    /// # async fn consume(pool: sqlx::PgPool, event: String) -> Result<(), Box<dyn std::error::Error>> {
-    /// # use oncebox_postgres::sqlx;
-    /// use oncebox_postgres::Postgres;
-    ///
-    /// let store = Postgres::connect("postgres://localhost/shop").await?;
-    /// let mut tx = pool.begin().await?;
-    /// if store.once(&mut tx, "orders", &event, "charge-card").await?.is_first() {
-    ///     sqlx::query("INSERT INTO charge VALUES (7)").execute(&mut *tx).await?;
-    /// }
-    /// tx.commit().await?;
-    /// # Ok(()) }
-    /// ```
+    #[doc = include_str!("../docs/once.md")]
     pub async fn once(
         &self,
         tx: &mut PgConnection,

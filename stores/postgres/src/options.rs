@@ -194,12 +194,13 @@ impl Options {
             let lines = file.lines().filter(|line| !line.starts_with("--"));
             sql.extend(lines.flat_map(|line| [line, "\n"]));
         }
-        let sql = sql
+        let (local, scope) = if self.pooled { ("true", "LOCAL") } else { ("false", "SESSION") };
+        sql
             // The server gives up first: then it is known that nothing was stored, and the connection is still good.
             .replace(":patience", &millis(self.patience * 4 / 5))
             .replace(":handler_patience", &millis(self.handler_patience))
-            .replace(":local", if self.pooled { "true" } else { "false" });
-        if self.pooled { sql.replace("SET ", "SET LOCAL ") } else { sql }
+            .replace(":local", local)
+            .replace(":scope", scope)
     }
 
     fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {

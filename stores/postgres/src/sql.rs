@@ -212,8 +212,8 @@ statements! {
 
 /// A short way in without and with the look at what was forgotten, which costs every message that has no need of it.
 fn doubted(accept: &str) -> [String; 2] {
-    ["NULL::bigint", strip(include_str!("../sql/accept/watermark.sql"))]
-        .map(|watermark| strip(accept).replace(":watermark", watermark))
+    [include_str!("../sql/accept/no_watermark.sql"), include_str!("../sql/accept/watermark.sql")]
+        .map(|watermark| strip(accept).replace(":watermark", strip(watermark)))
 }
 
 /// The claim, with what of those found is taken.

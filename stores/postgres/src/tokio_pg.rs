@@ -14,18 +14,7 @@ impl Postgres {
     /// [`once`](Self::once) inside a transaction of `tokio-postgres`, on the caller's own connection to the same database.
     /// Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
     ///
-    /// ```no_run
-    /// # async fn consume(client: &mut tokio_postgres::Client, event: String) -> Result<(), Box<dyn std::error::Error>> {
-    /// use oncebox_postgres::Postgres;
-    ///
-    /// let store = Postgres::connect("postgres://localhost/shop").await?;
-    /// let tx = client.transaction().await?;
-    /// if store.once_tokio(&tx, "orders", &event, "charge-card").await?.is_first() {
-    ///     tx.execute("INSERT INTO charge VALUES (7)", &[]).await?;
-    /// }
-    /// tx.commit().await?;
-    /// # Ok(()) }
-    /// ```
+    #[doc = include_str!("../docs/once_tokio.md")]
     pub async fn once_tokio(
         &self,
         tx: &Transaction<'_>,

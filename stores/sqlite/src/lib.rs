@@ -208,24 +208,7 @@ impl Sqlite {
     /// Call it first in the transaction: then a duplicate that runs at the same time waits here, and its body does not
     /// run. `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
     ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let dir = tempfile::tempdir()?; let file = dir.path().join("shop.db");
-    /// use oncebox_sqlite::{Sqlite, rusqlite::Connection};
-    ///
-    /// let store = Sqlite::open(&file)?;
-    /// let mut shop = Connection::open(&file)?;
-    /// shop.execute_batch("CREATE TABLE charge (order_id INTEGER)")?;
-    /// for _delivery in 0..3 {
-    ///     let tx = shop.transaction()?;
-    ///     if store.once(&tx, "orders", "evt_1", "charge-card")?.is_first() {
-    ///         tx.execute("INSERT INTO charge VALUES (7)", [])?;
-    ///     }
-    ///     tx.commit()?;
-    /// }
-    /// assert_eq!(shop.query_row("SELECT count(*) FROM charge", [], |row| row.get::<_, i64>(0))?, 1);
-    /// # Ok(()) }
-    /// ```
+    #[doc = include_str!("../docs/once.md")]
     pub fn once(
         &self,
         tx: &rusqlite::Connection,

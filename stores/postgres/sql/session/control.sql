@@ -1,2 +1,2 @@
 -- Claims and settlements find every row by its key.
-SET enable_hashjoin = off;
+SET :scope enable_hashjoin = off;

@@ -1,3 +1,3 @@
 -- Handlers plan for themselves.
-SET idle_in_transaction_session_timeout = ':handler_patience';
+SET :scope idle_in_transaction_session_timeout = ':handler_patience';
 SELECT set_config('synchronous_commit', 'on', :local) WHERE current_setting('synchronous_commit') = 'off';

@@ -1,4 +1,4 @@
 -- A wake-up that is lost with the server is no loss.
-SET synchronous_commit = off;
-SET client_min_messages = error;
-SET statement_timeout = ':patience';
+SET :scope synchronous_commit = off;
+SET :scope client_min_messages = error;
+SET :scope statement_timeout = ':patience';
