@@ -102,7 +102,11 @@ CREATE TABLE oncebox_entry (
     PRIMARY KEY (handler, due, seq)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX oncebox_entry_seq ON oncebox_entry (seq);
-CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, order_key, seq) WHERE order_key IS NOT NULL;
+-- A line: the one that may go, and those that wait behind it. Apart, so that an entry is in the long one until it is let go, and no longer.
+CREATE INDEX oncebox_entry_head ON oncebox_entry (handler, order_key, seq)
+    WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
+CREATE INDEX oncebox_entry_line ON oncebox_entry (handler, order_key, seq)
+    WHERE order_key IS NOT NULL AND due = 9223372036854775807;
 CREATE INDEX oncebox_entry_suspect ON oncebox_entry (handler, due) WHERE crashes > 0;
 
 -- Leased work; never more rows than the workers have in hand.

@@ -75,17 +75,18 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Lets the next one go, if nothing stands in its way; says whether there is one that may go.
-    pub(crate) fn release(&self, now: Timestamp) -> Result<bool> {
+    /// Lets the next one go, if nothing stands in its way.
+    pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
         if self.someone_runs()? {
-            return Ok(false);
+            return Ok(());
         }
-        let Some(head) = self.head()? else { return Ok(false) };
-        if self.held_back_by(head.seq)?.is_some() {
-            return Ok(false);
-        }
-        self.release_head(&head, now)?;
-        Ok(true)
+        self.release_next(now)
+    }
+
+    /// The same, for whoever has just ended the one that ran: then none does.
+    pub(crate) fn release_next(&self, now: Timestamp) -> Result<()> {
+        let next = params![self.handler, &self.order.as_bytes()[..], now.as_millis()];
+        self.execute(include_str!("../sql/order/release.sql"), next)
     }
 
     /// Holds the line back; says whether it was not before. Who was let go and does not run waits again.

@@ -100,9 +100,9 @@ impl Fenced<'_> {
     /// Writes the settlement if the claim holds. The second answer says whether something became claimable.
     fn settle(&self, settlement: &Settlement) -> Result<(Settled, bool)> {
         let claim = self.claim;
-        // Only what goes on, or has followers, needs what the running row carries.
+        // Only what goes on needs what the running row carries.
         let goes_on = matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. });
-        let carried = if goes_on || claim.order.is_some() { self.carried()? } else { Carried::default() };
+        let carried = if goes_on { self.carried()? } else { Carried { order: claim.order, error: None } };
         let finished = self.execute(
             include_str!("../sql/settle/finish.sql"),
             params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
@@ -125,7 +125,7 @@ impl Fenced<'_> {
             if settlement.in_line == Some(InLine::Parks) {
                 line.park(claim.seq.0, self.now)?;
             }
-            line.release(self.now)?;
+            line.release_next(self.now)?;
             // The next one of the line, or one that waits under another key of the handler.
             woke = true;
         }
@@ -222,7 +222,6 @@ impl Fenced<'_> {
 }
 
 /// What a running row takes along when its entry goes on.
-#[derive(Default)]
 struct Carried {
     order: Option<OrderKey>,
     error: Option<String>,

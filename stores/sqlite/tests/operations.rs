@@ -44,7 +44,7 @@ async fn the_doctor_sees_what_is_missing_and_what_is_risked() {
     assert_eq!(codes(&file.open(), &file).await, [(Severity::Danger, "synchronous_normal")]);
     let store = file.options().synchronous(Synchronous::Full).open().expect("the file opens");
     assert_eq!(codes(&store, &file).await, []);
-    file.connect().execute_batch("DROP INDEX oncebox_entry_order").expect("drop");
+    file.connect().execute_batch("DROP INDEX oncebox_entry_line").expect("drop");
     assert_eq!(codes(&store, &file).await, [(Severity::Danger, "index")]);
     let late = ExamineParams::new(inbox(), file.clock.now().after(std::time::Duration::from_secs(3)));
     let told = store.examine(&late).await.expect("examine");

@@ -15,7 +15,7 @@ use crate::state::{ErrorText, Next, Settlement};
 use crate::store::{Claim, Settled, Store};
 
 /// The most settlements in one call.
-const BATCH: usize = 1_000;
+const BATCH: usize = 4_000;
 
 /// Runs until every sender is gone. Nothing is delayed to fill a batch: while one is written, the next one grows.
 pub(super) async fn run<S: Store>(
