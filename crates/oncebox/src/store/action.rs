@@ -49,7 +49,9 @@ impl OperationId {
     fn part(&self, context: &str, parts: &[&[u8]]) -> Self {
         let mut hash = blake3::Hasher::new_derive_key(context);
         hash.update(self.as_bytes());
-        parts.iter().for_each(|part| _ = hash.update(part));
+        for part in parts {
+            hash.update(part);
+        }
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&hash.finalize().as_bytes()[..16]);
         Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
