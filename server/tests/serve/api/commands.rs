@@ -143,7 +143,7 @@ fn what_is_said_of_an_answer_that_never_came() {
     // Hears everybody out, and hangs up.
     std::thread::spawn(move || {
         for mut stream in server.incoming().map_while(Result::ok) {
-            let _ = std::io::Read::read(&mut stream, &mut [0; 64 << 10]);
+            let _ = std::io::Read::read(&mut stream, &mut [0; 8 << 10]);
         }
     });
     let many = [&ADA[..], &["--error", "x"]].concat();
