@@ -170,9 +170,11 @@ fn the_same_command_goes_on_from_afar() {
     let far = Far::new(&sidecar, None);
     let id = fresh();
     let many = [&ADA[..], &["--error", "50%", "--confirm", "--operation", &id]].concat();
-    let report = &far.json("discard", &many)[0];
-    assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(3)), "{report}");
-    assert_eq!(&far.json("discard", &many)[0], report, "there is nothing left to count");
+    // The second time there is nothing left to count.
+    for _ in 0..2 {
+        let report = &far.json("discard", &many)[0];
+        assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(3)), "{report}");
+    }
 }
 
 #[test]
