@@ -5,6 +5,8 @@ mod books;
 mod operations;
 mod runs;
 pub(crate) mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;

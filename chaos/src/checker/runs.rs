@@ -135,8 +135,8 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retrie
             // An operator wanted it to be tried again.
         } else if before.completed().is_some_and(|at| at < after.start) {
             verdict.unexplained += 1;
-            let what = format!("I4: message {m} ran at {h} again (process {}) after it was done", after.life);
-            verdict.violations.push(what);
+            let again = format!("message {m} ran at {h} again (process {}) after it was done", after.life);
+            verdict.violations.push(format!("I4, I10: {again}"));
         } else if (before.given_back() || faults.unwritten(before))
             && before.end.is_some_and(|end| end < after.start)
         {

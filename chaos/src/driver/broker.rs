@@ -157,14 +157,9 @@ impl Broker {
         }
     }
 
-    /// How many deliveries are not acknowledged.
+    /// How many deliveries are not acknowledged, with those that are still to be made.
     pub(super) fn outstanding(&self) -> u64 {
-        (self.again.len() + self.out.iter().map(HashMap::len).sum::<usize>()) as u64
-    }
-
-    /// Whether everything that was offered is acknowledged.
-    pub(super) fn is_done(&self) -> bool {
-        self.late == 0 && self.again.is_empty() && self.out.iter().all(HashMap::is_empty)
+        u64::from(self.late) + (self.again.len() + self.out.iter().map(HashMap::len).sum::<usize>()) as u64
     }
 }
 

@@ -61,6 +61,10 @@ pub(super) enum Fault {
     KillBroker,
 }
 
+/// What comes less often than this, in milliseconds, waits for its turn if it cannot be done at once.
+const RARE: u64 = 1_000;
+const SOON: Duration = Duration::from_millis(10);
+
 /// A fault, and the shortest and longest time between two in milliseconds.
 type Kind = (Fault, u64, u64);
 
@@ -229,6 +233,17 @@ impl Schedule {
         })
     }
 
+    /// A fault that could not be done now is due again soon. One that comes often need not be made up for; a rare one would be
+    /// crowded out by those.
+    pub(super) fn postpone(&mut self, fault: Fault) {
+        let same = |kind: &Fault| std::mem::discriminant(kind) == std::mem::discriminant(&fault);
+        if let Some((_, next)) =
+            self.kinds.iter_mut().find(|((kind, least, _), _)| same(kind) && *least >= RARE)
+        {
+            *next = Instant::now() + SOON;
+        }
+    }
+
     /// One of so many.
     pub(super) fn one_of(&mut self, many: usize) -> usize {
         self.rng.usize(0..many.max(1))
@@ -237,5 +252,28 @@ impl Schedule {
     /// A number of milliseconds.
     pub(super) fn millis(&mut self, (least, most): (u64, u64)) -> Duration {
         Duration::from_millis(self.rng.u64(least..=most))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rare_fault_is_not_crowded_out_by_those_that_come_often() {
+        let mut storm = Schedule::new(Mix::Storm, StoreKind::Postgres, false, 1);
+        let next = |storm: &Schedule, fault: Fault| {
+            storm.kinds.iter().find(|((kind, ..), _)| *kind == fault).map(|(_, next)| *next).unwrap()
+        };
+        let before = [Fault::KillServer, Fault::EndSessions].map(|fault| next(&storm, fault));
+        let late = Instant::now() + Duration::from_secs(1);
+        assert!(before[0] > late, "it comes seconds later");
+        storm.postpone(Fault::KillServer);
+        storm.postpone(Fault::EndSessions);
+        assert!(next(&storm, Fault::KillServer) < late);
+        assert_eq!(next(&storm, Fault::EndSessions), before[1]);
+        // However long it is to last.
+        storm.postpone(Fault::SuspendServer(Duration::from_secs(9)));
+        assert!(next(&storm, Fault::SuspendServer(Duration::ZERO)) < late);
     }
 }

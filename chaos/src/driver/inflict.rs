@@ -77,7 +77,8 @@ impl Round<'_> {
                 }
             }
             Fault::KillBroker => ways.kill_broker(&self.ledger),
-            fault => self.seen.server_faults += u64::from(server.suffer(fault, &self.ledger)),
+            fault if server.suffer(fault, &self.ledger) => self.seen.server_faults += 1,
+            fault => self.schedule.postpone(fault),
         }
     }
 

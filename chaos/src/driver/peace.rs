@@ -29,18 +29,27 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(patience: Duration) -> Self {
-        let start = Instant::now();
+    fn new(patience: Duration, start: Instant) -> Self {
         Self { start, patience, least: u64::MAX, last: start }
     }
 
-    /// Whether nothing moves any more, with so much left.
-    fn is_over(&mut self, left: u64) -> bool {
+    /// Whether nothing moves any more, with so much left now.
+    fn is_over(&mut self, left: u64, now: Instant) -> bool {
         if left < self.least {
-            (self.least, self.last) = (left, Instant::now());
+            (self.least, self.last) = (left, now);
         }
-        self.last.elapsed() >= self.patience || self.start.elapsed() >= 10 * self.patience
+        now - self.last >= self.patience || now - self.start >= 10 * self.patience
     }
+}
+
+/// I13: what a process still has when there is nothing to do.
+fn too_much(life: u64, files: usize, memory: u64) -> Option<String> {
+    (files > MOST_FILES || memory > MOST_MEMORY).then(|| {
+        format!(
+            "I13: process {life} has {files} files open and {} MiB in memory with nothing to do",
+            memory >> 20
+        )
+    })
 }
 
 impl Round<'_> {
@@ -54,14 +63,15 @@ impl Round<'_> {
             worker.feed(format!("{}\n", worker::PEACE).as_bytes());
         }
         self.ledger.note(Fact::Fault { life: 0, what: "peace".into() });
-        let mut progress = Progress::new(Duration::from_secs(self.options.peace));
         let mut looked = Instant::now();
+        let mut progress = Progress::new(Duration::from_secs(self.options.peace), looked);
         let mut late = self.workers.iter().any(|worker| worker.front);
         loop {
             self.step(place)?;
             if looked.elapsed() > Duration::from_millis(150) {
                 looked = Instant::now();
-                let taken = self.broker.is_done() && self.is_drained(ways)?;
+                let untaken = self.untaken(ways)?;
+                let taken = untaken == 0;
                 let left = if taken { Some(tables.unfinished()?) } else { None };
                 if left == Some(0) && std::mem::take(&mut late) {
                     // Those who run are idle now: whether they are told of these or not, they have to find them.
@@ -69,7 +79,7 @@ impl Round<'_> {
                 } else if left == Some(0) {
                     return Ok(());
                 }
-                if progress.is_over(left.unwrap_or(UNTAKEN + self.broker.outstanding())) {
+                if progress.is_over(left.unwrap_or(UNTAKEN + untaken), looked) {
                     self.seen.violations.push(format!(
                         "I9: {} s after the last fault {} and {left:?} entries are not finished",
                         progress.start.elapsed().as_secs(),
@@ -81,9 +91,11 @@ impl Round<'_> {
         }
     }
 
-    /// Whether a broker has nothing left. What it has given away for good was acknowledged; what it put aside was refused.
-    fn is_drained(&mut self, ways: &Ways) -> Result<bool> {
-        let Entrance::Rabbit(publisher) = &self.entrance else { return Ok(true) };
+    /// How many deliveries are not taken yet: those that are to be made, those that are out, and those that a broker has. What a
+    /// broker has given away for good was acknowledged; what it put aside was refused.
+    fn untaken(&mut self, ways: &Ways) -> Result<u64> {
+        let outstanding = self.broker.outstanding();
+        let Entrance::Rabbit(publisher) = &self.entrance else { return Ok(outstanding) };
         let (left, dead) = ways.left(publisher.queue())?;
         if dead > 0 {
             let what =
@@ -92,13 +104,12 @@ impl Round<'_> {
                 self.seen.violations.push(what);
             }
         }
-        if left > 0 {
-            return Ok(false);
+        if outstanding == 0 && left == 0 {
+            for handed in self.broker.take_confirmed() {
+                self.ledger.note(Fact::Acked { m: handed.m, v: handed.v });
+            }
         }
-        for handed in self.broker.take_confirmed() {
-            self.ledger.note(Fact::Acked { m: handed.m, v: handed.v });
-        }
-        Ok(true)
+        Ok(outstanding + left as u64)
     }
 
     /// What the workers still need.
@@ -110,13 +121,7 @@ impl Round<'_> {
                 .ok()
                 .and_then(|text| text.split_whitespace().nth(1)?.parse().ok())
                 .unwrap_or(0);
-            if files > MOST_FILES || pages * 4_096 > MOST_MEMORY {
-                self.seen.violations.push(format!(
-                    "I13: process {} has {files} files open and {} MiB in memory with nothing to do",
-                    worker.life,
-                    (pages * 4_096) >> 20
-                ));
-            }
+            self.seen.violations.extend(too_much(worker.life, files, pages * 4_096));
         }
     }
 
@@ -139,5 +144,109 @@ impl Round<'_> {
                 .push(format!("I13: {left} sessions of the database outlive their processes"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::checker::tables::{Ask, Row};
+    use crate::driver::Options;
+
+    #[derive(clap::Parser)]
+    struct Told {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(peace: &str) -> Options {
+        Told::parse_from(["rig", "--seed", "1", "--peace", peace]).options
+    }
+
+    /// Tables in which nothing is but what waits and who is still connected.
+    struct Left {
+        entries: u64,
+        sessions: Option<u64>,
+    }
+
+    impl Tables for Left {
+        fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+            Ok(match ask {
+                Ask::Unfinished => vec![vec![self.entries.to_string()]],
+                _ => Vec::new(),
+            })
+        }
+
+        fn sessions(&self) -> Result<Option<u64>> {
+            Ok(self.sessions)
+        }
+
+        fn forget(&self) {}
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(90);
+
+    /// What came of so much left at these seconds after the last fault.
+    fn over(left: impl IntoIterator<Item = (u64, u64)>) -> Option<u64> {
+        let start = Instant::now();
+        let mut progress = Progress::new(PATIENCE, start);
+        left.into_iter()
+            .find(|(second, left)| progress.is_over(*left, start + Duration::from_secs(*second)))
+            .map(|(second, _)| second)
+    }
+
+    #[test]
+    fn i9_a_machine_that_is_slow_is_no_violation() {
+        // One entry comes to its end every 89 seconds; after 800 seconds all have.
+        assert_eq!(over((0..=800).map(|second| (second, 9 - second / 89))), None);
+    }
+
+    #[test]
+    fn i9_entries_that_stand_still_are_noticed() {
+        assert_eq!(over((0..=800).map(|second| (second, 7))), Some(90));
+        // The last one that came to its end did so after 89 seconds.
+        assert_eq!(over((0..=800).map(|second| (second, 7 - (second / 89).min(1)))), Some(179));
+        // What goes up and down again is no progress.
+        assert_eq!(over((0..=800).map(|second| (second, 7 + second % 2))), Some(90));
+    }
+
+    #[test]
+    fn i9_what_takes_ten_times_as_long_is_noticed() {
+        assert_eq!(over((0..=2_000).map(|second| (second, 5_000 - second))), Some(900));
+    }
+
+    /// What is said of a round in which this is left, and nobody is there to do it.
+    fn said(left: &Left) -> Vec<String> {
+        let options = options("0");
+        let mut round = Round::new(&options, 1).unwrap();
+        let place = Place::Sqlite("none".into());
+        round.peace(&place, left, &Ways::start(&options).unwrap()).unwrap();
+        round.dismiss(left).unwrap();
+        std::mem::take(&mut round.seen.violations)
+    }
+
+    #[test]
+    fn i9_a_round_says_what_is_left() {
+        assert_eq!(said(&Left { entries: 0, sessions: None }), [""; 0]);
+        let stuck = said(&Left { entries: 3, sessions: None });
+        assert!(
+            stuck.len() == 1 && stuck[0].starts_with("I9: ") && stuck[0].contains("Some(3)"),
+            "{stuck:?}"
+        );
+    }
+
+    #[test]
+    fn i13_sessions_that_outlive_their_processes_are_noticed() {
+        let found = said(&Left { entries: 0, sessions: Some(2) });
+        assert_eq!(found, ["I13: 2 sessions of the database outlive their processes"]);
+    }
+
+    #[test]
+    fn i13_files_and_memory_of_the_idle_are_bounded() {
+        assert_eq!(too_much(1, MOST_FILES, MOST_MEMORY), None);
+        assert!(too_much(1, MOST_FILES + 1, 0).unwrap().starts_with("I13: process 1 has 97 files"));
+        assert!(too_much(1, 0, MOST_MEMORY + 1).unwrap().contains("400 MiB"));
     }
 }

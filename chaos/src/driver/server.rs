@@ -197,11 +197,17 @@ impl Running {
             }
             Fault::FailOver => self.fail_over(note)?,
             Fault::FillDisk(time) => {
+                let before = without_room(&cluster);
                 note("disk: full");
                 let ballast = cluster.fill_disk()?;
+                // Otherwise it has room in its log for longer than this lasts. It may well end at this.
+                let _ = cluster.sql("postgres", "select pg_switch_wal()");
                 std::thread::park_timeout(time);
                 drop(ballast);
                 revive(&cluster)?;
+                if without_room(&cluster) > before {
+                    note("server: found no room");
+                }
                 note("disk: has room again");
             }
             Fault::Kill | Fault::Stop(_) | Fault::Terminate | Fault::Disturb(_) | Fault::KillBroker => {}
@@ -210,13 +216,18 @@ impl Running {
     }
 }
 
+/// How often a server has said that it found no room.
+fn without_room(cluster: &Cluster) -> usize {
+    cluster.log_text().map_or(0, |text| text.matches("No space left on device").count())
+}
+
 /// A server that found no room for its log has ended itself; it starts again by itself, or not.
 fn revive(cluster: &Cluster) -> Result<()> {
     let start = Instant::now();
     loop {
         match cluster.sql("postgres", "select 1") {
             Ok(_) => return Ok(()),
-            Err(error) if start.elapsed() > Duration::from_mins(1) => return Err(error),
+            Err(error) if start.elapsed() > Duration::from_mins(3) => return Err(error),
             // One that is still running refuses to be started.
             Err(_) => drop(cluster.start_again()),
         }

@@ -137,3 +137,43 @@ impl Drop for Worker {
 pub(super) fn log(dir: &Path, place: usize) -> std::path::PathBuf {
     dir.join(format!("worker-{place}.log"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that is a shell with these commands, once it has said that it is ready.
+    fn shell(commands: &str) -> Worker {
+        let mut child = Command::new("sh")
+            .args(["-c", commands])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut said = String::new();
+        let output = child.stdout.take().expect("its output");
+        BufReader::new(output).read_line(&mut said).expect("its first line");
+        assert_eq!(said, "ready\n");
+        let input = child.stdin.take();
+        Worker {
+            child,
+            input,
+            life: 1,
+            front: false,
+            stopped: None,
+            spared: Instant::now(),
+            leaving: false,
+            worked: false,
+            doom: None,
+            port: None,
+        }
+    }
+
+    #[test]
+    fn i13_one_that_does_not_end_when_it_is_asked_to_is_noticed() {
+        let mut willing = shell("echo ready; exec tail -f /dev/null >/dev/null");
+        assert!(willing.leave(Duration::from_mins(1)).unwrap());
+        let mut stubborn = shell("trap '' TERM; echo ready; exec tail -f /dev/null >/dev/null");
+        assert!(!stubborn.leave(Duration::from_millis(300)).unwrap(), "it was killed");
+    }
+}

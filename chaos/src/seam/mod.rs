@@ -191,6 +191,14 @@ impl<S> Chaos<S> {
                 self.fault(&format!("{verb}.before"), "error");
                 Err(Error::new(ErrorKind::Unavailable, format!("chaos: {verb} was not done")))
             }
+            Some(Fault::ErrAfter) => {
+                call.await?;
+                self.fault(&format!("{verb}.after"), "error");
+                Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!("chaos: {verb} was done, and came to nothing"),
+                ))
+            }
             Some(Fault::UnknownBefore) => {
                 self.fault(&format!("{verb}.before"), "unknown");
                 Err(Error::new(ErrorKind::CommitUnknown, format!("chaos: {verb} was not done")))

@@ -66,6 +66,8 @@ pub(super) enum Fault {
     AbortBefore,
     AbortAfter,
     ErrBefore,
+    /// Only where nothing is committed: it was made, and is as if it was not.
+    ErrAfter,
     UnknownBefore,
     UnknownAfter,
     Delay(Duration),
@@ -101,9 +103,9 @@ impl Points {
         // Rare calls fail more often: every point is to be met.
         let more =
             if matches!(verb, "renew" | "rescue" | "sweep" | "hold" | "register" | "act") { 10 } else { 1 };
-        // What commits nothing cannot be in doubt about it.
-        let unknown =
-            if matches!(verb, "begin" | "mark" | "hold" | "complete" | "handler") { 0 } else { unknown };
+        // What commits nothing cannot be in doubt about it: it may fail after it was made as well as before.
+        let commits = !matches!(verb, "begin" | "mark" | "hold" | "complete" | "handler");
+        let unknown = if commits { unknown } else { 0 };
         let mut rng = self.rng.lock();
         let mut roll = rng.u32(0..1_000_000);
         for (odds, fault) in [(abort, 0), (error, 1), (unknown, 2), (delay, 3)] {
@@ -112,6 +114,7 @@ impl Points {
                 return Some(match (fault, rng.bool()) {
                     (0, true) => Fault::AbortBefore,
                     (0, false) => Fault::AbortAfter,
+                    (1, false) if !commits => Fault::ErrAfter,
                     (1, _) => Fault::ErrBefore,
                     (2, true) => Fault::UnknownBefore,
                     (2, false) => Fault::UnknownAfter,
@@ -133,6 +136,27 @@ mod tests {
         let points: Vec<String> =
             VERBS.iter().flat_map(|verb| [format!("{verb}.before"), format!("{verb}.after")]).collect();
         assert_eq!(points, POINTS);
+    }
+
+    /// What happens at a verb, of many times.
+    fn drawn(verb: &'static str, odds: Odds) -> Vec<Fault> {
+        let points = Points::new(1, odds);
+        (0..1_000).filter_map(|_| points.draw(verb)).collect()
+    }
+
+    #[test]
+    fn a_call_that_commits_nothing_fails_before_and_after_it_is_made() {
+        let odds = Odds { error: 100_000, unknown: 100_000, ..Odds::default() };
+        for verb in VERBS {
+            let drawn = drawn(verb, odds);
+            let [after, in_doubt] =
+                [Fault::ErrAfter, Fault::UnknownAfter].map(|fault| drawn.contains(&fault));
+            assert!(drawn.contains(&Fault::ErrBefore), "{verb}");
+            // An error after a commit would be a lie; a doubt where nothing is committed is none.
+            assert!(after != in_doubt, "{verb}: {drawn:?}");
+        }
+        assert!(drawn("hold", odds).contains(&Fault::ErrAfter));
+        assert!(drawn("commit", odds).contains(&Fault::UnknownAfter));
     }
 
     #[test]

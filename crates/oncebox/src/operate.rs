@@ -75,11 +75,18 @@ impl Bulk {
             let what = format!("{} of everything in the inbox was not meant", operation.as_str());
             return Err(Error::new(ErrorKind::Refused, what));
         }
-        Ok(Self::on_everything(operation, filter))
+        Self::on_everything(operation, filter)
     }
 
-    /// The same, for a filter that takes everything with a status, on purpose.
-    pub fn on_everything(operation: Operation, mut filter: Filter) -> Self {
+    /// The same, for a filter that takes everything with a status, on purpose. A status that the operation is never done to is
+    /// refused: it would go through all entries that have it, and change none.
+    pub fn on_everything(operation: Operation, mut filter: Filter) -> Result<Self> {
+        if let Some(status) = filter.statuses.iter().find(|status| !operation.is_for(**status)) {
+            let good = Status::ALL.into_iter().filter(|status| operation.is_for(*status));
+            let good = good.map(Status::as_str).collect::<Vec<_>>().join(" or ");
+            let what = format!("{} is for entries that are {good}, never {status}", operation.as_str());
+            return Err(Error::new(ErrorKind::InvalidConfig, what));
+        }
         if filter.statuses.is_empty() {
             filter.statuses = vec![match operation {
                 Operation::Retry | Operation::Discard | Operation::Unblock => Status::Poisoned,
@@ -87,7 +94,7 @@ impl Bulk {
             }];
         }
         (filter.after, filter.limit) = (None, 100);
-        Self {
+        Ok(Self {
             id: OperationId::fresh(),
             operation,
             filter,
@@ -97,7 +104,7 @@ impl Bulk {
             go_on: false,
             actor: Action::NOBODY.into(),
             reason: "".into(),
-        }
+        })
     }
 
     /// The same, with who asks for it and why.
@@ -160,33 +167,32 @@ impl Bulk {
         let mut run = Run::load(self, store).await?;
         let stopped = run.progress.state == State::Stopped && !self.go_on;
         if stopped || matches!(run.progress.state, State::Finished | State::Capped) {
-            return Ok(run.report());
+            return Ok(run.progress.report(self.id));
         }
         run.resume();
         // Taken over first, and then looked at what was done: whoever carried it on before may have done something meanwhile.
         run.note().await?;
         run.load_done().await?;
+        if run.forgiven > 0 {
+            run.watched.clear();
+        }
         let mut speed = 1;
         while run.progress.state == State::Running {
             let some = run.step(speed).await?;
             run.watch().await?;
             run.note().await?;
-            told(&run.report());
+            told(&run.progress.report(self.id));
             if some && run.progress.state == State::Running {
                 clock.sleep(STEP).await;
                 speed = (speed * 2).min(self.per_second.max(1));
             }
         }
-        Ok(run.report())
+        Ok(run.progress.report(self.id))
     }
 
-    /// How far it has come; nothing if it was never begun.
+    /// How far it has come, as was noted last; nothing if it was never begun.
     pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
-        match Run::load(self, store).await {
-            Ok(run) => Ok(Some(run.report())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        report_of(store, &self.filter.inbox, self.id).await
     }
 }
 
@@ -237,7 +243,8 @@ impl State {
     }
 }
 
-/// What an operation has done so far.
+/// What an operation has done so far, as is noted after every step. One that was interrupted may have done a step more: whoever
+/// carries it on finds out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -253,20 +260,41 @@ pub struct Report {
     pub failed: usize,
 }
 
+impl Report {
+    /// What the record of an operation says, without another look at the store; nothing if it is none that takes its time.
+    pub fn of(record: &OperationView) -> Result<Option<Self>> {
+        Ok(match &*record.verb {
+            "bulk" => Some(Progress::of(record)?.1.report(record.id)),
+            "backfill" => Some(backfill::Place::of(record)?.1.report(record.id)),
+            _ => None,
+        })
+    }
+}
+
 /// What is noted with the record of an operation.
 #[derive(Clone, Debug)]
 struct Progress {
     state: State,
     cursor: Option<Cursor>,
+    done: usize,
     refused: usize,
     failed: usize,
 }
 
 impl Progress {
+    /// What is noted with a record, and how often that was.
+    fn of(record: &OperationView) -> Result<(u32, Self)> {
+        let Some((noted, text)) = &record.progress else {
+            return Ok((0, Self { state: State::Running, cursor: None, done: 0, refused: 0, failed: 0 }));
+        };
+        Ok((*noted, Self::decode(text).ok_or_else(|| unreadable(record))?))
+    }
+
     fn encode(&self) -> String {
         let cursor = self.cursor.as_ref().map(ToString::to_string);
-        let Self { state, refused, failed, .. } = self;
-        json!({ "state": state.as_str(), "cursor": cursor, "refused": refused, "failed": failed }).to_string()
+        let Self { state, done, refused, failed, .. } = self;
+        json!({ "state": state.as_str(), "cursor": cursor, "done": done, "refused": refused, "failed": failed })
+            .to_string()
     }
 
     fn decode(text: &str) -> Option<Self> {
@@ -278,7 +306,13 @@ impl Progress {
             Some(text) => Some(text.parse().ok()?),
         };
         let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
-        Some(Self { state, cursor, refused: count("refused")?, failed: count("failed")? })
+        let (done, refused, failed) = (count("done")?, count("refused")?, count("failed")?);
+        Some(Self { state, cursor, done, refused, failed })
+    }
+
+    fn report(&self, id: OperationId) -> Report {
+        let Self { state, done, refused, failed, .. } = *self;
+        Report { id, state, done, refused, failed }
     }
 }
 
@@ -298,22 +332,15 @@ struct Run<'a, S: ?Sized> {
 
 impl<'a, S: Admin + ?Sized> Run<'a, S> {
     async fn load(bulk: &'a Bulk, store: &'a S) -> Result<Self> {
-        let record = record_of(store, &bulk.filter.inbox, bulk.id).await?;
-        let (noted, progress) = match &record.progress {
-            None => (0, Progress { state: State::Running, cursor: None, refused: 0, failed: 0 }),
-            Some((noted, text)) => (*noted, Progress::decode(text).ok_or_else(|| unreadable(&record))?),
-        };
+        let (noted, progress) = Progress::of(&record_of(store, &bulk.filter.inbox, bulk.id).await?)?;
         let (done, watched) = (HashSet::new(), VecDeque::new());
-        let mut run = Self { bulk, store, progress, noted, done, watched, forgiven: 0 };
-        run.load_done().await?;
-        Ok(run)
+        Ok(Self { bulk, store, progress, noted, done, watched, forgiven: 0 })
     }
 
     /// Goes on from where it was. After a crash everything it was done to is looked at anew; after it was stopped by failures,
     /// and told to go on, only what is done from now on counts.
     fn resume(&mut self) {
         if self.progress.state == State::Stopped {
-            self.watched.clear();
             self.forgiven = self.progress.failed;
         } else {
             self.progress.failed = 0;
@@ -333,10 +360,12 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
                 }
             }
             match page.next {
-                None => return Ok(()),
+                None => break,
                 next => filter.before = next,
             }
         }
+        self.progress.done = self.done.len();
+        Ok(())
     }
 
     fn add(&mut self, key: Key, handler: HandlerKey) {
@@ -344,6 +373,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
         if self.done.insert((key, handler.clone())) && runs_again {
             self.watched.push_back((key, handler));
         }
+        self.progress.done = self.done.len();
     }
 
     /// Does it to the next entries; says whether there were any.
@@ -409,11 +439,6 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
     async fn note(&mut self) -> Result<()> {
         note(self.store, self.bulk.id, &mut self.noted, &self.progress.encode()).await
     }
-
-    fn report(&self) -> Report {
-        let Progress { state, refused, failed, .. } = self.progress;
-        Report { id: self.bulk.id, state, done: self.done.len(), refused, failed }
-    }
 }
 
 /// The record of an operation that has begun.
@@ -426,6 +451,19 @@ async fn record_of<S: Admin + ?Sized>(
     (filter.id, filter.limit) = (Some(id), 1);
     let known = store.audit(&filter).await?.operations.into_iter().next();
     known.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no operation {id}")))
+}
+
+/// How far an operation has come; nothing if it was never begun.
+async fn report_of<S: Admin + ?Sized>(
+    store: &S,
+    inbox: &InboxName,
+    id: OperationId,
+) -> Result<Option<Report>> {
+    match record_of(store, inbox, id).await {
+        Ok(record) => Report::of(&record),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Notes how far an operation has come, unless somebody else carries it on.

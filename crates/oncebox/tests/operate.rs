@@ -117,9 +117,54 @@ async fn everything_is_never_meant_by_accident() {
     let store = Memory::new();
     poisoned(&store, 0..3, "x").await;
     let clock = TestClock::new();
-    let (report, _) =
-        run(&Bulk::on_everything(Operation::Discard, everything), &store, &clock, || Outcome::Done).await;
+    let bulk = Bulk::on_everything(Operation::Discard, everything).unwrap();
+    let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     assert_eq!(report.unwrap().done, 3);
+}
+
+// FAULTS J1: it would go through all that was ever completed, and refuse each.
+#[test]
+fn what_is_never_allowed_is_not_begun() {
+    for (operation, status, good) in [
+        (Operation::Retry, Status::Completed, "poisoned"),
+        (Operation::Discard, Status::Completed, "pending or poisoned"),
+        (Operation::Discard, Status::Running, "pending or poisoned"),
+        (Operation::Replay, Status::Poisoned, "completed or discarded"),
+        (Operation::Unblock, Status::Discarded, "poisoned"),
+    ] {
+        let mut both = filter("x");
+        both.statuses.push(status);
+        for made in [Bulk::new(operation, both.clone()), Bulk::on_everything(operation, both.clone())] {
+            let refused = made.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidConfig, "{refused}");
+            let told = refused.what().contains(good) && refused.what().contains(status.as_str());
+            assert!(told, "{refused}");
+        }
+    }
+    let mut good = filter("x");
+    good.statuses = vec![Status::Pending, Status::Poisoned];
+    assert!(Bulk::new(Operation::Discard, good).is_ok());
+}
+
+// Whoever watches a long one asks every second: its record says how far it has come.
+#[tokio::test]
+async fn how_far_it_has_come_is_told_by_its_record_alone() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    poisoned(&store, 0..1_500, "x").await;
+    let mut bulk = retry("x");
+    (bulk.most, bulk.per_second) = (2_000, 1_000);
+    let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
+    let report = report.unwrap();
+    assert_eq!((report.state, report.done), (State::Finished, 1_500));
+    let before = store.faults().calls(Verb::Audit);
+    assert_eq!(bulk.report(&store).await.unwrap().unwrap(), report);
+    assert_eq!(store.faults().calls(Verb::Audit), before + 1, "one look");
+    let mut one = AuditFilter::new(inbox());
+    one.id = Some(bulk.id);
+    let record = store.audit(&one).await.unwrap().operations.remove(0);
+    assert_eq!(Report::of(&record).unwrap().unwrap(), report);
+    assert_eq!(Report::of(&parts(&store, &bulk).await[0]).unwrap(), None, "it is done at once");
 }
 
 #[tokio::test]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderName, Version};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -147,8 +147,16 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Headers of proxies, which pass on what comes from elsewhere.
-const FOR_OTHERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+/// Headers of proxies, which pass on what comes from elsewhere; and whatever begins with `x-forwarded-`.
+const FOR_OTHERS: [&str; 5] = ["forwarded", "via", "x-real-ip", "x-client-ip", "x-original-host"];
+
+/// Whether a request was passed on. One that says nothing of it speaks HTTP/1.0, as proxies do that are not told otherwise, and as
+/// no browser and no client of ours does.
+fn is_passed_on(parts: &Parts) -> bool {
+    let names = || parts.headers.keys().map(HeaderName::as_str);
+    parts.version < Version::HTTP_11
+        || names().any(|name| name.starts_with("x-forwarded-") || FOR_OTHERS.contains(&name))
+}
 
 /// Without tokens, being on this machine is the proof: so it must not be a proxy, nor a page in a browser that was made to
 /// ask, under a name that was made to lead here.
@@ -157,8 +165,11 @@ fn near(parts: &Parts, peer: Option<SocketAddr>) -> Result<(), Problem> {
     if !peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
         return refuse("without tokens only this machine may ask");
     }
-    if FOR_OTHERS.iter().any(|name| parts.headers.contains_key(*name)) {
-        return refuse("this came through a proxy, and there are no tokens to tell who asks");
+    if is_passed_on(parts) {
+        return refuse(
+            "this came through a proxy, or in HTTP/1.0 as from one, and there are no tokens to tell who asks: make some with \
+             `oncebox token`",
+        );
     }
     let Some(host) = host(parts) else { return refuse("the request names no host, or several") };
     if !is_local(host.host()) {
@@ -230,12 +241,21 @@ mod tests {
             &[local, ("sec-fetch-site", "cross-site")],
             &[local, ("sec-fetch-site", "same-site")],
             &[local, ("x-forwarded-for", "10.0.0.1")],
+            &[local, ("x-forwarded-host", "inbox.example")],
+            &[local, ("x-forwarded-proto", "https")],
+            &[local, ("forwarded", "for=10.0.0.1")],
+            &[local, ("via", "1.1 edge")],
+            &[local, ("x-real-ip", "10.0.0.1")],
         ] {
             let refused = open.who(&parts(bad), NEAR).unwrap_err();
             assert_eq!(refused.cause(), Cause::Forbidden, "{bad:?}");
         }
         assert!(open.who(&parts(&[local]), Some("10.0.0.1:5".parse().unwrap())).is_err());
         assert!(open.who(&parts(&[local]), None).is_err());
+        // What nginx makes of a request unless it is told otherwise.
+        let mut old = parts(&[local]);
+        old.version = Version::HTTP_10;
+        assert_eq!(open.who(&old, NEAR).unwrap_err().cause(), Cause::Forbidden);
     }
 
     #[test]

@@ -2,48 +2,37 @@
 
 use std::time::Duration;
 
-use oncebox::operate::{Bulk, State};
+use oncebox::HandlerKey;
+use oncebox::operate::{Bulk, Report, State};
 use oncebox::state::Operation;
-use oncebox::store::{
-    Action, Answer as Said, AsideFilter, AuditFilter, Line, OperationId, OperationView, What,
-};
+use oncebox::store::{self, Action, Line, OperationId, OperationView, What};
 use oncebox::time::{Clock as _, SystemClock};
 
 use super::ask::{Ask, bounded, handler};
 use super::jobs::Job;
 use super::problem::{Cause, Problem};
 use super::wire::OperationUuid;
-use super::{Errand, show, wire};
+use super::{Errand, shared, show, wire};
 
 type Answer<T> = Result<T, Problem>;
 
 /// An action, with who asks for it and why.
-fn action(
-    ask: &Ask,
-    what: What,
-    id: OperationUuid,
-    actor: Option<&wire::Text>,
-    reason: &wire::Reason,
-) -> Answer<Action> {
-    let actor = ask.who.actor(actor.map(|actor| &**actor))?;
-    Ok(Action::new(ask.inbox()?.name().clone(), what).id(id.0).by(&actor, &reason.0))
+fn action(ask: &Ask, what: What, asked: wire::Asked<'_>) -> Answer<Action> {
+    let actor = ask.who.actor(asked.actor)?;
+    Ok(Action::new(ask.inbox()?.name().clone(), what).id(asked.operation.0).by(&actor, asked.reason))
 }
 
 /// Does an action, and tells what came of it.
 async fn act(ask: &Ask, action: Action) -> Answer<wire::Acted> {
     let acted = ask.inbox()?.admin.act(&action).await?;
-    let Action { id, inbox, actor, what, .. } = &action;
+    Ok(tell(ask, &action, &acted))
+}
+
+fn tell(ask: &Ask, action: &Action, acted: &store::Acted) -> wire::Acted {
+    let Action { id, inbox, actor, what, .. } = action;
     let (verb, repeated) = (what.verb(), acted.repeated);
     tracing::info!(%inbox, operation = %id, actor = &**actor, repeated, "{verb} was asked for and done");
-    let mut told =
-        wire::Acted { operation: OperationUuid(*id), repeated, entry: None, changed: None, purged: None };
-    match &acted.answer {
-        Said::Entry(entry) => told.entry = Some(ask.current.privacy.entry(entry)),
-        Said::Changed(changed) => told.changed = Some(*changed),
-        Said::Purged(count) => told.purged = Some(*count as u64),
-        _ => {}
-    }
-    Ok(told)
+    shared::acted(*id, acted, &ask.current.privacy)
 }
 
 /// Retries, discards, replays or unblocks one entry.
@@ -51,20 +40,21 @@ pub(super) async fn entry(ask: &Ask, operation: Operation) -> Answer<wire::Acted
     let key = ask.key()?;
     let body: wire::EntryAction = ask.body()?;
     let what = What::Entry { key, handler: handler(&body.handler)?, operation };
-    act(ask, action(ask, what, body.operation, body.actor.as_ref(), &body.reason)?).await
+    act(ask, action(ask, what, body.asked())?).await
 }
 
-/// Pauses or resumes a handler, or one of its ordering keys.
+/// Pauses or resumes a handler, or one of its ordering keys; with the keys that it had before.
 pub(super) async fn hold(ask: &Ask, pause: bool) -> Answer<wire::Acted> {
     let body: wire::Hold = ask.body()?;
-    let handler = handler(&body.handler)?;
-    let what = match (body.line.as_ref().map(line).transpose()?, pause) {
-        (None, true) => What::Pause { handler },
-        (None, false) => What::Resume { handler },
-        (Some(line), true) => What::PauseKey { handler, line },
-        (Some(line), false) => What::ResumeKey { handler, line },
-    };
-    act(ask, action(ask, what, body.operation, body.actor.as_ref(), &body.reason)?).await
+    let (served, handler) = (ask.inbox()?, handler(&body.handler)?);
+    let line = body.line.as_ref().map(line).transpose()?;
+    let what = |handler: HandlerKey| shared::hold_of(handler, line.as_ref(), pause);
+    let action = action(ask, what(handler.clone()), body.asked())?;
+    let held = shared::Held { store: &*served.admin, action: &action, plan: Some(&served.plan) };
+    let legacy = held.legacy(&handler, body.unknown, "`unknown`").await?;
+    let acted = held.act(&legacy, what).await?;
+    let legacy = legacy.iter().map(ToString::to_string).collect();
+    Ok(wire::Acted { legacy, ..tell(ask, &action, &acted) })
 }
 
 fn line(named: &wire::LineRef) -> Answer<Line> {
@@ -99,9 +89,7 @@ fn changed(expected: u64, count: u64) -> Problem {
 /// The record of an operation.
 async fn record(ask: &Ask, id: OperationId) -> Answer<Option<OperationView>> {
     let served = ask.inbox()?;
-    let mut filter = AuditFilter::new(served.name().clone());
-    (filter.id, filter.limit) = (Some(id), 1);
-    Ok(served.admin.audit(&filter).await?.operations.into_iter().next())
+    Ok(shared::record(&*served.admin, served.name(), id).await?)
 }
 
 fn purge_limit(limit: Option<u64>) -> Answer<usize> {
@@ -116,21 +104,8 @@ fn purge_age(seconds: u64) -> Answer<Duration> {
 
 /// How many messages a purge would remove.
 async fn purgeable(ask: &Ask, age: Duration, limit: usize) -> Answer<u64> {
-    let served = ask.inbox()?;
-    let until = SystemClock::default().now().before(age);
-    let mut filter = AsideFilter::new(served.name().clone());
-    filter.limit = 1_000;
-    let mut count = 0;
-    // The first kept come first, so those that are too young end it.
-    loop {
-        let page = served.admin.aside(&filter).await?;
-        let old = page.asides.iter().filter(|aside| aside.received_at <= until).count();
-        count += old;
-        filter.after = page.next;
-        if filter.after.is_none() || count >= limit || old < page.asides.len() {
-            return Ok(count.min(limit) as u64);
-        }
-    }
+    let (served, now) = (ask.inbox()?, SystemClock::default().now());
+    Ok(shared::purgeable(&*served.admin, served.name(), (now, age), limit).await?)
 }
 
 pub(super) async fn purge_preview(ask: &Ask) -> Answer<wire::PurgePreview> {
@@ -142,12 +117,11 @@ pub(super) async fn purge_preview(ask: &Ask) -> Answer<wire::PurgePreview> {
 pub(super) async fn purge(ask: &Ask) -> Answer<wire::Acted> {
     let body: wire::Purge = ask.body()?;
     let (age, limit) = (purge_age(body.older_than_seconds)?, purge_limit(body.limit)?);
-    // No more than were seen: what grows old meanwhile was not.
-    let seen = limit.min(usize::try_from(body.expected).unwrap_or(usize::MAX));
-    let action =
-        action(ask, What::Purge { age, limit: seen }, body.operation, body.actor.as_ref(), &body.reason)?;
+    let known = record(ask, body.operation.0).await?;
+    let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, body.expected) };
+    let action = action(ask, what, body.asked())?;
     // What was done before is answered as it was, however many there are now.
-    if record(ask, body.operation.0).await?.is_none() {
+    if known.is_none() {
         let count = purgeable(ask, age, limit).await?;
         if count != body.expected {
             return Err(changed(body.expected, count));
@@ -157,29 +131,16 @@ pub(super) async fn purge(ask: &Ask) -> Answer<wire::Acted> {
 }
 
 /// An operation on many entries, as it was asked for.
-fn bulk(
-    ask: &Ask,
-    verb: wire::Verb,
-    which: &wire::Which,
-    most: Option<u64>,
-    everything: bool,
-) -> Answer<Bulk> {
-    let filter = which.filter(ask.inbox()?.name().clone())?;
-    let mut bulk = if everything {
-        Bulk::on_everything(verb.into(), filter)
-    } else {
-        Bulk::new(verb.into(), filter).map_err(|error| {
-            let what = format!("{}; name what is meant in `which`, or say `everything`", error.what());
-            Problem::new(Cause::Invalid, what)
-        })?
-    };
-    bulk.most = bounded("most", most, bulk.most, 1..=100_000)?;
+fn bulk(ask: &Ask, plan: &wire::BulkPlan) -> Answer<Bulk> {
+    let everything = "name what is meant in `which`, or say `everything`";
+    let bulk = shared::bulk(plan, ask.inbox()?.name().clone(), everything);
+    let mut bulk = bulk.map_err(|what| Problem::new(Cause::Invalid, what))?;
+    bulk.most = bounded("most", plan.most, bulk.most, 1..=100_000)?;
     Ok(bulk)
 }
 
 pub(super) async fn bulk_preview(ask: &Ask) -> Answer<wire::Preview> {
-    let body: wire::BulkPlan = ask.body()?;
-    let bulk = bulk(ask, body.verb, &body.which, body.most, body.everything)?;
+    let bulk = bulk(ask, &ask.body()?)?;
     let preview = bulk.preview(&*ask.inbox()?.admin).await?;
     Ok(wire::Preview {
         count: preview.count as u64,
@@ -191,24 +152,24 @@ pub(super) async fn bulk_preview(ask: &Ask) -> Answer<wire::Preview> {
 /// Begins an operation on many entries, or carries it on.
 pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
     let body: wire::BulkAction = ask.body()?;
-    let mut bulk = bulk(ask, body.verb, &body.which, body.most, body.everything)?;
+    let mut bulk = bulk(ask, &body.plan())?;
     bulk = bulk.id(body.operation.0).by(&ask.who.actor(body.actor.as_deref())?, &body.reason.0);
     bulk.per_second = bounded("per_second", body.per_second, bulk.per_second, 1..=1_000)?;
     bulk.failures = bounded("failures", body.failures, bulk.failures, 0..=100_000)?;
     bulk.go_on = body.go_on;
     let served = ask.inbox()?;
-    if record(ask, bulk.id).await?.is_none() {
+    let known = record(ask, bulk.id).await?;
+    if known.is_none() {
         let preview = bulk.preview(&*served.admin).await?;
         if preview.count as u64 != body.expected {
             return Err(changed(body.expected, preview.count as u64));
         }
     }
-    // No more than were seen: entries that come to be meant while it goes on were not.
-    bulk.most = bulk.most.min(usize::try_from(body.expected).unwrap_or(usize::MAX));
+    bulk.most = shared::cap(known.as_ref(), "most", bulk.most, body.expected);
     // Recorded before it is answered, so that another body under the same identity is told of at once.
     let what =
         What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), most: bulk.most };
-    let action = action(ask, what, body.operation, body.actor.as_ref(), &body.reason)?;
+    let action = action(ask, what, body.asked())?;
     act(ask, action).await?;
     let (id, admin) = (bulk.id, std::sync::Arc::clone(&served.admin));
     ask.api.jobs.start(id, async move {
@@ -223,8 +184,9 @@ pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
 /// How far an operation has come that is recorded and goes on, whether or not the store can tell now: who is told that nothing
 /// was stored begins it again under another identity.
 async fn begun(ask: &Ask, id: OperationId) -> wire::Report {
-    let told = async { report(ask, &record(ask, id).await?.ok_or_else(|| unknown(id))?).await };
-    told.await.unwrap_or_else(|_: Problem| wire::Report {
+    let told = async { report(ask, &record(ask, id).await?.ok_or_else(|| unknown(id))?) };
+    let told: Answer<Option<wire::Report>> = told.await;
+    told.ok().flatten().unwrap_or_else(|| wire::Report {
         operation: OperationUuid(id),
         state: State::Running.as_str().into(),
         active: ask.api.jobs.get(id) == Some(Job::Active),
@@ -238,13 +200,13 @@ fn unknown(id: OperationId) -> Problem {
     Problem::new(Cause::NotFound, format!("there is no operation {id}"))
 }
 
-/// How far an operation on many, or a backfill, has come.
-async fn report(ask: &Ask, record: &OperationView) -> Answer<wire::Report> {
-    let served = ask.inbox()?;
+/// How far an operation on many, or a backfill, has come; nothing for one that is done at once.
+fn report(ask: &Ask, record: &OperationView) -> Answer<Option<wire::Report>> {
+    let Some(report) = Report::of(record)? else { return Ok(None) };
     let job = ask.api.jobs.get(record.id);
-    let active = job == Some(Job::Active);
-    let operation = OperationUuid(record.id);
-    if &*record.verb == "backfill" {
+    let mut told = wire::Report { active: job == Some(Job::Active), ..show::report(&report) };
+    // A backfill of a process that serves is noted by nobody but that.
+    if &*record.verb == "backfill" && record.progress.is_none() {
         let (state, done) = match job {
             Some(Job::Active) => (State::Running.as_str(), 0),
             Some(Job::Over(count)) => (State::Finished.as_str(), count),
@@ -252,28 +214,16 @@ async fn report(ask: &Ask, record: &OperationView) -> Answer<wire::Report> {
             // Another process, or an earlier life of this one.
             None => ("unknown", 0),
         };
-        return Ok(wire::Report { operation, state: state.into(), active, done, refused: 0, failed: 0 });
+        (told.state, told.done) = (state.into(), done);
     }
-    let filter = oncebox::store::Filter::any(served.name().clone());
-    let bulk = Bulk::on_everything(Operation::Retry, filter).id(record.id);
-    let report = bulk.report(&*served.admin).await?.ok_or_else(|| unknown(record.id))?;
-    Ok(wire::Report {
-        operation,
-        state: report.state.as_str().into(),
-        active,
-        done: report.done as u64,
-        refused: report.refused as u64,
-        failed: report.failed as u64,
-    })
+    Ok(Some(told))
 }
 
 /// The record of an operation, and how far it has come.
 pub(super) async fn progress(ask: &Ask) -> Answer<wire::OperationProgress> {
     let OperationUuid(id) = ask.operation()?;
     let record = record(ask, id).await?.ok_or_else(|| unknown(id))?;
-    let long = ["bulk", "backfill"].contains(&&*record.verb);
-    let report = if long { Some(report(ask, &record).await?) } else { None };
-    Ok(wire::OperationProgress { operation: show::operation(&record), report })
+    Ok(wire::OperationProgress { operation: show::operation(&record), report: report(ask, &record)? })
 }
 
 /// Stops an operation that this process carries on.
@@ -294,7 +244,9 @@ pub(super) async fn backfill(ask: &Ask) -> Answer<wire::Report> {
     let body: wire::Backfill = ask.body()?;
     let (served, key) = (ask.inbox()?, handler(&body.handler)?);
     if served.plan.handlers.iter().all(|handler| handler.key != key.as_str()) {
-        return Err(Problem::new(Cause::NotFound, format!("this process has no handler {key:?}")));
+        let there = served.plan.handlers.iter().map(|handler| handler.key.as_str()).collect::<Vec<_>>();
+        let what = format!("this process has no handler {key}; it has {}", there.join(", "));
+        return Err(Problem::new(Cause::NotFound, what));
     }
     let (id, actor) = (body.operation.0, ask.who.actor(body.actor.as_deref())?);
     let errand = Errand { handler: key.to_string(), id, actor, reason: body.reason.0 };

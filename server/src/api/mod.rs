@@ -8,6 +8,7 @@ mod look;
 mod openapi;
 mod problem;
 pub(crate) mod routes;
+pub(crate) mod shared;
 pub(crate) mod show;
 pub(crate) mod wire;
 
@@ -183,7 +184,8 @@ async fn answer(
         // What it said may hold anything, and is not repeated.
         Err(_) => {
             tracing::error!(call = route.call.name(), "answering a request panicked");
-            Problem::new(Cause::Internal, "answering this panicked; the log says more").into_response()
+            let cause = if route.looks() { Cause::Internal } else { Cause::Unknown };
+            Problem::new(cause, "answering this panicked; the log says more").into_response()
         }
     }
 }
@@ -205,7 +207,8 @@ async fn answered(
     if !query_is_known(&ask) {
         return Err(Problem::new(Cause::Malformed, "this takes no values in its query"));
     }
-    run(&ask, route).await
+    // A look changes nothing, whatever became of the connection it used.
+    run(&ask, route).await.map_err(|problem| if route.looks() { problem.of_a_look() } else { problem })
 }
 
 /// Whether there is a query only where one is read.

@@ -66,7 +66,7 @@ causes! {
     Internal "internal" INTERNAL_SERVER_ERROR "Something went wrong here",
         "look at the log of the server";
     Unavailable "unavailable" SERVICE_UNAVAILABLE "The store does not answer",
-        "ask again after the time in Retry-After, with the same operation id";
+        "ask again after the time in Retry-After; for something that is to be done, with the same operation id";
     Unknown "outcome-unknown" SERVICE_UNAVAILABLE "It is not known whether it was done",
         "ask again with the same operation id: what was done is not done twice";
 }
@@ -84,6 +84,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 impl Problem {
     pub(crate) fn new(cause: Cause, detail: impl Into<String>) -> Self {
         Self { cause, detail: detail.into() }
+    }
+
+    /// The same of a call that changes nothing: what became of a commit is no matter.
+    pub(crate) fn of_a_look(self) -> Self {
+        match self.cause {
+            Cause::Unknown => Self::new(Cause::Unavailable, "the store was lost while it was looked at"),
+            _ => self,
+        }
     }
 
     #[cfg(test)]
@@ -134,9 +142,14 @@ impl From<Error> for Problem {
                 tracing::error!(%error, "an operator cannot be answered");
                 return Self::new(Cause::Internal, "the store holds what cannot be read; the log says more");
             }
-            _ => {
+            kind => {
                 tracing::warn!(%error, "an operator is told to come again");
-                return Self::new(Cause::Unavailable, "the store does not answer now; the log says more");
+                let what = match kind {
+                    ErrorKind::Full => "the store is full: make room first",
+                    ErrorKind::ReadOnly => "the store takes no changes: it is a standby, or set to read only",
+                    _ => "the store does not answer now",
+                };
+                return Self::new(Cause::Unavailable, format!("{what}; the log says more"));
             }
         };
         Self::new(cause, error.what())
@@ -198,6 +211,14 @@ mod tests {
             let again = response.headers().contains_key("retry-after");
             assert_eq!(again, response.status() == StatusCode::SERVICE_UNAVAILABLE, "{cause:?}");
         }
+    }
+
+    #[test]
+    fn a_look_leaves_nothing_in_doubt() {
+        let lost = || Problem::from(Error::new(ErrorKind::CommitUnknown, "lost"));
+        assert_eq!(lost().cause(), Cause::Unknown);
+        assert_eq!(lost().of_a_look().cause(), Cause::Unavailable);
+        assert_eq!(Problem::new(Cause::NotFound, "x").of_a_look().cause(), Cause::NotFound);
     }
 
     // What a database says of itself is not told to clients.

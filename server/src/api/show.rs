@@ -8,7 +8,7 @@ use oncebox::store;
 use super::access::hex;
 use super::wire::{
     Aside, AsideReason, Attempt, BlockedKey, Body, Counts, Entry, Finding, HandlerCount, Header, KeyText,
-    Label, OperationUuid, OperationView, PausedKey, StatusWord, Stored, Time,
+    Label, OperationUuid, OperationView, PausedKey, Report, StatusWord, Stored, Time,
 };
 
 /// Any bytes as text, and as digits if they are not text.
@@ -126,9 +126,9 @@ pub(crate) fn aside(view: &store::AsideView) -> Aside {
         reason: reason(view.reason),
         key: KeyText(view.key),
         received_at: Time(view.received_at),
-        tenant: view.message.tenant().map(Into::into),
-        message: label(&store::Label::of(&view.message)),
-        payload_bytes: view.message.payload().len() as u64,
+        tenant: view.tenant.as_deref().map(Into::into),
+        message: label(&view.label),
+        payload_bytes: view.payload_bytes,
     }
 }
 
@@ -149,6 +149,8 @@ pub(crate) fn counts(counts: &store::Counts) -> Counts {
         status: StatusWord(one.status),
         count: one.count,
     };
+    // The same each time, whatever the store has them in.
+    let paused: std::collections::BTreeSet<_> = counts.paused.iter().collect();
     Counts {
         messages: counts.messages,
         unrouted: counts.unrouted,
@@ -156,7 +158,7 @@ pub(crate) fn counts(counts: &store::Counts) -> Counts {
         conflicts: counts.conflicts,
         stale: counts.stale,
         entries: counts.entries.iter().map(count).collect(),
-        paused: counts.paused.iter().map(ToString::to_string).collect(),
+        paused: paused.into_iter().map(ToString::to_string).collect(),
         paused_keys: counts.paused_keys.iter().map(paused_key).collect(),
     }
 }
@@ -188,6 +190,17 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationView {
         key: one.key.map(KeyText),
         handler: one.handler.as_ref().map(ToString::to_string),
         body: serde_json::from_str(&one.body).unwrap_or_default(),
+    }
+}
+
+pub(crate) fn report(report: &oncebox::operate::Report) -> Report {
+    Report {
+        operation: OperationUuid(report.id),
+        state: report.state.as_str().into(),
+        active: false,
+        done: report.done as u64,
+        refused: report.refused as u64,
+        failed: report.failed as u64,
     }
 }
 

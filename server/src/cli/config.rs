@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::out::print;
+use super::out::{self, print};
 use super::{Exit, Failed};
 use crate::config::{self, EXAMPLE, Secrets};
 use crate::sidecar;
@@ -65,11 +65,16 @@ fn check(named: Option<&Path>, secrets: bool, json: bool) -> Result<(), Failed> 
     let loaded = sidecar::rehearse(config::load(&path, secrets)?)?;
     let (inboxes, all) = (loaded.plan.inboxes.len(), loaded.plan.inboxes.iter());
     let handlers: usize = all.map(|inbox| inbox.handlers.len()).sum();
+    let warnings = loaded.plan.warnings();
     if json {
+        let file = path.display().to_string();
         return print(&format!(
             "{}\n",
-            json!({ "file": path.display().to_string(), "inboxes": inboxes, "handlers": handlers })
+            json!({ "file": file, "inboxes": inboxes, "handlers": handlers, "warnings": warnings })
         ));
+    }
+    for warning in warnings {
+        out::tell(&format!("{}: warning: {}", path.display(), out::escaped_lines(&warning)));
     }
     print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))
 }

@@ -19,12 +19,33 @@ pub(crate) const API_LISTEN: &str = "127.0.0.1:8472";
 #[derive(Clone, Debug)]
 pub(crate) struct ApiPlan {
     pub(crate) listen: SocketAddr,
+    /// Whether it has the certificate of the port where messages come in. On this machine it needs none, and its name would not fit.
+    pub(crate) tls: bool,
     pub(crate) access: Access,
     pub(crate) privacy: Privacy,
 }
 
+impl ApiPlan {
+    /// What is risked with it, and what to do about that.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let open = !self.tls && !self.listen.ip().is_loopback();
+        open.then(|| {
+            format!(
+                "`api.listen` is {}: other machines can reach it, and nothing that is said there is encrypted, tokens included; set \
+                 `tls`, or listen on 127.0.0.1 behind a reverse proxy with TLS",
+                self.listen
+            )
+        })
+    }
+}
+
 impl Planner {
-    pub(super) fn api(&mut self, api: &model::Api, messages: Option<SocketAddr>) -> Option<ApiPlan> {
+    pub(super) fn api(
+        &mut self,
+        api: &model::Api,
+        messages: Option<SocketAddr>,
+        tls: bool,
+    ) -> Option<ApiPlan> {
         let (text, at) = api.listen.as_ref().map_or((API_LISTEN, 0), |set| (set.as_str(), set.at()));
         let tokens: Vec<Token> =
             api.token.iter().filter_map(|(name, token)| self.token(name, token)).collect();
@@ -40,7 +61,8 @@ impl Planner {
             self.wrong(at, "messages come in on this address; choose another one for operators");
         }
         let privacy = self.privacy(api);
-        Some(ApiPlan { listen, access: Access { tokens }, privacy })
+        let tls = tls && !listen.ip().is_loopback();
+        Some(ApiPlan { listen, tls, access: Access { tokens }, privacy })
     }
 
     fn token(&mut self, name: &At<String>, token: &model::Token) -> Option<Token> {

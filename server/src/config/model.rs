@@ -72,7 +72,8 @@ pub(crate) struct Store {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Api {
-    /// The address and port it is served on. Beyond this machine it needs at least one token. Default `127.0.0.1:8472`.
+    /// The address and port it is served on. Beyond this machine it needs at least one token, and has the certificate of `tls`;
+    /// without one a warning says that nothing is encrypted. Default `127.0.0.1:8472`.
     pub(crate) listen: Option<At<String>>,
     /// Who may use it, by name. Without any, everybody on this machine may do everything.
     #[serde(default)]

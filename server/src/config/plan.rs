@@ -38,6 +38,18 @@ pub(crate) struct Plan {
     pub(crate) health: HealthLimits,
 }
 
+impl Plan {
+    /// What is risked with it, and what to do about that.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let of_inbox = |inbox: &InboxPlan| {
+            let name = inbox.name.clone();
+            inbox.warnings.clone().into_iter().map(move |warning| format!("inbox {name}: {warning}"))
+        };
+        let api = self.api.as_ref().and_then(ApiPlan::warning);
+        self.inboxes.iter().flat_map(of_inbox).chain(api).collect()
+    }
+}
+
 /// A certificate and its key, in PEM. Never shows them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct TlsPlan {
@@ -158,7 +170,7 @@ impl Planner {
         let inboxes: Vec<InboxPlan> =
             file.inbox.iter().filter_map(|(name, inbox)| self.inbox(file, name, inbox)).collect();
         self.sources(&inboxes);
-        let api = file.api.as_ref().and_then(|api| self.api(api, listen));
+        let api = file.api.as_ref().and_then(|api| self.api(api, listen, file.tls.is_some()));
         let health = self.health(&file.health);
         let listen = listen?;
         self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes, api, health })

@@ -13,8 +13,9 @@ pub(super) fn base(plan: &Plan, address: SocketAddr) -> String {
 }
 
 /// A URL for operators.
-fn url(address: SocketAddr, path: &str) -> String {
-    format!("http://{address}{path}")
+fn url(plan: &Plan, address: SocketAddr, path: &str) -> String {
+    let tls = plan.api.as_ref().is_some_and(|api| api.tls);
+    format!("{}://{address}{path}", if tls { "https" } else { "http" })
 }
 
 pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bool) {
@@ -27,7 +28,7 @@ pub(super) fn print(origin: &Origin, plan: &Plan, addresses: Addresses, json: bo
             tracing::info!(inbox = inbox.name, url, "takes messages");
         }
         if let Some(operators) = addresses.operators {
-            tracing::info!(url = url(operators, PREFIX), "answers operators");
+            tracing::info!(url = url(plan, operators, PREFIX), "answers operators");
         }
         tracing::info!(%address, "ready");
         return;
@@ -65,8 +66,8 @@ fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
     if let Some(operators) = addresses.operators {
         let open = plan.api.as_ref().is_some_and(|api| api.access.tokens.is_empty());
         let whom = if open { "for this machine" } else { "with a token" };
-        line("operate", &format!("{} ({whom})", url(operators, PREFIX)));
-        line("watch", &format!("{} and /metrics", url(operators, "/readyz")));
+        line("operate", &format!("{} ({whom})", url(plan, operators, PREFIX)));
+        line("watch", &format!("{} and /metrics", url(plan, operators, "/readyz")));
     }
     if let Origin::Quick(quick) = origin {
         let target = format!("{base}/in/messages");

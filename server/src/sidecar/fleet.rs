@@ -44,10 +44,10 @@ impl Fleet {
                 return Err(error);
             }
         }
+        for warning in plan.warnings() {
+            tracing::warn!("{warning}");
+        }
         for inbox in plan.inboxes.iter().cloned() {
-            for warning in &inbox.warnings {
-                tracing::warn!(inbox = inbox.name, "{warning}");
-            }
             if inbox.handlers.iter().any(|handler| handler.backfill) {
                 fleet.backfills.spawn(backfill(inbox, stores.clone()));
             }

@@ -202,7 +202,10 @@ impl<'a> Sidecar<'a> {
         door.api.replace(fleet.served(&plan, &stores)?);
         door.front.open(fleet.router());
         if let Some((listener, metrics)) = operators {
-            let server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(&plan));
+            let mut server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(&plan));
+            if let Some(tls) = door.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls)) {
+                server = server.tls(tls.clone());
+            }
             door.spawn(server);
         }
         Ok(Self { origin, listen, plan, stores, fleet, door, leaving: JoinSet::new() })

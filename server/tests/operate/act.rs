@@ -4,7 +4,7 @@ use oncebox::state::Status;
 use oncebox::store::Admin as _;
 use serde_json::Value;
 
-use crate::world::{ADA, World, inbox, said};
+use crate::world::{ADA, World, inbox, lines, oncebox, said, text};
 
 const ID: &str = "5d0b9f5e-4f52-4b2e-9f2a-3f6f6c1f2b10";
 
@@ -80,6 +80,8 @@ async fn what_was_kept_aside_is_removed_when_confirmed() {
         assert_eq!((&acted["purged"], &acted["repeated"]), (&1.into(), &repeated.into()), "{acted}");
     }
     assert_eq!(kept().await, 0);
+    let unseen = [&purge[..], &["--confirm", "--operation", ID]].concat();
+    assert_eq!(world.json("purge", &unseen)[0]["repeated"], true, "though another count is seen by now");
     assert_eq!(world.code("purge", &[&ADA[..], &["--older-than", "soon"]].concat()), 2);
     assert_eq!(world.code("purge", &[&purge[..], &["--limit", "10001"]].concat()), 2);
 }
@@ -102,6 +104,56 @@ async fn a_handler_or_an_ordering_key_is_paused_and_resumed() {
     let status = &world.json("status", &[])[0];
     assert_eq!((&status["paused"], &status["paused_keys"]), (&Value::Array(vec![]), &Value::Array(vec![])));
     assert_eq!(world.code("pause", &[&handler[..], &["--source", "shop"]].concat()), 2);
+}
+
+// A slip must not be answered as if it had stopped something.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_nobody_knows_is_not_paused_by_accident() {
+    let world = World::new().await;
+    let slip = [&ADA[..], &["--handler", "ship-ordre"]].concat();
+    for (verb, more) in [("pause", &[][..]), ("resume", &[]), ("pause", &["--ordering-key", "k"])] {
+        let refused = world.run(verb, &[&slip[..], more].concat());
+        assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+        let said = said(&refused);
+        assert!(said.contains("there are ship-order") && said.contains("--unknown"), "{said}");
+    }
+    assert!(world.json("audit", &[]).len() < 2, "nothing was recorded");
+    let meant = [&slip[..], &["--unknown", "--operation", ID]].concat();
+    assert_eq!(world.json("pause", &meant)[0]["changed"], true);
+    assert_eq!(world.json("status", &[])[0]["paused"][0], "ship-ordre");
+    assert_eq!(world.json("resume", &slip)[0]["changed"], true, "it is known by now");
+    let again = [&slip[..], &["--operation", ID]].concat();
+    assert_eq!(world.json("pause", &again)[0]["repeated"], true, "what was done is answered as it was");
+    let empty = World::empty();
+    assert!(said(&empty.run("pause", &slip)).contains("there is none yet"));
+}
+
+// What is stored under a key that the handler had before would go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_is_paused_with_the_keys_that_it_had_before() {
+    let world = World::new().await;
+    let config = format!(
+        "[store.main]\nurl = \"{}\"\n[inbox.orders]\n[inbox.orders.handler.ship]\nurl = \"https://example.com\"\n\
+         legacy = [\"ship-order\", \"shipping\"]\n",
+        world.url()
+    );
+    let file = world.dir.path().join("oncebox.toml");
+    std::fs::write(&file, config).expect("a file");
+    let run = |verb: &str, more: &[&str]| {
+        let file = file.display().to_string();
+        let args = [&[verb, "--config", &file, "--handler", "ship"], &ADA[..], more].concat();
+        oncebox(args).output().expect("the binary runs")
+    };
+    let paused = &lines(&run("pause", &["--operation", ID, "--json"]))[0];
+    assert_eq!(paused["legacy"], serde_json::json!(["ship-order", "shipping"]), "{paused}");
+    let now = || world.json("status", &[])[0]["paused"].clone();
+    assert_eq!(now(), serde_json::json!(["ship", "ship-order", "shipping"]));
+    assert_eq!(lines(&run("pause", &["--operation", ID, "--json"]))[0]["repeated"], true);
+    let told = run("resume", &[]);
+    assert!(text(&told).contains("also under its former ship-order, shipping"), "{told:?}");
+    assert_eq!(now(), serde_json::json!([]));
+    let records = world.json("audit", &["--by", "ada"]);
+    assert_eq!(records.iter().filter(|one| one["verb"] == "pause").count(), 3, "each is recorded");
 }
 
 // FAULTS I2

@@ -34,6 +34,23 @@ async fn many_are_shown_first_and_done_when_confirmed() {
     }
 }
 
+// FAULTS J1: it would go through all that was ever completed, and change nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_never_allowed_is_refused_at_once() {
+    let world = World::new().await;
+    for (verb, status) in [("discard", "completed"), ("retry", "pending"), ("replay", "poisoned")] {
+        for more in [&["--type", "order.placed"][..], &["--everything", "--confirm"]] {
+            let refused = world.run(verb, &[&ADA[..], &["--status", status], more].concat());
+            assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+            assert!(
+                said(&refused).contains(&format!("never {status}; leave that status out")),
+                "{refused:?}"
+            );
+        }
+    }
+    assert_eq!(world.json("audit", &[]).len(), 1, "nothing was recorded");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_identity_is_for_the_same_filter() {
     let world = World::new().await;

@@ -92,7 +92,7 @@ async fn what_happened_is_explained() {
 async fn records_come_in_pages() {
     let world = World::new().await;
     for handler in ["a", "b", "c"] {
-        world.json("pause", &[&ADA[..], &["--handler", handler]].concat());
+        world.json("pause", &[&ADA[..], &["--handler", handler, "--unknown"]].concat());
     }
     let retry = [&ADA[..], &EVT_1, &["--handler", "ship-order"]].concat();
     world.json("retry", &retry);

@@ -98,6 +98,52 @@ fn curl(dir: &Path, args: &[&str]) -> (String, bool) {
     (String::from_utf8_lossy(&asked.stdout).into_owned(), asked.status.success())
 }
 
+/// FAULTS S7: what operators say beyond this machine is not for everybody on the way.
+#[test]
+fn operators_beyond_this_machine_have_the_same_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    authority(dir.path());
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let made = oncebox(dir.path(), &["token", "ada", "--role", "viewer"]);
+    let said = String::from_utf8(made.stderr).unwrap();
+    let token = said.lines().map(str::trim).find(|line| line.starts_with("obx_")).expect("a token");
+    let table = String::from_utf8(made.stdout).unwrap();
+    let config = |tls: &str, listen: &str| {
+        let api = format!("[api]\nlisten = \"{listen}:0\"\n{table}\n[inbox.orders]\n");
+        std::fs::write(dir.path().join("oncebox.toml"), format!("{tls}{api}")).unwrap();
+        let checked = oncebox(dir.path(), &["config", "check", "--secrets"]);
+        assert!(checked.status.success(), "{checked:?}");
+        (format!("{tls}{api}"), String::from_utf8(checked.stderr).unwrap())
+    };
+    let tls = format!("tls = {{ certificate = {:?}, key = {:?} }}\n", file("server.crt"), file("server.key"));
+    let (text, warned) = config(&tls, "0.0.0.0");
+    assert_eq!(warned, "");
+    let sidecar = Sidecar::with(&text);
+    let line = sidecar.wait_words(&["https://0.0.0.0:", "/api/v1"]);
+    let port = line.split("https://0.0.0.0:").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
+    let (url, bearer) = (format!("https://localhost:{port}"), format!("authorization: Bearer {token}"));
+    let me = curl(dir.path(), &["--cacert", "ca.crt", "-H", &bearer, &format!("{url}/api/v1/me")]);
+    assert!(me.1 && me.0.contains("\"ada\""), "{me:?}");
+    assert!(!curl(dir.path(), &["-H", &bearer, &format!("http://localhost:{port}/api/v1/me")]).1);
+    let status = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(["status", "--api", &url, "--inbox", "orders", "--json"])
+        .env("ONCEBOX_TOKEN", token)
+        .env("SSL_CERT_FILE", file("ca.crt"))
+        .output()
+        .expect("the binary runs");
+    assert!(status.status.success(), "{status:?}");
+    sidecar.stop();
+
+    let (text, warned) = config("", "0.0.0.0");
+    assert!(
+        warned.contains("warning: `api.listen`") && warned.contains("reverse proxy with TLS"),
+        "{warned}"
+    );
+    Sidecar::with(&text).wait_words(&["`api.listen`", "set `tls`"]);
+    let (_, warned) = config("", "127.0.0.1");
+    assert_eq!(warned, "", "this machine speaks to itself");
+}
+
 /// FAULTS S17: senders can verify us, over HTTP/2 and HTTP/1.1, and a certificate is replaced without a restart.
 #[test]
 fn messages_come_in_over_tls_and_the_certificate_can_be_replaced() {

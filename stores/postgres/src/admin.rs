@@ -109,13 +109,15 @@ fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
     }
     let entry = row::entry(row, handler, row::key(row, 10)?)?;
     let tenant = get::<Option<&str>>(row, 12)?.map(Into::into);
-    let label = get::<Option<&str>>(row, 13)?
-        .map(|source| -> Result<Label> {
-            let ordering_key = get::<Option<&[u8]>>(row, 16)?.map(Into::into);
-            Ok(Label::new(source, get::<&[u8]>(row, 14)?, get::<&str>(row, 15)?, ordering_key))
-        })
-        .transpose()?;
+    let label = get::<Option<&str>>(row, 13)?.map(|_| label(row, 13)).transpose()?;
     Ok((cursor, Some(entry.of_message(Timestamp::from_millis(get(row, 11)?), tenant, label))))
+}
+
+/// The label in the columns from `first` on: source, id, type, ordering key.
+fn label(row: &PgRow, first: usize) -> Result<Label> {
+    let ordering_key = get::<Option<&[u8]>>(row, first + 3)?.map(Into::into);
+    let (source, kind): (&str, &str) = (get(row, first)?, get(row, first + 2)?);
+    Ok(Label::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
 }
 
 pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
@@ -199,7 +201,10 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
     for row in rows.iter().take(filter.limit) {
         let (id, reason) = (AsideId(get(row, 0)?), reason_of(get(row, 1)?)?);
         let received_at = Timestamp::from_millis(get(row, 2)?);
-        page.asides.push(AsideView::new(id, reason, row::key(row, 3)?, received_at, row::message(row, 4)?));
+        let mut view = AsideView::new(id, reason, row::key(row, 3)?, received_at, label(row, 5)?);
+        view.tenant = get::<Option<&str>>(row, 4)?.map(Into::into);
+        view.payload_bytes = get::<i32>(row, 9)?.unsigned_abs().into();
+        page.asides.push(view);
     }
     if rows.len() > filter.limit {
         page.next = page.asides.last().map(|last| last.id);

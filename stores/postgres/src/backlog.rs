@@ -16,7 +16,7 @@ pub(crate) async fn backlog(db: &Db, params: &BacklogParams) -> Result<Vec<Backl
         .bind(inbox)
         .bind(db.all_lanes())
         .bind(BacklogParams::COUNTED.cast_signed());
-    let mut unit = db.control.single().await?;
+    let mut unit = db.control.look().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
     rows.iter()

@@ -53,7 +53,7 @@ impl Db {
 
     /// One view of everything, for operators.
     pub(crate) async fn reads(&self) -> Result<Unit> {
-        self.reads.transaction().await
+        self.reads.view().await
     }
 
     /// Every lane there is.

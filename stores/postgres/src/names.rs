@@ -115,7 +115,7 @@ impl Db {
     }
 
     async fn load_names(&self) -> Result<()> {
-        let mut unit = self.control.single().await?;
+        let mut unit = self.control.look().await?;
         let inboxes = unit.rows(ask(&self.sql.names_inboxes)).await?;
         let handlers = unit.rows(ask(&self.sql.names_handlers)).await?;
         unit.end().await?;

@@ -132,7 +132,7 @@ async fn begin(db: &Db, unit: &mut Unit, inbox: i16, action: &Action) -> Result<
 
 /// The answer to an action that was done before; nothing if none was done under its identity.
 async fn known(db: &Db, action: &Action) -> Result<Option<Acted>> {
-    let mut unit = db.control.single().await?;
+    let mut unit = db.control.look().await?;
     let rows = unit.rows(ask(&db.sql.operation_known).bind(uuid(action.id))).await?;
     unit.end().await?;
     rows.first().map(|row| Acted::again(action, get(row, 0)?, get(row, 1)?)).transpose()

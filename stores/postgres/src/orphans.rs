@@ -19,7 +19,7 @@ pub(crate) async fn orphans(db: &Db, params: &OrphanParams) -> Result<Vec<Orphan
         .bind(i64::try_from(params.limit).unwrap_or(i64::MAX))
         .bind(db.all_lanes())
         .bind(i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX));
-    let mut unit = db.control.single().await?;
+    let mut unit = db.control.look().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
     rows.iter()

@@ -32,7 +32,17 @@ impl Units {
         if self.pooled {
             return self.transaction().await;
         }
-        Ok(Unit { lent: self.pool.lend().await?, begun: Begun::No, persistent: true })
+        Ok(Unit { lent: self.pool.lend().await?, begun: Begun::No, looks: false, persistent: true })
+    }
+
+    /// A statement or several that change nothing.
+    pub(crate) async fn look(&self) -> Result<Unit> {
+        Ok(Unit { looks: true, ..self.single().await? })
+    }
+
+    /// The same, with one view of everything.
+    pub(crate) async fn view(&self) -> Result<Unit> {
+        Ok(Unit { looks: true, ..self.transaction().await? })
     }
 
     /// A change of several statements.
@@ -43,7 +53,7 @@ impl Units {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
         })
         .await?;
-        Ok(Unit { lent, begun: Begun::Plain, persistent: !self.pooled })
+        Ok(Unit { lent, begun: Begun::Plain, looks: false, persistent: !self.pooled })
     }
 
     /// A transaction for a handler.
@@ -56,7 +66,7 @@ impl Units {
             })
             .await?;
         }
-        Ok(Unit { lent, begun: Begun::Counted, persistent: !self.pooled })
+        Ok(Unit { lent, begun: Begun::Counted, looks: false, persistent: !self.pooled })
     }
 }
 
@@ -75,12 +85,14 @@ enum Begun {
 pub(crate) struct Unit {
     lent: Lent,
     begun: Begun,
+    /// Whether it changes nothing: then nothing is in doubt when an answer is lost.
+    looks: bool,
     persistent: bool,
 }
 
 impl Unit {
     fn phase(&self) -> Phase {
-        if self.begun == Begun::No { Phase::Commit } else { Phase::Before }
+        if self.begun == Begun::No && !self.looks { Phase::Commit } else { Phase::Before }
     }
 
     /// A statement that answers with rows.
@@ -150,6 +162,7 @@ impl Unit {
             let phase = match begun {
                 Begun::Counted if chain => Phase::ChainedCommit,
                 Begun::Counted => Phase::HandlersCommit,
+                _ if self.looks => Phase::Before,
                 Begun::Plain | Begun::No => Phase::Commit,
             };
             self.lent

@@ -4,6 +4,7 @@ mod fixture;
 mod support;
 
 use fixture::{accept, claim_one, rejected, settle, status};
+use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Admin as _, AuditFilter, ExamineParams, Severity};
 use oncebox::time::{Clock as _, SystemClock};
@@ -34,6 +35,41 @@ async fn what_cannot_be_recorded_is_not_done() {
     store.operate(&inbox(), &key("1"), &handler("h"), Operation::Retry).await.expect("retry");
     assert_eq!(store.audit(&AuditFilter::new(inbox())).await.expect("audit").operations.len(), 1);
     schema.check().await;
+}
+
+/// FAULTS A4: nothing is in doubt when a look is lost, whichever connection it used.
+async fn a_look_is_lost(schema: Schema) {
+    let store = schema.open(&TestClock::new()).await;
+    accept(&store, "1").await;
+    for table in ["@handler", "@aside"] {
+        let mut other = schema.connect().await;
+        let lock = schema.sql(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
+        support::run(&mut other, &lock).await.expect("the lock");
+        let look = tokio::spawn({
+            let store = store.clone();
+            async move { store.show(&inbox(), &key("1")).await.map(|_| ()) }
+        });
+        let waits = format!(
+            "FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{}%' AND pid <> pg_backend_pid()",
+            schema.name
+        );
+        schema.wait_for(&format!("EXISTS (SELECT {waits})")).await;
+        schema.run(&format!("SELECT pg_terminate_backend(pid) {waits}")).await;
+        let lost = support::in_time(look).await.expect("no panic").expect_err("it is lost");
+        assert_eq!(lost.kind(), ErrorKind::Unavailable, "{table}: {lost:?}");
+        support::run(&mut other, "ROLLBACK").await.expect("no lock");
+    }
+    store.show(&inbox(), &key("1")).await.expect("show").expect("it is known");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_is_lost_leaves_nothing_in_doubt() {
+    a_look_is_lost(Schema::shared()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_does_one_that_is_lost_behind_a_pooler() {
+    a_look_is_lost(Schema::pooled()).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,10 @@
 //! What an operator sees, opened with the keys of this process.
 
 use async_trait::async_trait;
-use oncebox::state::ErrorText;
 use oncebox::store::{
-    Acted, Action, Admin, Answer, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
-    BlockedKey, BlockedParams, Counts, EntryView, ExamineParams, Filter, Finding, History, MessageView,
-    Migrate, Migration, OperationId, Page,
+    Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
+    BlockedKey, BlockedParams, Counts, ExamineParams, Filter, Finding, History, MessageView, Migrate,
+    Migration, OperationId, Page,
 };
 use oncebox::{InboxName, Key, Result};
 
@@ -21,19 +20,19 @@ impl<S: Admin> Admin for Sealed<S> {
         self.store.count_tenant(inbox, tenant).await
     }
 
-    /// The store cannot look into errors, so they are looked through here: a page is shorter for it.
+    /// The store cannot look into errors, so they are looked through here, as many at a time as a store looks at: whoever wants one
+    /// of a hundred thousand would ask for each of them otherwise.
     async fn list(&self, filter: &Filter) -> Result<Page> {
         let mut inner = filter.clone();
-        let wanted = inner.error_contains.take();
-        let mut page = self.store.list(&inner).await?;
-        let entries = std::mem::take(&mut page.entries).into_iter();
-        page.entries = entries.map(|entry| self.open_entry(&filter.inbox, entry)).collect();
-        if let Some(wanted) = wanted {
-            let holds =
-                |entry: &EntryView| entry.error.as_ref().map_or("", ErrorText::as_str).contains(&*wanted);
-            page.entries.retain(holds);
+        if inner.error_contains.take().is_some() {
+            inner.limit = Filter::EXAMINED;
         }
-        Ok(page)
+        let page = self.store.list(&inner).await?;
+        let opened = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
+        // Those that there was no room for come next, then what the store has left.
+        let mut made = filter.page(opened.map(|entry| Ok((entry.cursor(), Some(entry)))), false)?;
+        made.next = made.next.or(page.next);
+        Ok(made)
     }
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
@@ -50,11 +49,7 @@ impl<S: Admin> Admin for Sealed<S> {
     }
 
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        let mut page = self.store.aside(filter).await?;
-        for aside in &mut page.asides {
-            aside.message = self.show_message(&filter.inbox, &aside.key, &aside.message);
-        }
-        Ok(page)
+        self.store.aside(filter).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
@@ -75,18 +70,11 @@ impl<S: Admin> Admin for Sealed<S> {
     }
 
     async fn act(&self, action: &Action) -> Result<Acted> {
-        let mut acted = self.store.act(action).await?;
-        acted.answer = self.open_answer(&action.inbox, acted.answer);
-        Ok(acted)
+        self.store.act(action).await
     }
 
     async fn audit(&self, filter: &AuditFilter) -> Result<AuditPage> {
-        let mut page = self.store.audit(filter).await?;
-        for record in &mut page.operations {
-            let answer = Answer::decode(&record.answer)?;
-            record.answer = self.open_answer(&filter.inbox, answer).encode().into();
-        }
-        Ok(page)
+        self.store.audit(filter).await
     }
 
     async fn progress(&self, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
@@ -95,15 +83,6 @@ impl<S: Admin> Admin for Sealed<S> {
 
     async fn examine(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
         self.store.examine(params).await
-    }
-}
-
-impl<S: Admin> Sealed<S> {
-    fn open_answer(&self, inbox: &InboxName, answer: Answer) -> Answer {
-        match answer {
-            Answer::Entry(entry) => Answer::Entry(Box::new(self.open_entry(inbox, *entry))),
-            answer => answer,
-        }
     }
 }
 

@@ -5,12 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::state::{ErrorText, Outcome, Status};
-use oncebox::store::{Accepted, Admin as _, ClaimParams, Claimed, NewMessage, Route, Store as _, Want};
+use oncebox::operate::{Bulk, State};
+use oncebox::state::{ErrorText, Operation, Outcome, Status};
+use oncebox::store::{
+    Accepted, Admin as _, ClaimParams, Claimed, Filter, NewMessage, Route, Store as _, Want,
+};
 use oncebox::{BoxError, Context, HandlerKey, Inbox, InboxName, Key, KeyStrategy, Message, Policy, handler};
 use oncebox_sealed::{Keyring, Sealed};
 use oncebox_sqlite::Sqlite;
-use oncebox_testkit::TestClock;
+use oncebox_testkit::{FaultyStore, TestClock, Verb};
 
 const CANARY: &str = "canary51c7";
 const DAY: Duration = Duration::from_hours(24);
@@ -176,7 +179,7 @@ async fn without_its_key_a_message_waits_and_is_poisoned_in_the_end_and_never_lo
     // With the key, a person lets it run.
     let able = file.sealed(keys("k1", 1).reads("k2", &key(2)).unwrap());
     let handler = HandlerKey::new("h").unwrap();
-    able.operate(&inbox(), &key_of("1"), &handler, oncebox::state::Operation::Retry).await.unwrap();
+    able.operate(&inbox(), &key_of("1"), &handler, Operation::Retry).await.unwrap();
     let claimed = claim(&able).await;
     assert_eq!(claimed[0].message.payload(), &format!("payload {CANARY}"));
     let done = claimed[0].claim.settle(&Policy::default(), Outcome::Done);
@@ -259,4 +262,48 @@ fn keys_are_not_shown_and_bad_ones_refused() {
     assert!(Keyring::new("k 1", &key(1), &key(2)).is_err());
     assert!(Keyring::new("k1", &[0; 32], &key(2)).is_err(), "all zeros");
     assert!(self::keys("k1", 1).reads("k1", &key(3)).is_err(), "two of one name");
+}
+
+/// Accepts so many messages, and poisons each: every tenth for want of a truck.
+async fn poisoned(store: &impl oncebox::Store, count: usize) {
+    let batch: Vec<NewMessage> = (0..count).map(|id| offer(message(&id.to_string()))).collect();
+    store.accept(&batch).await.unwrap();
+    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: count }];
+    let claimed = store.claim(&ClaimParams::new(inbox(), wants, DAY)).await.unwrap();
+    let settle = |(at, one): (usize, &Claimed)| {
+        let error = ErrorText::new(if at % 10 == 9 { "no truck" } else { "no depot" });
+        one.claim.settle(&Policy::default(), Outcome::Reject { error })
+    };
+    store.settle(&claimed.iter().enumerate().map(settle).collect::<Vec<_>>()).await.unwrap();
+}
+
+// The store inside cannot look into errors: whoever filters by them must not ask it for each entry.
+#[tokio::test]
+async fn a_filter_by_errors_looks_at_many_at_a_time() {
+    let inner = FaultyStore::new(oncebox::Memory::new());
+    let store = Sealed::new(inner.clone(), keys("k1", 1));
+    poisoned(&store, 500).await;
+    let mut filter = Filter::new(inbox(), Status::Poisoned);
+    (filter.error_contains, filter.limit) = (Some("truck".into()), 7);
+    let mut found = Vec::new();
+    loop {
+        let page = store.list(&filter).await.unwrap();
+        assert!(page.entries.len() <= 7);
+        found.extend(page.entries.into_iter().map(|entry| entry.seq));
+        match page.next {
+            None => break,
+            next => filter.after = next,
+        }
+    }
+    assert_eq!(found.len(), 50, "each once, and no other");
+    assert!(found.is_sorted_by(|a, b| a < b));
+    assert!(inner.faults().calls(Verb::List) <= 9, "{}", inner.faults().calls(Verb::List));
+
+    filter.error_contains = Some("nobody says this".into());
+    let before = inner.faults().calls(Verb::List);
+    let bulk = Bulk::new(Operation::Discard, filter).unwrap();
+    let clock = TestClock::new();
+    let report = bulk.run(&store, &clock.shared()).await.unwrap();
+    assert_eq!((report.state, report.done), (State::Finished, 0));
+    assert_eq!(inner.faults().calls(Verb::List), before + 1, "all of them are one page");
 }

@@ -153,18 +153,17 @@ fn listed(row: &Row<'_>, names: &Names, inbox: i64) -> Result<(Cursor, Option<En
     let key = row::key(row, 10).map_err(store_error)?;
     let entry = row::entry(row, handler.key.clone(), key)?;
     // A damaged message is listed without its label: that it is damaged is what the operator looks for.
-    let label = || -> rusqlite::Result<Label> {
-        let ordering_key = row.get::<_, Option<Vec<u8>>>(16)?.map(Into::into);
-        Ok(Label::new(
-            row.get::<_, String>(13)?,
-            row.get::<_, Vec<u8>>(14)?,
-            row.get::<_, String>(15)?,
-            ordering_key,
-        ))
-    };
+    let label = label(row, 13).ok();
     let received_at = Timestamp::from_millis(row.get(11).map_err(store_error)?);
     let tenant = row.get::<_, Option<String>>(12).ok().flatten().map(Into::into);
-    Ok((cursor, Some(entry.of_message(received_at, tenant, label().ok()))))
+    Ok((cursor, Some(entry.of_message(received_at, tenant, label))))
+}
+
+/// The label in the columns from `first` on: source, id, type, ordering key.
+fn label(row: &Row<'_>, first: usize) -> rusqlite::Result<Label> {
+    let ordering_key = row.get::<_, Option<Vec<u8>>>(first + 3)?.map(Into::into);
+    let (source, kind): (String, String) = (row.get(first)?, row.get(first + 2)?);
+    Ok(Label::new(source, row.get::<_, Vec<u8>>(first + 1)?, kind, ordering_key))
 }
 
 pub(crate) fn blocked(
@@ -252,7 +251,12 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
         let reason = reason_of(&row.get::<_, String>(1).map_err(store_error)?)?;
         let received_at = Timestamp::from_millis(row.get(2).map_err(store_error)?);
         let key = row::key(row, 3).map_err(store_error)?;
-        page.asides.push(AsideView::new(id, reason, key, received_at, row::message(row, 4)?));
+        let read = || -> rusqlite::Result<AsideView> {
+            let mut view = AsideView::new(id, reason, key, received_at, label(row, 5)?);
+            (view.tenant, view.payload_bytes) = (row.get(4)?, row.get::<_, i64>(9)?.unsigned_abs());
+            Ok(view)
+        };
+        page.asides.push(read().map_err(store_error)?);
     }
     Ok(page)
 }

@@ -56,7 +56,7 @@ use oncebox::store::{
     Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
-use oncebox::{ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
 use connect::Opener;
@@ -239,6 +239,18 @@ impl Sqlite {
         self.inner.writer.call(Abandoned::Done, work).await
     }
 
+    /// Looks at what only the writer knows. What becomes of the transaction is no matter to a look, which changes nothing.
+    async fn look<T, F>(&self, work: F) -> Result<T>
+    where
+        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.call(work).await.map_err(|error| match error.kind() {
+            ErrorKind::CommitUnknown => Error::new(ErrorKind::Unavailable, error.what()).caused_by(error),
+            _ => error,
+        })
+    }
+
     /// Looks at many rows on a connection of its own, so that the writer does not wait.
     async fn read<T, F>(&self, look: F) -> Result<T>
     where
@@ -388,12 +400,12 @@ impl Admin for Sqlite {
 
     async fn show(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
         let (inbox, key) = (inbox.clone(), *key);
-        self.call(move |work| admin::show(work, &inbox, &key)).await
+        self.look(move |work| admin::show(work, &inbox, &key)).await
     }
 
     async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
         let (inbox, key) = (inbox.clone(), *key);
-        self.call(move |work| history::history(work, &inbox, &key)).await
+        self.look(move |work| history::history(work, &inbox, &key)).await
     }
 
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {

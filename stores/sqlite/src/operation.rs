@@ -89,10 +89,11 @@ pub(crate) fn note(work: &Work<'_>, id: OperationId, noted: u32, progress: &str)
 pub(crate) fn audit(connection: &Connection, names: &Names, filter: &AuditFilter) -> Result<AuditPage> {
     let mut page = AuditPage::default();
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
-    let sql = match (&filter.key, &filter.parent) {
-        (Some(_), _) => include_str!("../sql/operation/audit_key.sql"),
-        (None, Some(_)) => include_str!("../sql/operation/audit_parent.sql"),
-        (None, None) => include_str!("../sql/operation/audit.sql"),
+    let sql = match (&filter.id, &filter.key, &filter.parent) {
+        (Some(_), ..) => include_str!("../sql/operation/audit_id.sql"),
+        (None, Some(_), _) => include_str!("../sql/operation/audit_key.sql"),
+        (None, None, Some(_)) => include_str!("../sql/operation/audit_parent.sql"),
+        (None, None, None) => include_str!("../sql/operation/audit.sql"),
     };
     // One more than asked tells whether there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);

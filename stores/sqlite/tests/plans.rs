@@ -58,6 +58,16 @@ fn plan(connection: &Connection, sql: &str) -> Vec<String> {
     steps.expect("a plan").map(|step| step.expect("a step")).collect()
 }
 
+// Whoever asks how far an operation has come asks every second, and its table is kept for 400 days.
+#[test]
+fn an_operation_is_found_by_its_identity() {
+    let file = File::new();
+    drop(file.open());
+    let plan = plan(&file.connect(), include_str!("../sql/operation/audit_id.sql"));
+    let found = "SEARCH oncebox_operation USING INDEX sqlite_autoindex_oncebox_operation_1 (id=?)";
+    assert_eq!(plan, [found]);
+}
+
 #[test]
 fn no_statement_reads_a_whole_table() {
     let file = File::new();

@@ -44,6 +44,10 @@ pub async fn who_did_what_and_why_is_recorded<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!((&*record.verb, record.key), ("retry", Some(key("1"))));
     assert_eq!((record.handler.clone(), &*record.body), (Some(handler("h")), &*action.body()));
     assert_eq!(Answer::decode(&record.answer).expect("an answer"), acted.answer);
+    // FAULTS S12: it stays for much longer than the message whose payload the error may repeat.
+    assert!(h.entry("1", "h").await.error.is_some(), "the entry has it");
+    assert_eq!(acted.answer.entry().and_then(|entry| entry.error.clone()), None);
+    assert!(!record.answer.contains("error"), "{}", record.answer);
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
     let short = &audit(h, |_| {}).await[0];
     assert_eq!((&*short.actor, &*short.verb, short.key), (Action::NOBODY, "pause", None));

@@ -206,8 +206,8 @@ pub async fn what_is_kept_aside_is_listed_by_tenant<S: StoreUnderTest>(h: &Harne
     filter.limit = 2;
     loop {
         let page = b.aside(&filter).await.expect("aside");
-        assert!(page.asides.iter().all(|aside| aside.message.tenant() == Some("b")));
-        found.extend(page.asides.iter().map(|aside| aside.message.id().to_vec()));
+        assert!(page.asides.iter().all(|aside| aside.tenant.as_deref() == Some("b")));
+        found.extend(page.asides.iter().map(|aside| aside.label.id.to_vec()));
         match page.next {
             None => break,
             next => filter.after = next,

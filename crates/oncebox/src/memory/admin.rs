@@ -15,7 +15,7 @@ use crate::state::{InLine, Operation, Status, operate};
 use crate::store::{
     Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
     BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, ExamineParams, Filter,
-    Finding, HandlerCount, History, KeptAside, MessageView, OperationId, Page, Seq, Severity,
+    Finding, HandlerCount, History, KeptAside, Label, MessageView, OperationId, Page, Seq, Severity,
 };
 use crate::time::Timestamp;
 
@@ -218,7 +218,11 @@ impl Scope {
                 filter.tenant.is_none() || filter.tenant.as_deref() == aside.message.tenant()
             })
             .map(|(id, (key, _), aside)| {
-                AsideView::new(*id, aside.reason, *key, aside.received_at, Arc::clone(&aside.message))
+                let message = &aside.message;
+                let mut view = AsideView::new(*id, aside.reason, *key, aside.received_at, Label::of(message));
+                view.tenant = message.tenant().map(Into::into);
+                view.payload_bytes = message.payload().len() as u64;
+                view
             })
             .take(filter.limit.saturating_add(1))
             .collect();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Report, State, note, record_of, unreadable};
+use super::{Report, State, note, record_of, report_of, unreadable};
 use crate::error::Result;
 use crate::name::InboxName;
 use crate::store::{Action, Admin, BackfillParams, OperationId, OperationView, Route, Seq, What};
@@ -104,24 +104,20 @@ impl Backfill {
 
     /// How far it has come; nothing if it was never begun.
     pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
-        match record_of(store, &self.inbox, self.id).await {
-            Ok(record) => Ok(Some(Place::of(&record)?.1.report(self.id))),
-            Err(error) if error.kind() == crate::error::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        report_of(store, &self.inbox, self.id).await
     }
 }
 
 /// Where it stands. What is done after this was noted last, and lost with the process, is found done when it is carried on, and
 /// not counted again.
-struct Place {
+pub(super) struct Place {
     state: State,
     after: Option<Seq>,
     done: usize,
 }
 
 impl Place {
-    fn of(record: &OperationView) -> Result<(u32, Self)> {
+    pub(super) fn of(record: &OperationView) -> Result<(u32, Self)> {
         let Some((noted, text)) = &record.progress else {
             return Ok((0, Self { state: State::Running, after: None, done: 0 }));
         };
@@ -141,7 +137,7 @@ impl Place {
         Some(Self { state, after: value.get("after")?.as_i64().map(Seq), done })
     }
 
-    fn report(&self, id: OperationId) -> Report {
+    pub(super) fn report(&self, id: OperationId) -> Report {
         Report { id, state: self.state, done: self.done, refused: 0, failed: 0 }
     }
 }

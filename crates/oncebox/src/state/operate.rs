@@ -31,6 +31,12 @@ impl Operation {
         }
     }
 
+    /// Whether it can be done to an entry with a status at all, whatever it is to those behind it.
+    pub fn is_for(self, status: Status) -> bool {
+        let places = InLine::ALL.map(Some).into_iter().chain([None]);
+        places.into_iter().any(|in_line| operate(status, in_line, self).is_ok())
+    }
+
     /// The event it is in the diagram.
     pub const fn event(self) -> Event {
         match self {
@@ -78,6 +84,16 @@ mod tests {
         for operation in Operation::ALL {
             assert_eq!(operate(Status::Running, None, operation).unwrap_err().kind(), ErrorKind::Refused);
         }
+    }
+
+    #[test]
+    fn each_operation_is_for_some_statuses() {
+        let of = |operation: Operation| Status::ALL.map(|status| operation.is_for(status));
+        assert_eq!(Status::ALL.map(Status::as_str).join(" "), "pending running completed poisoned discarded");
+        assert_eq!(of(Operation::Retry), [false, false, false, true, false]);
+        assert_eq!(of(Operation::Discard), [true, false, false, true, false]);
+        assert_eq!(of(Operation::Replay), [false, false, true, false, true]);
+        assert_eq!(of(Operation::Unblock), [false, false, false, true, false]);
     }
 
     #[test]

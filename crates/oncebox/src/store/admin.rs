@@ -249,7 +249,8 @@ impl AsideFilter {
     }
 }
 
-/// A message that was kept aside, as an operator sees it in a list.
+/// A message that was kept aside, as an operator sees it in a list: without its payload and headers, since a page of large ones
+/// would fill the memory of whoever looks. [`Admin::show`] has those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsideView {
@@ -261,20 +262,24 @@ pub struct AsideView {
     pub key: Key,
     /// When it came.
     pub received_at: Timestamp,
-    /// The message.
-    pub message: Arc<Message>,
+    /// Whose it is.
+    pub tenant: Option<Box<str>>,
+    /// What it says of itself.
+    pub label: Label,
+    /// How long its payload is, as it is stored: an encrypted one is a little longer than what was sent.
+    pub payload_bytes: u64,
 }
 
 impl AsideView {
-    /// A message that was kept aside.
+    /// A message that was kept aside, without a tenant and a payload, for a store to fill in.
     pub const fn new(
         id: AsideId,
         reason: AsideReason,
         key: Key,
         received_at: Timestamp,
-        message: Arc<Message>,
+        label: Label,
     ) -> Self {
-        Self { id, reason, key, received_at, message }
+        Self { id, reason, key, received_at, tenant: None, label, payload_bytes: 0 }
     }
 }
 
@@ -440,7 +445,7 @@ pub trait Admin: Store {
         Ok(Some(Explanation::new(view, history, operations)))
     }
 
-    /// Messages that were kept aside, the first kept first, a page at a time.
+    /// Messages that were kept aside, the first kept first, a page at a time. No payload is read for it.
     async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage>;
 
     /// Gives a handler entries for messages that are still stored and have none for it, a page at a time and in the
@@ -478,7 +483,8 @@ pub trait Admin: Store {
         Ok(findings)
     }
 
-    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act).
+    /// Retries, discards, replays or unblocks one entry, for nobody in particular: short for [`act`](Self::act), and answered as that is,
+    /// without the text of an error.
     async fn operate(
         &self,
         inbox: &InboxName,

@@ -31,19 +31,47 @@ impl From<Verb> for Operation {
     }
 }
 
-/// An action on one entry.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct EntryAction {
-    /// The identity of the operation: the same again is done once, and answered the same.
+/// Who asks for something to be done, why, and under which identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
     pub(crate) operation: OperationUuid,
-    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) actor: Option<Text>,
-    pub(crate) reason: Reason,
-    /// The handler of the entry.
-    #[schemars(with = "HandlerName")]
-    pub(crate) handler: Text,
+    pub(crate) actor: Option<&'a str>,
+    pub(crate) reason: &'a str,
+}
+
+/// Declares the body of an action, with what is particular to it. Serde does not support `flatten` for what they share together with
+/// `deny_unknown_fields`, and what is unknown must be refused.
+macro_rules! actions {
+    ($(#[$meta:meta])* $name:ident { $($more:tt)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            /// The identity of the operation: the same again is done once and answered the same, or carried on from where it was.
+            pub(crate) operation: OperationUuid,
+            /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub(crate) actor: Option<Text>,
+            pub(crate) reason: Reason,
+            $($more)*
+        }
+
+        impl $name {
+            /// Who asks for it.
+            pub(crate) fn asked(&self) -> Asked<'_> {
+                Asked { operation: self.operation, actor: self.actor.as_deref(), reason: &self.reason.0 }
+            }
+        }
+    };
+}
+
+actions! {
+    /// An action on one entry.
+    EntryAction {
+        /// The handler of the entry.
+        #[schemars(with = "HandlerName")]
+        pub(crate) handler: Text,
+    }
 }
 
 /// What came of an action.
@@ -58,6 +86,9 @@ pub(crate) struct Acted {
     /// Whether a pause or resume changed anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) changed: Option<bool>,
+    /// The keys that the handler had before: it was paused or resumed under these, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) legacy: Vec<String>,
     /// How many messages a purge removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) purged: Option<u64>,
@@ -90,39 +121,41 @@ pub(crate) struct Preview {
     pub(crate) first: Vec<Entry>,
 }
 
-/// An action on every entry that a filter takes. Begins slowly, and stops if too many fail again.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct BulkAction {
-    /// The identity of the operation. The same again carries it on from where it was.
-    pub(crate) operation: OperationUuid,
-    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) actor: Option<Text>,
-    pub(crate) reason: Reason,
-    pub(crate) verb: Verb,
-    /// Which entries. Without a status, those that the verb is meant for.
-    pub(crate) which: Which,
-    /// How many entries at most. Default 1,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 100_000))]
-    pub(crate) most: Option<u64>,
-    /// Allows a filter that takes everything with a status.
-    #[serde(default)]
-    pub(crate) everything: bool,
-    /// The count of the preview. If it is another by now, nothing is done.
-    pub(crate) expected: u64,
-    /// So many a second, once it is at full speed. Default 50.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1000))]
-    pub(crate) per_second: Option<u64>,
-    /// Stop when more than this many are poisoned again. Default 10.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(max = 100_000))]
-    pub(crate) failures: Option<u64>,
-    /// Carry on one that was stopped by failures.
-    #[serde(default)]
-    pub(crate) go_on: bool,
+actions! {
+    /// An action on every entry that a filter takes. Begins slowly, and stops if too many fail again.
+    BulkAction {
+        pub(crate) verb: Verb,
+        /// Which entries. Without a status, those that the verb is meant for.
+        pub(crate) which: Which,
+        /// How many entries at most. Default 1,000.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 100_000))]
+        pub(crate) most: Option<u64>,
+        /// Allows a filter that takes everything with a status.
+        #[serde(default)]
+        pub(crate) everything: bool,
+        /// The count of the preview. If it is another by now, nothing is done.
+        pub(crate) expected: u64,
+        /// So many a second, once it is at full speed. Default 50.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 1000))]
+        pub(crate) per_second: Option<u64>,
+        /// Stop when more than this many are poisoned again. Default 10.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(max = 100_000))]
+        pub(crate) failures: Option<u64>,
+        /// Carry on one that was stopped by failures.
+        #[serde(default)]
+        pub(crate) go_on: bool,
+    }
+}
+
+impl BulkAction {
+    /// What is to be done, without who asks for it and how.
+    pub(crate) fn plan(&self) -> BulkPlan {
+        let Self { verb, which, most, everything, .. } = self;
+        BulkPlan { verb: *verb, which: which.clone(), most: *most, everything: *everything }
+    }
 }
 
 /// How far an action on many has come.
@@ -149,21 +182,18 @@ pub(crate) struct OperationProgress {
     pub(crate) report: Option<Report>,
 }
 
-/// A handler, or one of its ordering keys, to be paused or resumed.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Hold {
-    /// The identity of the operation: the same again is done once, and answered the same.
-    pub(crate) operation: OperationUuid,
-    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) actor: Option<Text>,
-    pub(crate) reason: Reason,
-    #[schemars(with = "HandlerName")]
-    pub(crate) handler: Text,
-    /// Only this ordering key of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) line: Option<LineRef>,
+actions! {
+    /// A handler, or one of its ordering keys, to be paused or resumed.
+    Hold {
+        #[schemars(with = "HandlerName")]
+        pub(crate) handler: Text,
+        /// Only this ordering key of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub(crate) line: Option<LineRef>,
+        /// Allows a handler that nobody knows: one that is yet to come.
+        #[serde(default)]
+        pub(crate) unknown: bool,
+    }
 }
 
 /// The messages with one ordering key: it means something only within a tenant and a source.
@@ -207,37 +237,25 @@ pub(crate) struct PurgePreview {
     pub(crate) count: u64,
 }
 
-/// The removal of messages that were kept aside.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Purge {
-    /// The identity of the operation: the same again is done once, and answered the same.
-    pub(crate) operation: OperationUuid,
-    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) actor: Option<Text>,
-    pub(crate) reason: Reason,
-    /// Those that were kept for longer than this.
-    #[schemars(range(max = 3_155_760_000_u64))]
-    pub(crate) older_than_seconds: u64,
-    /// At most this many. Default 1,000.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 10_000))]
-    pub(crate) limit: Option<u64>,
-    /// The count of the preview. If it is another by now, nothing is done.
-    pub(crate) expected: u64,
+actions! {
+    /// The removal of messages that were kept aside.
+    Purge {
+        /// Those that were kept for longer than this.
+        #[schemars(range(max = 3_155_760_000_u64))]
+        pub(crate) older_than_seconds: u64,
+        /// At most this many. Default 1,000.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(min = 1, max = 10_000))]
+        pub(crate) limit: Option<u64>,
+        /// The count of the preview. If it is another by now, nothing is done.
+        pub(crate) expected: u64,
+    }
 }
 
-/// A handler that gets the messages that were stored before it was there.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Backfill {
-    /// The identity of the operation. The same again carries it on from where it was.
-    pub(crate) operation: OperationUuid,
-    /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) actor: Option<Text>,
-    pub(crate) reason: Reason,
-    #[schemars(with = "HandlerName")]
-    pub(crate) handler: Text,
+actions! {
+    /// A handler that gets the messages that were stored before it was there.
+    Backfill {
+        #[schemars(with = "HandlerName")]
+        pub(crate) handler: Text,
+    }
 }

@@ -8,8 +8,8 @@ mod look;
 mod values;
 
 pub(crate) use act::{
-    Acted, Backfill, BulkAction, BulkPlan, EntryAction, Hold, LineRef, OperationProgress, Preview, Purge,
-    PurgePlan, PurgePreview, Report, Verb,
+    Acted, Asked, Backfill, BulkAction, BulkPlan, EntryAction, Hold, LineRef, OperationProgress, Preview,
+    Purge, PurgePlan, PurgePreview, Report, Verb,
 };
 pub(crate) use entries::{Entries, EntriesQuery, Entry, Label, Which};
 pub(crate) use look::{

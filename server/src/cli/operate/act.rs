@@ -29,7 +29,11 @@ fn tell(
             (false, Some(false)) => "changed nothing",
             _ => "done",
         };
-        out::line(&format!("{verb} {again} (operation {})", id.0))?;
+        let legacy = match &acted.legacy[..] {
+            [] => String::new(),
+            former => format!(", also under its former {}", former.join(", ")),
+        };
+        out::line(&format!("{verb} {again}{legacy} (operation {})", id.0))?;
         if let Some(entry) = &acted.entry {
             print::entries(std::slice::from_ref(entry))?;
         }
@@ -190,6 +194,9 @@ pub(crate) struct Hold {
     /// Their tenant.
     #[arg(long, requires = "ordering_key")]
     tenant: Option<String>,
+    /// Allow a handler that nobody knows: one that is yet to come.
+    #[arg(long)]
+    unknown: bool,
 }
 
 pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
@@ -205,6 +212,7 @@ pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
         reason: args.who.reason()?,
         handler: args.handler.as_str().into(),
         line,
+        unknown: args.unknown,
     };
     let acted = args.place.open().await?.hold(pause, &hold).await;
     tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted).map(|_| ())

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::operate::{Backfill, Bulk, Report};
-use oncebox::store::{
-    Action, Admin, Answer, AsideFilter, AuditFilter, Cursor, ExamineParams, Line, Route, What,
-};
+use oncebox::operate::{Backfill, Bulk};
+use oncebox::store::{Action, Admin, AuditFilter, Cursor, ExamineParams, Line, Route, What};
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
 
@@ -15,7 +13,7 @@ use super::Failed;
 use super::desk::{Asked, Desk, Late, Told};
 use super::place::usage;
 use crate::api::show::{self, Privacy};
-use crate::api::wire;
+use crate::api::{shared, wire};
 use crate::config::InboxPlan;
 
 /// A purge of more is begun again: each is one transaction.
@@ -41,60 +39,30 @@ impl Direct {
             .into()
     }
 
-    async fn do_it(
-        &self,
-        what: What,
-        id: wire::OperationUuid,
-        actor: Option<&wire::Text>,
-        reason: &wire::Reason,
-    ) -> Result<wire::Acted, Failed> {
-        let action = Action::new(self.inbox.clone(), what).id(id.0).by(actor_of(actor)?, &reason.0);
-        let acted = self.store.act(&action).await?;
-        let mut told =
-            wire::Acted { operation: id, repeated: acted.repeated, entry: None, changed: None, purged: None };
-        match acted.answer {
-            Answer::Entry(entry) => told.entry = Some(self.privacy.entry(&entry)),
-            Answer::Changed(changed) => told.changed = Some(changed),
-            Answer::Purged(count) => told.purged = Some(count as u64),
-            _ => {}
-        }
-        Ok(told)
+    fn action(&self, what: What, asked: wire::Asked<'_>) -> Result<Action, Failed> {
+        let action = Action::new(self.inbox.clone(), what).id(asked.operation.0);
+        Ok(action.by(actor_of(asked)?, asked.reason))
+    }
+
+    async fn do_it(&self, action: Action) -> Result<wire::Acted, Failed> {
+        Ok(shared::acted(action.id, &self.store.act(&action).await?, &self.privacy))
     }
 
     fn plan_of(&self, plan: &wire::BulkPlan) -> Result<Bulk, Failed> {
-        let filter = plan.which.filter(self.inbox.clone())?;
-        let operation = plan.verb.into();
-        let unmeant =
-            |error: Error| usage(format!("{}; name what is meant, or say --everything", error.what()));
-        let mut bulk = if plan.everything {
-            Bulk::on_everything(operation, filter)
-        } else {
-            Bulk::new(operation, filter).map_err(unmeant)?
-        };
+        let everything = "name what is meant, or say --everything";
+        let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
         bulk.most = number(plan.most, bulk.most);
         Ok(bulk)
     }
 
     /// How many messages a purge would remove, as far as its limit goes.
-    async fn count_old(&self, age: Duration, limit: usize) -> Result<usize, Failed> {
-        let until = self.clock.now().before(age);
-        let mut filter = AsideFilter::new(self.inbox.clone());
-        // Each has its payload with it.
-        filter.limit = 20;
-        let mut count = 0;
-        loop {
-            let page = self.store.aside(&filter).await?;
-            count += page.asides.iter().filter(|aside| aside.received_at <= until).count();
-            filter.after = page.next;
-            if filter.after.is_none() || count >= limit {
-                return Ok(count.min(limit));
-            }
-        }
+    async fn count_old(&self, age: Duration, limit: usize) -> Result<u64, Failed> {
+        Ok(shared::purgeable(&*self.store, &self.inbox, (self.clock.now(), age), limit).await?)
     }
 }
 
-fn actor_of(actor: Option<&wire::Text>) -> Result<&str, Failed> {
-    let actor = actor.map(|actor| &**actor).filter(|actor| !actor.trim().is_empty());
+fn actor_of(asked: wire::Asked<'_>) -> Result<&str, Failed> {
+    let actor = asked.actor.filter(|actor| !actor.trim().is_empty());
     actor.ok_or_else(|| usage("say who asks, with --actor or ONCEBOX_ACTOR: it is recorded"))
 }
 
@@ -104,17 +72,6 @@ fn number(given: Option<u64>, default: usize) -> usize {
 
 fn handler(text: &wire::Text) -> Result<HandlerKey, Failed> {
     Ok(HandlerKey::new(&**text)?)
-}
-
-fn report(report: &Report) -> wire::Report {
-    wire::Report {
-        operation: wire::OperationUuid(report.id),
-        state: report.state.as_str().into(),
-        active: true,
-        done: report.done as u64,
-        refused: report.refused as u64,
-        failed: report.failed as u64,
-    }
 }
 
 /// Whoever confirms a number means that number.
@@ -224,22 +181,24 @@ impl Desk for Direct {
         action: &wire::EntryAction,
     ) -> Result<wire::Acted, Failed> {
         let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
-        self.do_it(what, action.operation, action.actor.as_ref(), &action.reason).await
+        self.do_it(self.action(what, action.asked())?).await
     }
 
     async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed> {
-        let handler = handler(&hold.handler)?;
-        let what = match &hold.line {
-            None if pause => What::Pause { handler },
-            None => What::Resume { handler },
-            Some(named) => {
-                let key = named.ordering_key.as_deref().unwrap_or_default();
-                let mut line = Line::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
-                line.tenant = named.tenant.as_deref().map(Into::into);
-                if pause { What::PauseKey { handler, line } } else { What::ResumeKey { handler, line } }
-            }
-        };
-        self.do_it(what, hold.operation, hold.actor.as_ref(), &hold.reason).await
+        let (handler, store) = (handler(&hold.handler)?, &*self.store);
+        let line = hold.line.as_ref().map(|named| {
+            let key = named.ordering_key.as_deref().unwrap_or_default();
+            let mut line = Line::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
+            line.tenant = named.tenant.as_deref().map(Into::into);
+            line
+        });
+        let what = |handler: HandlerKey| shared::hold_of(handler, line.as_ref(), pause);
+        let action = self.action(what(handler.clone()), hold.asked())?;
+        let held = shared::Held { store, action: &action, plan: self.plan.as_deref() };
+        let legacy = held.legacy(&handler, hold.unknown, "--unknown").await?;
+        let acted = held.act(&legacy, what).await?;
+        let legacy = legacy.iter().map(ToString::to_string).collect();
+        Ok(wire::Acted { legacy, ..shared::acted(action.id, &acted, &self.privacy) })
     }
 
     async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::Preview, Failed> {
@@ -249,34 +208,34 @@ impl Desk for Direct {
     }
 
     async fn bulk(&self, action: &wire::BulkAction, told: Told<'_>) -> Result<wire::Report, Failed> {
-        let wire::BulkAction { verb, which, most, everything, .. } = action.clone();
-        let bulk = self.plan_of(&wire::BulkPlan { verb, which, most, everything })?.id(action.operation.0);
-        let mut bulk = bulk.by(actor_of(action.actor.as_ref())?, &action.reason.0);
+        let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
+        let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
         bulk.failures = number(action.failures, bulk.failures);
         // One that has begun is carried on, however many there are left.
-        if bulk.report(&*self.store).await?.is_none() {
+        let known = shared::record(&*self.store, &self.inbox, bulk.id).await?;
+        if known.is_none() {
             as_expected(bulk.preview(&*self.store).await?.count as u64, action.expected, "entries")?;
         }
-        let ended = bulk.run_telling(&*self.store, &self.clock, |now| told(&report(now))).await?;
-        Ok(wire::Report { active: false, ..report(&ended) })
+        bulk.most = shared::cap(known.as_ref(), "most", bulk.most, action.expected);
+        let ended = bulk.run_telling(&*self.store, &self.clock, |now| told(&show::report(now))).await?;
+        Ok(show::report(&ended))
     }
 
     async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, Failed> {
         let age = Duration::from_secs(plan.older_than_seconds);
-        Ok(wire::PurgePreview { count: self.count_old(age, limit_of(plan.limit)?).await? as u64 })
+        Ok(wire::PurgePreview { count: self.count_old(age, limit_of(plan.limit)?).await? })
     }
 
     async fn purge(&self, purge: &wire::Purge) -> Result<wire::Acted, Failed> {
         let (age, limit) = (Duration::from_secs(purge.older_than_seconds), limit_of(purge.limit)?);
-        let mut known = AuditFilter::new(self.inbox.clone());
-        (known.id, known.limit) = (Some(purge.operation.0), 1);
+        let known = shared::record(&*self.store, &self.inbox, purge.operation.0).await?;
         // What was done before is answered as it was, however many there are now.
-        if self.store.audit(&known).await?.operations.is_empty() {
-            as_expected(self.count_old(age, limit).await? as u64, purge.expected, "messages")?;
+        if known.is_none() {
+            as_expected(self.count_old(age, limit).await?, purge.expected, "messages")?;
         }
-        let what = What::Purge { age, limit };
-        self.do_it(what, purge.operation, purge.actor.as_ref(), &purge.reason).await
+        let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
+        self.do_it(self.action(what, purge.asked())?).await
     }
 
     async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed> {
@@ -293,9 +252,9 @@ impl Desk for Direct {
         }
         let route = Route { key, legacy: Arc::from(legacy) };
         let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
-        let mut backfill = backfill.by(actor_of(late.action.actor.as_ref())?, &late.action.reason.0);
+        let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
         backfill.most = late.most.unwrap_or(backfill.most);
-        let ended = backfill.run_telling(&*self.store, |now| told(&report(now))).await?;
-        Ok(wire::Report { active: false, ..report(&ended) })
+        let ended = backfill.run_telling(&*self.store, |now| told(&show::report(now))).await?;
+        Ok(show::report(&ended))
     }
 }

@@ -278,50 +278,33 @@ fn time(text: &str) -> Result<Timestamp, String> {
     time.map(Into::into).map_err(|error| error.to_string())
 }
 
+/// A filter as the API has it, with what is particular to its use.
+macro_rules! filled {
+    ($which:ident, $name:ident { $($more:tt)* }) => {{
+        let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        wire::$name {
+            status: $which.statuses.iter().copied().map(StatusWord).collect(),
+            handler: $which.handler.as_ref().map(|handler| handler.as_str().into()),
+            kind: text(&$which.kind),
+            source: text(&$which.source),
+            tenant: text(&$which.tenant),
+            id_contains: text(&$which.id_contains),
+            ordering_key: text(&$which.ordering_key),
+            since: $which.since.map(Time),
+            before: $which.before.map(Time),
+            error: text(&$which.error),
+            $($more)*
+        }
+    }};
+}
+
 impl Which {
     pub(super) fn wire(&self) -> wire::Which {
-        let text = |text: &Option<String>| text.as_deref().map(Text::from);
-        wire::Which {
-            status: self.statuses.iter().copied().map(StatusWord).collect(),
-            handler: self.handler.as_ref().map(|handler| handler.as_str().into()),
-            kind: text(&self.kind),
-            source: text(&self.source),
-            tenant: text(&self.tenant),
-            id_contains: text(&self.id_contains),
-            ordering_key: text(&self.ordering_key),
-            since: self.since.map(Time),
-            before: self.before.map(Time),
-            error: text(&self.error),
-        }
+        filled!(self, Which {})
     }
 
     pub(super) fn query(&self, after: Option<&str>, limit: usize) -> wire::EntriesQuery {
-        let wire::Which {
-            status,
-            handler,
-            kind,
-            source,
-            tenant,
-            id_contains,
-            ordering_key,
-            since,
-            before,
-            error,
-        } = self.wire();
-        wire::EntriesQuery {
-            status,
-            handler,
-            kind,
-            source,
-            tenant,
-            id_contains,
-            ordering_key,
-            since,
-            before,
-            error,
-            after: after.map(Text::from),
-            limit: Some(limit as u64),
-        }
+        filled!(self, EntriesQuery { after: after.map(Text::from), limit: Some(limit as u64) })
     }
 
     /// Whether it asks for anything that does not also go with the id of one message.

@@ -100,7 +100,7 @@ impl Remote {
         if let Some(body) = body {
             request = request.body(body);
         }
-        let changes = route.method == Method::Post;
+        let changes = !route.looks();
         let answer = request.send().await.map_err(|error| self.no_answer(&error, changes))?;
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(|error| self.no_answer(&error, changes))?;

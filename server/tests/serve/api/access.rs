@@ -1,5 +1,7 @@
 //! Who may do what: every route, with every role.
 
+use std::io::{Read as _, Write as _};
+
 use super::super::support::{Sidecar, oncebox, request};
 use super::{Depot, Operator, config, failing, problem, token};
 
@@ -125,6 +127,19 @@ fn without_tokens_only_programs_of_this_machine_are_let_in() {
         let metrics = request("GET", &format!("{}/metrics", sidecar.operators()), &[bad], b"").unwrap();
         assert_eq!(metrics.status, 403, "{bad:?}");
     }
+    for passed_on in
+        ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "via", "x-real-ip"]
+    {
+        let answer = open.ask("GET", "/inboxes", &[(passed_on, "10.0.0.1")], b"");
+        assert_eq!(problem(&answer), (403, "forbidden".into()), "{passed_on}");
+    }
+    // What nginx makes of a request, if it is told no more than where to pass it on to.
+    let address = sidecar.operators().strip_prefix("http://").unwrap().to_owned();
+    let mut stream = std::net::TcpStream::connect(&address).unwrap();
+    write!(stream, "GET /api/v1/inboxes HTTP/1.0\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 403 ") && answer.contains("oncebox token"), "{answer}");
     // The next one that is started like this finds the port taken, and another one.
     let other = Sidecar::quick(&[]);
     assert_ne!(other.operators(), sidecar.operators());

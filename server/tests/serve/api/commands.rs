@@ -135,6 +135,48 @@ fn what_is_refused_there_is_refused_here() {
     assert!(named.status.code() == Some(2) && !said(&named).contains("canary"), "{named:?}");
 }
 
+// FAULTS A4: a look that is lost leaves nothing in doubt; something to be done does.
+#[test]
+fn what_is_said_of_an_answer_that_never_came() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let far = Far { api: format!("http://{}", server.local_addr().expect("its address")), token: None };
+    // Hears everybody out, and hangs up.
+    std::thread::spawn(move || {
+        for mut stream in server.incoming().map_while(Result::ok) {
+            let _ = std::io::Read::read(&mut stream, &mut [0; 8 << 10]);
+        }
+    });
+    let many = [&ADA[..], &["--error", "x"]].concat();
+    for (command, args) in
+        [("status", &[][..]), ("discard", &many), ("purge", &["--older-than", "1s", "--reason", "x"])]
+    {
+        let lost = far.run(command, args);
+        assert_eq!(lost.status.code(), Some(4), "{lost:?}");
+        assert!(
+            said(&lost).contains("ask again") && !said(&lost).contains("not known"),
+            "{command}: {lost:?}"
+        );
+    }
+    let lost = far.run("pause", &[&ADA[..], &["--handler", "ship"]].concat());
+    assert!(said(&lost).contains("not known whether it was done"), "{lost:?}");
+}
+
+// FAULTS J1: the same command again carries it on, whatever it counts by now.
+#[test]
+fn the_same_command_goes_on_from_afar() {
+    let depot = Depot::closed();
+    let sidecar = failing(&depot, "");
+    poison(&sidecar, &["evt_1", "evt_2", "evt_3"]);
+    let far = Far::new(&sidecar, None);
+    let id = fresh();
+    let many = [&ADA[..], &["--error", "50%", "--confirm", "--operation", &id]].concat();
+    // The second time there is nothing left to count.
+    for _ in 0..2 {
+        let report = &far.json("discard", &many)[0];
+        assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(3)), "{report}");
+    }
+}
+
 #[test]
 fn what_was_kept_aside_and_what_came_before_are_seen_to_from_afar() {
     let depot = Depot::closed();

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::support::{Receiver, Sidecar, post};
-use super::{Depot, Operator, config, failing, fresh, poison, token};
+use super::{Depot, Operator, config, failing, fresh, poison, problem, token};
 
 #[test]
 fn many_are_previewed_then_done_once() {
@@ -17,6 +17,19 @@ fn many_are_previewed_then_done_once() {
     assert_eq!(preview["first"].as_array().unwrap().len(), 3);
     let everything = json!({ "verb": "discard", "which": {} });
     assert_eq!(open.refused("/inboxes/orders/bulk/preview", &everything), (422, "invalid".into()));
+    // FAULTS J1: it would go through all that was ever completed, and change nothing.
+    let never = json!({ "verb": "discard", "which": { "error": "50%", "status": ["completed"] } });
+    assert_eq!(open.refused("/inboxes/orders/bulk/preview", &never), (422, "invalid".into()));
+    let mut never = never;
+    never.as_object_mut().unwrap().extend(
+        json!({ "operation": fresh(), "actor": "ada", "reason": "x", "expected": 0 })
+            .as_object()
+            .unwrap()
+            .clone(),
+    );
+    let refused = open.post("/inboxes/orders/bulk", &never);
+    assert_eq!(problem(&refused), (422, "invalid".into()));
+    assert!(refused.body.contains("pending or poisoned, never completed"), "{refused:?}");
 
     let id = fresh();
     let body = json!({ "operation": id, "actor": "ada", "reason": "closed for good", "verb": "discard", "which": which,
@@ -82,6 +95,7 @@ fn an_operation_outlives_the_process_that_carries_it_on() {
     assert_eq!((&report["state"], &report["active"]), (&json!("running"), &json!(false)), "{report}");
     // How fast it goes is no part of what it is; and the count is another one by now, as it should be.
     body["per_second"] = json!(1000);
+    body["expected"] = json!(8);
     open.act("/inboxes/orders/bulk", &body);
     sidecar.wait_words(&["an operation on many has ended", "finished"]);
     let report = open.look(&format!("/inboxes/orders/operations/{id}"))["report"].clone();
@@ -113,6 +127,9 @@ fn what_was_kept_aside_is_listed_and_purged() {
         let purged = admin.act("/inboxes/orders/purge", &body);
         assert_eq!((&purged["purged"], &purged["repeated"]), (&json!(2), &json!(repeated)));
     }
+    let mut later = body.clone();
+    later["expected"] = json!(0);
+    assert_eq!(admin.act("/inboxes/orders/purge", &later)["repeated"], true, "it was begun for two");
     assert_eq!(admin.look("/inboxes/orders/counts")["kept_aside"], 0);
 }
 

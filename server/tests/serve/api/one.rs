@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::super::support::{post, request};
-use super::{Depot, Operator, failing, fresh, key_of, poison, problem, token};
+use super::super::support::{Sidecar, post, request};
+use super::{Depot, Operator, config, failing, fresh, key_of, poison, problem, token};
 
 #[test]
 fn what_is_stuck_is_found_explained_and_retried_once() {
@@ -126,6 +126,37 @@ fn a_handler_and_an_ordering_key_are_paused_and_resumed() {
     let counts = open.look("/inboxes/orders/counts");
     assert_eq!((&counts["paused"], &counts["paused_keys"]), (&json!([]), &json!([])));
     assert_eq!(counts["entries"][0], json!({ "handler": "ship", "status": "completed", "count": 1 }));
+}
+
+// A slip must not be answered as if it had stopped something, nor leave half of a handler running.
+#[test]
+fn a_pause_is_for_a_handler_that_is_there_and_for_its_former_keys() {
+    let depot = Depot::closed();
+    let text = config(&depot.handler.url(), "").replace("retry = ", "legacy = [\"shipping\"]\nretry = ");
+    let sidecar = Sidecar::with(&text);
+    let open = Operator::new(&sidecar, None);
+    let mut body = json!({ "operation": fresh(), "actor": "ada", "reason": "x", "handler": "shp" });
+    for verb in ["pause", "resume"] {
+        let refused = open.post(&format!("/inboxes/orders/{verb}"), &body);
+        assert_eq!(problem(&refused), (404, "not-found".into()));
+        assert!(refused.body.contains("there are ship, shipping") && refused.body.contains("`unknown`"));
+    }
+    assert_eq!(open.look("/inboxes/orders/audit")["operations"], json!([]));
+    body["unknown"] = json!(true);
+    assert_eq!(open.act("/inboxes/orders/pause", &body)["changed"], true);
+    body["unknown"] = json!(false);
+    assert_eq!(open.act("/inboxes/orders/pause", &body)["repeated"], true);
+
+    let mut body = json!({ "operation": fresh(), "actor": "ada", "reason": "x", "handler": "ship" });
+    for repeated in [false, true] {
+        let paused = open.act("/inboxes/orders/pause", &body);
+        assert_eq!((&paused["changed"], &paused["legacy"]), (&json!(true), &json!(["shipping"])));
+        assert_eq!(paused["repeated"], repeated);
+    }
+    assert_eq!(open.look("/inboxes/orders/counts")["paused"], json!(["ship", "shipping", "shp"]));
+    body["operation"] = json!(fresh());
+    open.act("/inboxes/orders/resume", &body);
+    assert_eq!(open.look("/inboxes/orders/counts")["paused"], json!(["shp"]));
 }
 
 #[test]

@@ -1,6 +1,5 @@
--- The latest first. ?1 inbox, ?2 the number to go on before, ?3 how many; each or nothing: ?4 id, ?5 parent, ?6 key, ?7 actor.
+-- The latest first. ?1 inbox, ?2 the number to go on before, ?3 how many, ?7 actor or nothing.
 SELECT number, id, parent, at, actor, reason, verb, digest, handler, body, answer, noted, progress
 FROM oncebox_operation
-WHERE inbox = ?1 AND number < ?2 AND (?4 IS NULL OR id = ?4) AND (?5 IS NULL OR parent = ?5) AND (?6 IS NULL OR digest = ?6)
-  AND (?7 IS NULL OR actor = ?7)
+WHERE inbox = ?1 AND number < ?2 AND (?7 IS NULL OR actor = ?7)
 ORDER BY number DESC LIMIT ?3

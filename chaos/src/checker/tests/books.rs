@@ -1,0 +1,302 @@
+//! What was offered and acknowledged beside what is stored: I1, I2, I3, I5, I7, I8 and I11.
+
+use super::{Answer, Case, Fact, Fate, Kind, Said};
+
+fn text(m: u32) -> String {
+    m.to_string()
+}
+
+#[test]
+fn i1_a_message_that_is_refused_is_noticed() {
+    let mut case = Case::new();
+    case.note(1, 0, Fact::Offered { m: 5, v: 0 });
+    case.is_clean();
+    case.note(2, 0, Fact::Refused { m: 5, v: 0, why: "too large".into() });
+    case.cries(["I1: message 5 was refused: too large"]);
+}
+
+#[test]
+fn i1_what_was_acknowledged_and_is_not_there_is_noticed() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Plain);
+    case.note(1, 0, Fact::Offered { m, v: 0 });
+    // Nobody was told that it is safe.
+    case.is_clean();
+    case.note(2, 0, Fact::Acked { m, v: 0 });
+    case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there"), "I11: 1 ackn"]);
+}
+
+#[test]
+fn i1_each_handler_of_a_message_counts() {
+    let mut case = Case::new();
+    let m = case.find(Kind::Both, |fate| fate == Fate::Well, &[]);
+    case.good(m);
+    case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there")]);
+    case.run((m, "plain"), (2, 2), 200, Said::Ok);
+    case.settled((m, "plain"), (2, 2), 220, "completed", Answer::Applied);
+    case.ended((m, "plain"), 2, 0).is_clean();
+}
+
+#[test]
+fn i1_what_is_completed_has_happened() {
+    for kind in [Kind::Plain, Kind::Tx] {
+        let mut case = Case::new();
+        let m = case.well(kind);
+        let place = (m, kind.handlers()[0]);
+        case.taken(m).begun(place, (1, 1), 100).settled(place, (1, 1), 111, "completed", Answer::Applied);
+        case.ended(place, 1, 0)
+            .cries([&format!("I1: message {m} at {}: it is completed, and noth", place.1)]);
+    }
+}
+
+#[test]
+fn i1_an_inline_effect_is_there_when_its_message_is_acknowledged() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Inline);
+    case.note(1, 0, Fact::Offered { m, v: 0 }).effect(m, 0, "inline").row("marks", ["1"]);
+    case.note(2, 0, Fact::Acked { m, v: 0 }).is_clean();
+    case.rows.clear();
+    case.cries([&format!("I1: message {m} at inline: it was acknowledged, and its effect is not there")]);
+}
+
+#[test]
+fn i1_what_is_poisoned_has_no_effect() {
+    let mut case = Case::new();
+    let m = case.find(Kind::Tx, |fate| fate == Fate::Rejects, &[]);
+    case.taken(m).run((m, "tx"), (1, 1), 100, Said::Reject).poisoned((m, "tx"), "rejected", 0, 0);
+    case.is_clean();
+    case.effect(m, 0, "tx")
+        .cries([&format!("I1: message {m} at tx: it is poisoned, and its effect is there")]);
+}
+
+#[test]
+fn i1_an_entry_comes_to_one_end_that_somebody_asked_for() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Plain);
+    case.good(m).ended((m, "plain"), 1, 0);
+    case.cries([&format!("I1: message {m} at plain: it has 2 ends")]);
+    case.rows.remove("outcomes");
+    case.row("outcomes", [&text(m), "plain", "0", "cancelled", "1", "0", "0"]);
+    case.cries([&format!("I1: message {m} at plain: it is cancelled, which nobody asked for")]);
+}
+
+#[test]
+fn i2_a_stranger_is_noticed() {
+    let mut case = Case::new();
+    case.row("messages", ["1", "x-1"]).cries(["I2: a message \"x-1\" is stored that nobody offered"]);
+}
+
+#[test]
+fn i2_effects_of_what_was_never_offered_are_noticed() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Tx);
+    case.good(m);
+    case.rows.remove("effects");
+    // Another payload than the one that was offered, and another message.
+    case.effect(m, 1, "tx").effect(m + 1, 0, "tx");
+    let what = |m: u32| format!("I2: message {m} has effects of what was never offered");
+    case.cries([what(m).as_str(), what(m + 1).as_str()]);
+}
+
+#[test]
+fn i2_one_key_has_one_payload() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Tx);
+    case.good(m).note(3, 0, Fact::Offered { m, v: 1 }).is_clean();
+    // Both were offered; only one may ever run, whether it took effect or not.
+    case.note(300, 1, Fact::Start { m, h: "tx".into(), tok: 0, v: 1 });
+    case.cries([&format!("I2: message {m} ran with two payloads")]);
+}
+
+#[test]
+fn i3_an_effect_that_is_there_twice_is_noticed() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Tx);
+    case.good(m).effect(m, 0, "tx");
+    case.cries([&format!("I3: the effect of message {m} at tx is there 2 times")]);
+}
+
+#[test]
+fn i5_a_replay_that_nobody_asked_for_is_noticed() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Plain);
+    case.good_from(m, 100).row("outcomes", [&text(m), "plain", "1", "completed", "1", "0", "0"]);
+    case.cries([&format!("I5: message {m} at plain: it was replayed, and nobody asked for that")]);
+}
+
+const OPERATION: &str = "0192f0c1-1111-7222-8333-444455556666";
+
+#[test]
+fn i5_what_an_operator_was_told_is_recorded_once() {
+    let mut case = Case::new();
+    case.note(1, 1, Fact::Asked { op: OPERATION.into(), m: None, h: "tx".into() });
+    // Not known, not recorded: perhaps it never came there.
+    case.note(2, 1, Fact::Acted { op: OPERATION.into(), r: Answer::Unknown }).is_clean();
+    case.note(3, 1, Fact::Acted { op: OPERATION.into(), r: Answer::Applied });
+    case.cries(["I5: 1 operations were done and are not recorded, the first is 0192"]);
+    let recorded = OPERATION.to_uppercase().replace('-', "");
+    case.row("operations", [&recorded]).is_clean();
+    case.row("operations", [&recorded]).cries(["I5: the operation 0192f0c11111722283334444555566"]);
+}
+
+#[test]
+fn i5_an_operation_that_nobody_asked_for_is_noticed() {
+    let mut case = Case::new();
+    case.row("operations", [OPERATION]);
+    case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and nobody asked for it"]);
+}
+
+/// A message whose handler says no so often, and then is done; so many attempts are counted.
+fn after(noes: u32, counted: u32) -> (u32, Case) {
+    let mut case = Case::new();
+    let m = case.find(Kind::Plain, |fate| matches!(fate, Fate::Fails(3)), &[]);
+    case.taken(m);
+    for tok in 1..=i64::from(noes) {
+        let t = 1_000 * tok.unsigned_abs();
+        case.run((m, "plain"), (1, tok), t, Said::Fail);
+        case.settled((m, "plain"), (1, tok), t + 20, "retrying", Answer::Applied);
+    }
+    let last = i64::from(noes) + 1;
+    case.run((m, "plain"), (1, last), 50_000, Said::Ok);
+    case.settled((m, "plain"), (1, last), 50_020, "completed", Answer::Applied);
+    case.ended((m, "plain"), last, counted);
+    (m, case)
+}
+
+#[test]
+fn i7_attempts_are_what_handlers_said() {
+    for counted in 0..=3 {
+        after(3, counted).1.is_clean();
+    }
+    let (m, mut case) = after(3, 4);
+    case.cries([&format!(
+        "I7: message {m} at plain: 4 attempts are counted, and its handler said no 3 times"
+    )]);
+}
+
+#[test]
+fn i7_attempts_have_an_end() {
+    after(8, 8).1.is_clean();
+    let (m, mut case) = after(9, 9);
+    case.cries([&format!("I7: message {m} at plain: 9 attempts are counted, and 8 are allowed")]);
+}
+
+#[test]
+fn i7_poison_has_its_reason() {
+    let fates = [
+        ("plain", Kind::Plain, Fate::Well, "rejected", 0, 0),
+        ("plain", Kind::Plain, Fate::Well, "exhausted", 0, 0),
+        ("plain", Kind::Plain, Fate::Well, "crashed", 0, 3),
+        ("killer", Kind::Killer, Fate::Kills, "crashed", 0, 2),
+        ("killer", Kind::Killer, Fate::Kills, "crashed", 0, 5),
+        ("plain", Kind::Plain, Fate::Rejects, "of no kind", 0, 0),
+    ];
+    for (h, kind, wanted, reason, attempts, crashes) in fates {
+        let mut case = Case::new();
+        let m = case.find(kind, |fate| fate == wanted, &[]);
+        case.taken(m).poisoned((m, h), reason, attempts, crashes);
+        case.cries([&format!("I7: message {m} at {h}: it is poisoned as {reason} after")]);
+    }
+    for crashes in [3, 4] {
+        let mut case = Case::new();
+        let m = case.find(Kind::Killer, |fate| fate == Fate::Kills, &[]);
+        case.taken(m).poisoned((m, "killer"), "crashed", 0, crashes).is_clean();
+    }
+}
+
+#[test]
+fn i7_what_takes_its_process_down_every_time_is_never_completed() {
+    let mut case = Case::new();
+    let m = case.find(Kind::Killer, |fate| fate == Fate::Kills, &[]);
+    case.good(m);
+    case.cries([&format!(
+        "I7: message {m} at killer: it takes its process down every time, and is completed"
+    )]);
+}
+
+/// Two messages of one line, in the order of their numbers.
+fn of_a_line(case: &Case) -> [u32; 2] {
+    let first = case.well(Kind::Ordered);
+    let line = |m: u32| case.rules.plan.message(m).line;
+    let mut others = vec![first];
+    loop {
+        let next = case.find(Kind::Ordered, |fate| fate == Fate::Well, &others);
+        if line(next) == line(first) {
+            return [first, next];
+        }
+        others.push(next);
+    }
+}
+
+#[test]
+fn i8_effects_of_a_line_come_in_the_order_of_acceptance() {
+    let mut case = Case::new();
+    let [first, second] = of_a_line(&case);
+    case.good_from(first, 100).ended((first, "ordered"), 1, 0);
+    case.good_from(second, 200).ended((second, "ordered"), 1, 0).is_clean();
+    let mut case = Case::new();
+    case.good_from(second, 100).ended((second, "ordered"), 1, 0);
+    case.good_from(first, 200).ended((first, "ordered"), 1, 0);
+    case.cries([&format!("I8: message {first} took effect after message {second} of its line")]);
+}
+
+#[test]
+fn i8_runs_of_a_line_do_not_overlap() {
+    let mut case = Case::new();
+    let [first, second] = of_a_line(&case);
+    case.good_from(first, 100).ended((first, "ordered"), 1, 0);
+    case.good_from(second, 105).ended((second, "ordered"), 1, 0);
+    case.cries([&format!("I8: messages {first} and {second} of line")]);
+    // One whose claim was lost runs on beside its successor: what it did is refused.
+    case.lines.retain(|line| !matches!(&line.fact, Fact::Settled { m, .. } if *m == first));
+    case.is_clean();
+}
+
+#[test]
+fn i11_entries_that_are_not_finished_are_counted() {
+    let mut case = Case::new();
+    case.row("unfinished", ["1"]).row("unfinished", ["2"]).cries(["I11: 2 entries are not finished"]);
+}
+
+#[test]
+fn i11_a_message_is_stored_once() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Plain);
+    case.good(m).stored(m, 900).cries([&format!("I11: message {m} is stored 2 times")]);
+}
+
+#[test]
+fn i11_marks_are_as_many_as_inline_effects() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Inline);
+    case.note(1, 0, Fact::Offered { m, v: 0 }).effect(m, 0, "inline").row("marks", ["1"]).is_clean();
+    case.row("marks", ["2"]).cries(["I11: there are 2 marks and 1 effects of inline handlers"]);
+}
+
+#[test]
+fn i11_conflicts_are_kept_aside_and_nothing_else() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Plain);
+    case.good(m).row("aside", [&format!("m-{m}"), "conflict"]);
+    case.cries([&format!(
+        "I11: message {m} is kept aside as {{\"conflict\"}}, and never had another payload"
+    )]);
+    case.note(3, 0, Fact::Offered { m, v: 1 }).note(4, 0, Fact::Acked { m, v: 1 }).is_clean();
+    case.rows.remove("aside");
+    case.cries([&format!("I11: two payloads of message {m} were acknowledged, and none is kept aside")]);
+}
+
+/// An inbox that may forget within the round is not blamed for having forgotten; for what never happened it is.
+#[test]
+fn what_may_be_forgotten_need_not_be_there() {
+    let mut case = Case::new();
+    case.rules.forgets = true;
+    let m = case.well(Kind::Tx);
+    case.good_from(m, 100);
+    case.rows.remove("messages");
+    case.is_clean();
+    case.rows.clear();
+    case.cries([&format!("I1: message {m} at tx: it was acknowledged, and is not there")]);
+    // Unless it came too late to be known.
+    case.row("aside", [&format!("m-{m}"), "stale"]).is_clean();
+}

@@ -1,0 +1,232 @@
+//! The checker on ledgers written by hand: for each rule one that it must not cry at, and one that it must.
+
+mod books;
+mod runs;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::tables::{Ask, Row, Tables};
+use super::{Observer, Rules, check};
+use crate::ledger::{Answer, Fact, Line, Said};
+use crate::plan::{Fate, Kind, Plan, id_of};
+
+const CANARY: &str = "canary-of-a-test";
+/// A token of a claim that nobody had.
+const NEVER: i64 = 99;
+
+/// A round as somebody has written it down: ledgers, tables, and what holds.
+struct Case {
+    lines: Vec<Line>,
+    rows: HashMap<&'static str, Vec<Row>>,
+    rules: Rules,
+    /// What stands in the log of a worker.
+    log: String,
+}
+
+impl Tables for HashMap<&'static str, Vec<Row>> {
+    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+        let found = self.get(name(ask)).cloned().unwrap_or_default();
+        Ok(match ask {
+            Ask::Unfinished | Ask::Marks => vec![vec![found.len().to_string()]],
+            _ => found,
+        })
+    }
+
+    fn sessions(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn forget(&self) {}
+}
+
+fn name(ask: Ask) -> &'static str {
+    match ask {
+        Ask::Effects => "effects",
+        Ask::Doubled => "doubled",
+        Ask::Messages => "messages",
+        Ask::Outcomes => "outcomes",
+        Ask::Poisoned => "poisoned",
+        Ask::Unfinished => "unfinished",
+        Ask::Aside => "aside",
+        Ask::Marks => "marks",
+        Ask::Operations => "operations",
+    }
+}
+
+impl Case {
+    fn new() -> Self {
+        let plan = Plan { seed: 7, killers: true, long: false, quick: false };
+        let rules =
+            Rules { plan, attempts: 8, crashes: 3, forgets: false, one_writer: false, canary: CANARY };
+        Self { lines: Vec::new(), rows: HashMap::new(), rules, log: String::new() }
+    }
+
+    /// The first message of a kind that has this fate at its first handler, and is none of `others`.
+    fn find(&self, kind: Kind, fate: impl Fn(Fate) -> bool, others: &[u32]) -> u32 {
+        let plan = self.rules.plan;
+        let is = |m: &u32| {
+            !others.contains(m)
+                && plan.message(*m).kind == kind
+                && kind.handlers().iter().all(|handler| fate(plan.fate(*m, handler)))
+        };
+        (0..100_000).find(is).unwrap()
+    }
+
+    /// A message to which nothing happens.
+    fn well(&self, kind: Kind) -> u32 {
+        self.find(kind, |fate| fate == Fate::Well, &[])
+    }
+
+    fn note(&mut self, t: u64, life: u64, fact: Fact) -> &mut Self {
+        self.lines.push(Line { t, life, fact });
+        self
+    }
+
+    fn row<const N: usize>(&mut self, table: &'static str, row: [&str; N]) -> &mut Self {
+        self.rows.entry(table).or_default().push(row.map(str::to_owned).to_vec());
+        self
+    }
+
+    /// A message is offered and acknowledged, and stored under its own number.
+    fn taken(&mut self, m: u32) -> &mut Self {
+        self.note(1, 0, Fact::Offered { m, v: 0 }).note(2, 0, Fact::Acked { m, v: 0 }).stored(m, m)
+    }
+
+    fn stored(&mut self, m: u32, seq: u32) -> &mut Self {
+        self.row("messages", [&seq.to_string(), &id_of(m)])
+    }
+
+    /// A process claims an entry and runs it, from `t` to `t + 10`.
+    fn run(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64, said: Said) -> &mut Self {
+        self.begun((m, h), (life, tok), t).note(t + 10, life, Fact::End { m, h: h.to_owned(), tok, said })
+    }
+
+    fn begun(&mut self, (m, h): (u32, &str), (life, tok): (u64, i64), t: u64) -> &mut Self {
+        let own = || h.to_owned();
+        self.note(t, life, Fact::Claimed { m, h: own(), tok });
+        self.note(t, life, Fact::Start { m, h: own(), tok, v: 0 })
+    }
+
+    /// What the store answers to a settlement.
+    fn settled(
+        &mut self,
+        (m, h): (u32, &str),
+        (life, tok): (u64, i64),
+        t: u64,
+        to: &str,
+        r: Answer,
+    ) -> &mut Self {
+        let event = if to == "completed" { "done" } else { "failed" };
+        let (h, to, event) = (h.to_owned(), to.to_owned(), event.to_owned());
+        self.note(t, life, Fact::Settled { m, h, tok, to, event, r })
+    }
+
+    fn fault(&mut self, t: u64, life: u64, what: &str) -> &mut Self {
+        self.note(t, 0, Fact::Fault { life, what: what.to_owned() })
+    }
+
+    /// An entry ended under this token, after so many attempts.
+    fn ended(&mut self, (m, h): (u32, &str), tok: i64, attempts: u32) -> &mut Self {
+        let [m, tok, attempts] = [i64::from(m), tok, i64::from(attempts)].map(|number| number.to_string());
+        self.row("outcomes", [&m, h, "0", "completed", &tok, &attempts, "0"])
+    }
+
+    fn poisoned(&mut self, (m, h): (u32, &str), reason: &str, attempts: u32, crashes: u32) -> &mut Self {
+        let [m, attempts, crashes] = [m, attempts, crashes].map(|number| number.to_string());
+        self.row("poisoned", [&m, h, "0", reason, "1", &attempts, &crashes])
+    }
+
+    fn effect(&mut self, m: u32, v: u8, h: &str) -> &mut Self {
+        let id = self.rows.get("effects").map_or(0, Vec::len).to_string();
+        let [m, v] = [m, u32::from(v)].map(|number| number.to_string());
+        self.row("effects", [&id, &m, &v, h, "1"])
+    }
+
+    /// A message that was taken and run at its one handler, as it should be, under token 1 of process 1.
+    fn good(&mut self, m: u32) -> &mut Self {
+        let h = self.rules.plan.message(m).kind.handlers()[0];
+        self.good_from(m, 100).ended((m, h), 1, 0)
+    }
+
+    /// The same from a time on, and without its end in the tables.
+    fn good_from(&mut self, m: u32, t: u64) -> &mut Self {
+        let h = self.rules.plan.message(m).kind.handlers()[0];
+        self.taken(m).run((m, h), (1, 1), t, Said::Ok);
+        if crate::plan::is_transactional(h) {
+            self.effect(m, 0, h);
+        }
+        self.settled((m, h), (1, 1), t + 11, "completed", Answer::Applied)
+    }
+
+    /// What the checker says.
+    fn said(&mut self) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger: Vec<String> =
+            self.lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
+        std::fs::write(dir.path().join("ledger-0.jsonl"), ledger.join("\n")).unwrap();
+        std::fs::write(dir.path().join("worker-0.log"), &self.log).unwrap();
+        check(dir.path(), &self.rows, &self.rules).unwrap().violations
+    }
+
+    fn is_clean(&mut self) {
+        assert_eq!(self.said(), [""; 0]);
+    }
+
+    /// Says these, and nothing else.
+    fn cries<const N: usize>(&mut self, wanted: [&str; N]) {
+        let said = self.said();
+        let fits = |(said, wanted): (&String, &&str)| said.starts_with(wanted);
+        assert!(said.len() == N && said.iter().zip(&wanted).all(fits), "{said:#?} instead of {wanted:#?}");
+    }
+}
+
+#[test]
+fn what_is_as_it_should_be_is_not_spoken_of() {
+    for kind in [Kind::Tx, Kind::Plain, Kind::Ordered, Kind::Share, Kind::Batch] {
+        let mut case = Case::new();
+        let m = case.well(kind);
+        case.good(m).is_clean();
+    }
+}
+
+#[test]
+fn i3_an_effect_that_is_there_twice_is_seen_while_it_runs() {
+    let look = |rows: HashMap<&'static str, Vec<Row>>| {
+        let (asked, heard) = std::sync::mpsc::channel();
+        let observer = Observer::start(Arc::new(Watched(rows, asked)));
+        // It has looked at least once.
+        heard.recv().unwrap();
+        observer.stop()
+    };
+    assert_eq!(look(HashMap::new()), [""; 0]);
+    let twice = vec![["7", "tx", "2"].map(str::to_owned).to_vec()];
+    assert_eq!(look(HashMap::from([("doubled", twice)])), ["I3, seen while it ran: message 7 at tx"]);
+}
+
+/// Tables that tell when they are asked.
+struct Watched(HashMap<&'static str, Vec<Row>>, std::sync::mpsc::Sender<()>);
+
+impl Tables for Watched {
+    fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
+        let _ = self.1.send(());
+        self.0.ask(ask)
+    }
+
+    fn sessions(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn forget(&self) {}
+}
+
+#[test]
+fn i12_a_password_in_a_log_or_a_ledger_is_noticed() {
+    let mut case = Case::new();
+    case.log = format!("cannot connect to postgres://oncebox:{CANARY}@127.0.0.1");
+    case.cries(["I12: the password of the database stands in worker-0.log"]);
+    let mut case = Case::new();
+    case.fault(1, 1, CANARY).cries(["I12: the password of the database stands in ledger-0.jsonl"]);
+}
