@@ -102,11 +102,29 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
+    /// Whether what was asked for is not there.
+    pub(crate) fn is_absent(&self) -> bool {
+        let ours = self.error.downcast_ref::<Error>();
+        ours.is_some_and(|error| error.kind() == ErrorKind::NotFound) || self.error.is::<Absent>()
+    }
+
     /// The same, with what was being done.
     pub(crate) fn context(self, what: String) -> Self {
         Self { exit: self.exit, error: self.error.context(what) }
     }
 }
+
+/// What a server says of something that is not there.
+#[derive(Debug)]
+pub(crate) struct Absent(pub(crate) String);
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Absent {}
 
 impl Exit {
     /// An error that ends the program with this code.
@@ -144,6 +162,20 @@ fn checked(found: bool) -> ExitCode {
     ExitCode::from(u8::from(found))
 }
 
+/// The error and its causes. Of errors of ours only the first says what was kept and what to do: inside of it they would say it
+/// again.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut told = false;
+    let part = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
+        Some(ours) if told => ours.what().to_owned(),
+        ours => {
+            told |= ours.is_some();
+            cause.to_string()
+        }
+    };
+    error.chain().map(part).collect::<Vec<_>>().join(": ")
+}
+
 pub(crate) fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
@@ -157,7 +189,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Man(args) => generate::man(&args),
     };
     result.unwrap_or_else(|Failed { exit, error }| {
-        out::tell(&format!("oncebox: {}", out::escaped_lines(&format!("{error:#}"))));
+        out::tell(&format!("oncebox: {}", out::escaped_lines(&sentence(&error))));
         ExitCode::from(exit as u8)
     })
 }

@@ -45,7 +45,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
             eprintln!("For oncebox.toml, which needs only its hash:\n");
         }
     }
-    let table = format!("[api.token.{name}]\nhash = \"sha256:{digits}\"\nroles = [{roles}]\n");
+    // A file that does not end with a line break stays good when this is added to it.
+    let table = format!("\n[api.token.{name}]\nhash = \"sha256:{digits}\"\nroles = [{roles}]\n");
     std::io::stdout().write_all(table.as_bytes()).context("cannot write to the standard output")?;
     Ok(ExitCode::SUCCESS)
 }

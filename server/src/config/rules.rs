@@ -56,7 +56,7 @@ pub(crate) struct RetryTable {
     first: Span,
     /// The longest wait.
     max: Option<Span>,
-    /// Whether waits are spread over their upper half, so that what failed together does not come back together.
+    /// Whether waits are spread over their upper half, so that what failed together does not come back together. Default `true`.
     #[serde(default = "yes")]
     spread: bool,
 }

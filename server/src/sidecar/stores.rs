@@ -158,8 +158,8 @@ pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admi
     match &plan.place {
         StorePlace::Sqlite(path) => {
             if !path.exists() {
-                let what = format!("there is no file {}", path.display());
-                return Err(Error::new(ErrorKind::NotFound, what));
+                let what = format!("there is no file {}; check the path", path.display());
+                return Err(Error::new(ErrorKind::InvalidConfig, what));
             }
             Ok(Box::new(Sqlite::options(path).migrate(false).open()?))
         }

@@ -58,11 +58,11 @@ fn missing_and_newer_tables_are_found() {
 #[test]
 fn a_missing_index_is_found() {
     let world = World::empty();
-    let drop = "DROP INDEX oncebox_entry_line";
+    let drop = "DROP INDEX oncebox_entry_order";
     Connection::open(world.file()).and_then(|file| file.execute_batch(drop)).expect("drop");
     assert_eq!(doctor(&world, &[]), (1, found(&["index"])));
     let told = text(&world.run("doctor", &[]));
-    assert!(told.starts_with("danger: the index oncebox_entry_line is missing"), "{told}");
+    assert!(told.starts_with("danger: the index oncebox_entry_order is missing"), "{told}");
 }
 
 /// A clock that is ahead of the others.

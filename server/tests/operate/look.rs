@@ -13,6 +13,14 @@ async fn what_is_stuck_is_seen() {
     assert_eq!((&status["messages"], &status["conflicts"]), (&4.into(), &1.into()), "{status}");
     assert!(text(&world.run("status", &[])).contains("ship-order"));
     assert_eq!(world.json("status", &["--tenant", "acme"])[0]["messages"], 0);
+    assert_eq!(said(&world.run("status", &["--tenant", "acme"])), "", "others have messages");
+    for command in ["status", "doctor"] {
+        let empty = World::empty();
+        assert!(
+            said(&empty.run(command, &[])).contains("nothing is stored for the inbox orders"),
+            "{command}"
+        );
+    }
     let poisoned = world.json("list", &["--status", "poisoned", "--error", "50%"]);
     assert_eq!(poisoned.len(), 4, "three, and where to go on: {poisoned:?}");
     assert_eq!(poisoned[3]["next"], Value::Null);
@@ -70,6 +78,8 @@ async fn one_message_is_shown_whole_and_its_payload_only_on_demand() {
     let key = view["key"].as_str().expect("a key");
     assert_eq!(world.json("show", &["--key", key])[0], *view);
     assert_eq!(world.code("show", &["--id", "evt_1"]), 5, "another source, another message");
+    assert!(said(&world.run("show", &["--id", "evt_1"])).contains("without --source"));
+    assert!(!said(&world.run("show", &["--id", "evt_0", "--source", "shop"])).contains("--source"));
     assert_eq!(world.code("show", &["--key", "1f"]), 2);
     assert_eq!(world.code("show", &["--key", key, "--source", "shop"]), 2, "a key says it all");
     assert_eq!(world.code("show", &["--id", ""]), 2, "no id is no message, and not every message");
@@ -118,7 +128,7 @@ fn a_store_that_is_not_there_is_not_made() {
     };
     let none = run(&format!("sqlite:{}", file.display()));
     assert_eq!(code(&none), 3, "{none:?}");
-    assert!(said(&none).contains("there is no file"), "{none:?}");
+    assert!(said(&none).contains("there is no file") && said(&none).contains("check the path"), "{none:?}");
     assert!(!file.exists());
     // FAULTS S18
     for url in ["mysql://app:hunter2@db/shop", "postgres://app:hunter2@db/shop"] {
@@ -126,6 +136,9 @@ fn a_store_that_is_not_there_is_not_made() {
         assert_eq!(code(&wrong), 2, "{wrong:?}");
         assert!(!said(&wrong).contains("hunter2"), "{wrong:?}");
     }
+    std::fs::write(&file, "no database").expect("a file");
+    let junk = said(&run(&format!("sqlite:{}", file.display())));
+    assert_eq!(junk.matches("nothing was stored").count(), 1, "said once: {junk}");
     let unset = run("env:ONCEBOX_TEST_UNSET");
     assert_eq!(code(&unset), 2);
     assert!(said(&unset).contains("ONCEBOX_TEST_UNSET is not set"), "{unset:?}");

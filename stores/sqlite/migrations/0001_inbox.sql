@@ -84,12 +84,12 @@ CREATE TABLE oncebox_proof (
     seq INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Pending work only, in the order in which it is claimed. A claimed row moves to oncebox_running.
+-- Pending work only. A claimed row moves to oncebox_running.
 CREATE TABLE oncebox_entry (
+    seq INTEGER NOT NULL,
     handler INTEGER NOT NULL,
     -- The greatest integer for an entry that waits behind another one with the same order key.
     due INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
     -- For one that waits behind another: the due time it asked for.
     not_before INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
@@ -99,14 +99,11 @@ CREATE TABLE oncebox_entry (
     token INTEGER NOT NULL DEFAULT 0,
     order_key BLOB,
     error TEXT,
-    PRIMARY KEY (handler, due, seq)
+    PRIMARY KEY (seq, handler)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX oncebox_entry_seq ON oncebox_entry (seq);
--- A line: the one that may go, and those that wait behind it. Apart, so that an entry is in the long one until it is let go, and no longer.
-CREATE INDEX oncebox_entry_head ON oncebox_entry (handler, order_key, seq)
-    WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
-CREATE INDEX oncebox_entry_line ON oncebox_entry (handler, order_key, seq)
-    WHERE order_key IS NOT NULL AND due = 9223372036854775807;
+-- The order in which it is claimed. Apart from the rows, so that one that is let go stays where it is.
+CREATE INDEX oncebox_entry_due ON oncebox_entry (handler, due, seq);
+CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, order_key, seq) WHERE order_key IS NOT NULL;
 CREATE INDEX oncebox_entry_suspect ON oncebox_entry (handler, due) WHERE crashes > 0;
 
 -- Leased work; never more rows than the workers have in hand.

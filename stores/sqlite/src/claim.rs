@@ -143,14 +143,8 @@ fn take_healthy(work: &Work<'_>, take: &Take, limit: usize) -> Result<usize> {
     if taken == 0 {
         return Ok(0);
     }
-    let last: (i64, i64) = work
-        .statement(include_str!("../sql/claim/last.sql"))?
-        .query_row(params![take.handler, now, i64::try_from(taken - 1).unwrap_or(i64::MAX)], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
-        .map_err(store_error)?;
     work.statement(include_str!("../sql/claim/remove.sql"))?
-        .execute(params![take.handler, last.0, last.1])
+        .execute(params![&take.claim_id.as_bytes()[..], take.handler])
         .map_err(store_error)?;
     Ok(taken)
 }

@@ -478,7 +478,14 @@ pub trait Admin: Store {
     /// What an operator should know of an inbox and its store, the worst first.
     async fn doctor(&self, params: &ExamineParams) -> Result<Vec<Finding>> {
         let mut findings = self.examine(params).await?;
-        findings.extend(super::examine::of_inbox(self, params).await?);
+        match super::examine::of_inbox(self, params).await {
+            Ok(found) => findings.extend(found),
+            // What is wrong with the store is probably why, and is what has to be told.
+            Err(error) if findings.iter().any(|finding| finding.severity == super::Severity::Danger) => {
+                tracing::warn!(inbox = %params.inbox, %error, "the store was examined, and the inbox could not be");
+            }
+            Err(error) => return Err(error),
+        }
         findings.sort_by(|a, b| (b.severity, a.code).cmp(&(a.severity, b.code)));
         Ok(findings)
     }

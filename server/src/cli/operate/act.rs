@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Failed;
 use super::desk::{Desk, Late};
-use super::place::{Message, Place, Which, Who, handler, usage};
+use super::place::{Message, Place, Which, Who, handler, not_found, usage};
 use super::print;
 use crate::api::wire;
 use crate::cli::out;
@@ -103,6 +103,7 @@ pub(super) async fn entries(args: &Entries, verb: wire::Verb) -> Result<bool, Fa
         handler: named.as_str().into(),
     };
     let acted = args.place.open().await?.act(verb, &key, &action).await;
+    let acted = acted.map_err(|failed| not_found(failed, &args.message, source));
     tell(&args.place, word(verb), action.operation, acted).map(|_| false)
 }
 
@@ -214,8 +215,26 @@ pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
         line,
         unknown: args.unknown,
     };
-    let acted = args.place.open().await?.hold(pause, &hold).await;
-    tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted).map(|_| ())
+    let desk = args.place.open().await?;
+    let acted = desk.hold(pause, &hold).await;
+    tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted)?;
+    if pause {
+        tell_if_nobodys(&*desk, &args.handler).await;
+    }
+    Ok(())
+}
+
+/// A handler may be paused before it has had anything; mostly its name is a slip, and the one that was meant goes on.
+async fn tell_if_nobodys(desk: &dyn Desk, handler: &HandlerKey) {
+    // It is paused, whether or not this can be told.
+    let Ok(counts) = desk.counts(None).await else { return };
+    if counts.entries.iter().all(|entry| entry.handler != handler.as_str()) {
+        let mut others: Vec<&str> = counts.entries.iter().map(|entry| &*entry.handler).collect();
+        others.dedup();
+        let others = if others.is_empty() { "no handler".to_owned() } else { others.join(", ") };
+        let what = format!("nothing is stored for {handler}, but for {others}; is that its name?");
+        out::tell(&out::escaped(&what));
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -29,9 +29,15 @@ pub(crate) struct Doctor {
 /// Says whether something dangerous was found.
 pub(super) async fn doctor(args: &Doctor) -> Result<bool, Failed> {
     let asked = Asked { handlers: args.handlers.clone(), redelivery: args.redelivery };
-    let findings = match schema(&args.place).await? {
-        Some(finding) => vec![finding],
-        None => args.place.open().await?.doctor(&asked).await?,
+    let findings = if let Some(finding) = schema(&args.place).await? {
+        vec![finding]
+    } else {
+        let desk = args.place.open().await?;
+        let findings = desk.doctor(&asked).await?;
+        if findings.is_empty() {
+            print::if_empty(&args.place, &desk.counts(None).await?)?;
+        }
+        findings
     };
     for finding in &findings {
         if args.place.json {

@@ -25,6 +25,9 @@ pub(crate) struct Status {
 
 pub(super) async fn status(args: &Status) -> Result<(), Failed> {
     let counts = args.place.open().await?.counts(args.tenant.as_deref()).await?;
+    if args.tenant.is_none() {
+        print::if_empty(&args.place, &counts)?;
+    }
     if args.place.json {
         return print::json(&counts);
     }
@@ -118,7 +121,7 @@ pub(crate) struct Show {
 pub(super) async fn show(args: &Show) -> Result<(), Failed> {
     let key = args.message.key(&args.place)?;
     let desk = args.place.open().await?;
-    let view = desk.message(&key).await?;
+    let view = desk.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
     let payloads = if args.payload { Some(desk.payloads(&key).await?) } else { None };
     if args.place.json {
         let mut value = serde_json::to_value(&view).unwrap_or_default();
@@ -221,7 +224,8 @@ pub(crate) struct Explain {
 
 pub(super) async fn explain(args: &Explain) -> Result<(), Failed> {
     let key = args.message.key(&args.place)?;
-    let explained = args.place.open().await?.explain(&key).await?;
+    let explained = args.place.open().await?.explain(&key).await;
+    let explained = explained.map_err(|failed| args.message.not_found(failed))?;
     if args.place.json {
         return print::json(&explained);
     }

@@ -110,7 +110,11 @@ impl Place {
         let name = match (&self.inbox, &found) {
             (Some(name), _) => name.clone(),
             (None, Found::Config(_, plan)) => InboxName::new(&*plan.name)?,
-            (None, _) => return Err(usage("name the inbox with --inbox")),
+            (None, _) => {
+                return Err(usage(
+                    "name the inbox with --inbox; `oncebox serve` tells its name at start, `messages` without a configuration",
+                ));
+            }
         };
         Ok((name, found))
     }
@@ -177,6 +181,14 @@ impl Message {
     }
 }
 
+/// What was not found, with what is easily forgotten: an id belongs to a source, and sidecars always have one.
+pub(super) fn not_found(failed: Failed, id: &Message, source: Option<&str>) -> Failed {
+    if id.id.is_none() || source.is_some() || !failed.is_absent() {
+        return failed;
+    }
+    failed.context("without --source only messages that have none are found; add it, or use --key".to_owned())
+}
+
 /// One message, and what goes with its id.
 #[derive(Debug, clap::Args)]
 pub(super) struct OneMessage {
@@ -194,6 +206,11 @@ impl OneMessage {
     /// The key, if a message is named.
     pub(super) fn find(&self, place: &Place) -> Result<Option<Key>, Failed> {
         self.message.find(place, self.source.as_deref(), self.tenant.as_deref())
+    }
+
+    /// What was not found, with what is easily forgotten.
+    pub(super) fn not_found(&self, failed: Failed) -> Failed {
+        not_found(failed, &self.message, self.source.as_deref())
     }
 
     /// The key of the message, which has to be named.

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::api::wire::{Entry, Time};
+use super::place::Place;
+use crate::api::wire::{Counts, Entry, Time};
 use crate::cli::out::{self, Cell, table};
 use crate::cli::{Exit, Failed};
 
@@ -36,4 +37,13 @@ pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
     let rows: Vec<_> = entries.iter().map(row).collect();
     let head = ["STATUS", "HANDLER", "ID", "TYPE", "ATTEMPTS", "AT", "KEY", "ERROR"];
     out::print(&table(&head, &rows, out::colours()))
+}
+
+/// Tells when nothing at all is stored: an inbox that nobody has used looks like one that is well.
+pub(super) fn if_empty(place: &Place, counts: &Counts) -> Result<(), Failed> {
+    if counts.messages == 0 && counts.kept_aside == 0 && counts.entries.is_empty() {
+        let (inbox, _) = place.found()?;
+        out::tell(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
+    }
+    Ok(())
 }

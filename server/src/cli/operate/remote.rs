@@ -16,7 +16,7 @@ use super::desk::{Asked, Desk, Late, Told};
 use super::place::usage;
 use crate::api::routes::{Call, Method};
 use crate::api::wire;
-use crate::cli::{Exit, out};
+use crate::cli::{Absent, Exit, out};
 use crate::config::secret;
 
 /// How long an answer may take.
@@ -204,7 +204,7 @@ fn refused(status: StatusCode, body: &[u8]) -> Failed {
             format!("the answer is {status}, without a reason; is this the address of an `oncebox serve`?")
         }
     };
-    exit.with(anyhow!(what))
+    if status == StatusCode::NOT_FOUND { exit.with(Absent(what)) } else { exit.with(anyhow!(what)) }
 }
 
 #[async_trait]

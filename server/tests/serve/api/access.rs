@@ -151,7 +151,7 @@ fn a_token_is_made_with_the_lines_that_let_it_in() {
     let (token, table) = token("night-shift", &["operator"]);
     assert_eq!(token.len(), 47);
     assert!(
-        table.starts_with("[api.token.night-shift]\nhash = \"sha256:") && !table.contains(&token),
+        table.starts_with("\n[api.token.night-shift]\nhash = \"sha256:") && !table.contains(&token),
         "{table}"
     );
     for bad in [&["token", "a b"][..], &["token", "ada", "--role", "root"]] {

@@ -6,7 +6,7 @@ WITH wanted (status) AS MATERIALIZED (SELECT value FROM json_each(?3)),
 looked (seq, handler, status, attempts, crashes, generation, at, reason, error, in_line) AS MATERIALIZED (
     SELECT * FROM (
         SELECT e.seq, e.handler, 'pending', e.attempts, e.crashes, e.generation, e.due, NULL, e.error, NULL
-        FROM oncebox_entry e INDEXED BY oncebox_entry_seq JOIN oncebox_handler h ON h.id = e.handler
+        FROM oncebox_entry e JOIN oncebox_handler h ON h.id = e.handler
         WHERE 'pending' IN (SELECT status FROM wanted) AND e.seq >= ?1 AND (e.seq > ?1 OR h.key > ?2)
         ORDER BY e.seq, h.key LIMIT ?4
     )

@@ -1,3 +1,3 @@
--- What `take` took, as one range of the primary key.
+-- What `take` took. ?1 claim id, ?2 handler.
 DELETE FROM oncebox_entry
-WHERE handler = ?1 AND (due, seq) <= (?2, ?3) AND crashes = 0
+WHERE handler = ?2 AND seq IN (SELECT seq FROM oncebox_running WHERE claim_id = ?1 AND handler = ?2)

@@ -1,4 +1,4 @@
--- The first due entries of one handler, in primary key order: costs what it takes, whatever the backlog.
+-- The first due entries of one handler, in the order of their index: costs what it takes, whatever the backlog.
 INSERT INTO oncebox_running
     (claim_id, seq, handler, token, due, claimed_at, lease_until, attempts, crashes, generation, order_key, error)
 SELECT ?1, seq, handler, ?2, due, ?3, ?4, attempts, crashes, generation, order_key, error

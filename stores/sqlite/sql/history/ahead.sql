@@ -12,11 +12,7 @@ FROM (
     )
     UNION ALL
     SELECT * FROM (
-        SELECT seq, 'pending', 1 FROM oncebox_entry INDEXED BY oncebox_entry_line
-        WHERE handler = ?1 AND order_key = ?2 AND due = 9223372036854775807 AND seq < ?3 ORDER BY seq LIMIT 1
+        SELECT seq, 'pending', 1 FROM oncebox_entry WHERE handler = ?1 AND order_key = ?2 AND seq < ?3 ORDER BY seq LIMIT 1
     )
-    UNION ALL
-    SELECT seq, 'pending', 1 FROM oncebox_entry INDEXED BY oncebox_entry_head
-    WHERE handler = ?1 AND order_key = ?2 AND due <> 9223372036854775807 AND seq < ?3
 ) a JOIN oncebox_message m ON m.seq = a.seq
 ORDER BY a.place, a.seq LIMIT 1
