@@ -1,16 +1,14 @@
 //! Calls that change nothing.
 
 use oncebox::state::ErrorText;
-use oncebox::store::{
-    AsideFilter, AsideId, AsideReason, AuditFilter, BlockedParams, ExamineParams, Explanation, MessageView,
-};
+use oncebox::store::{AuditFilter, ExamineParams, Explanation, MessageView};
 use oncebox::time::{Clock as _, SystemClock};
 use oncebox::{BreakerState, HandlerKey};
 
 use super::access::Role;
 use super::ask::{Ask, page};
 use super::problem::{Cause, Problem};
-use super::{show, wire};
+use super::{shared, show, wire};
 
 type Answer<T> = Result<T, Problem>;
 
@@ -106,28 +104,14 @@ pub(super) async fn explain(ask: &Ask) -> Answer<wire::Explained> {
 
 pub(super) async fn aside(ask: &Ask) -> Answer<wire::Asides> {
     let (served, query) = (ask.inbox()?, ask.query::<wire::AsideQuery>()?);
-    let mut filter = AsideFilter::new(served.name().clone());
-    filter.reason = query.reason.map(|reason| match reason {
-        wire::AsideReason::Conflict => AsideReason::Conflict,
-        wire::AsideReason::Stale => AsideReason::Stale,
-    });
-    filter.tenant = query.tenant.as_deref().map(Into::into);
-    filter.after = query.after.map(AsideId);
-    filter.limit = page(query.limit)?;
-    let page = served.admin.aside(&filter).await?;
-    Ok(wire::Asides {
-        asides: page.asides.iter().map(show::aside).collect(),
-        next: page.next.map(|next| next.0),
-    })
+    let limit = page(query.limit)?;
+    Ok(shared::aside(&*served.admin, served.name(), &query, limit).await?)
 }
 
 pub(super) async fn blocked(ask: &Ask) -> Answer<wire::Blocked> {
     let (served, query) = (ask.inbox()?, ask.query::<wire::BlockedQuery>()?);
-    let mut params = BlockedParams::new(served.name().clone());
-    params.tenant = query.tenant.as_deref().map(Into::into);
-    params.limit = page(query.limit)?;
-    let blocked = served.admin.blocked(&params).await?;
-    Ok(wire::Blocked { blocked: blocked.iter().map(show::blocked).collect() })
+    let limit = page(query.limit)?;
+    Ok(shared::blocked(&*served.admin, served.name(), &query, limit).await?)
 }
 
 pub(super) async fn handlers(ask: &Ask) -> Answer<wire::Handlers> {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use oncebox::operate::Bulk;
 use oncebox::store::{
-    self, Action, Admin, Answer, AsideFilter, AuditFilter, Line, OperationId, OperationView, What,
+    self, Action, Admin, Answer, AsideFilter, AsideId, AsideReason, AuditFilter, BlockedParams, Line,
+    OperationId, OperationView, What,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
 
-use super::{Privacy, wire};
+use super::{Privacy, show, wire};
 use crate::config::InboxPlan;
 
 /// So many handlers are named to whoever asks for one that is not there.
@@ -54,6 +55,40 @@ pub(crate) fn cap(record: Option<&OperationView>, name: &str, most: usize, expec
         body.get("what")?.get(name)?.as_u64()
     });
     most.min(usize::try_from(begun.unwrap_or(expected)).unwrap_or(usize::MAX))
+}
+
+/// A page of messages that were kept aside.
+pub(crate) async fn aside(
+    store: &dyn Admin,
+    inbox: &InboxName,
+    query: &wire::AsideQuery,
+    limit: usize,
+) -> Result<wire::Asides> {
+    let mut filter = AsideFilter::new(inbox.clone());
+    filter.reason = query.reason.map(|reason| match reason {
+        wire::AsideReason::Conflict => AsideReason::Conflict,
+        wire::AsideReason::Stale => AsideReason::Stale,
+    });
+    filter.tenant = query.tenant.as_deref().map(Into::into);
+    (filter.after, filter.limit) = (query.after.map(AsideId), limit);
+    let page = store.aside(&filter).await?;
+    Ok(wire::Asides {
+        asides: page.asides.iter().map(show::aside).collect(),
+        next: page.next.map(|next| next.0),
+    })
+}
+
+/// Ordering keys that are held back.
+pub(crate) async fn blocked(
+    store: &dyn Admin,
+    inbox: &InboxName,
+    query: &wire::BlockedQuery,
+    limit: usize,
+) -> Result<wire::Blocked> {
+    let mut params = BlockedParams::new(inbox.clone());
+    (params.tenant, params.limit) = (query.tenant.as_deref().map(Into::into), limit);
+    let blocked = store.blocked(&params).await?;
+    Ok(wire::Blocked { blocked: blocked.iter().map(show::blocked).collect() })
 }
 
 /// How many messages a purge would remove, as far as its limit goes.

@@ -35,6 +35,35 @@ async fn what_is_stuck_is_seen() {
     assert_eq!(world.code("list", &["--limit", "10001"]), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_aside_is_listed() {
+    let world = World::new().await;
+    let listed = world.json("aside", &[]);
+    assert_eq!(listed.len(), 2, "one, and where to go on: {listed:?}");
+    assert_eq!((&listed[0]["reason"], &listed[0]["message"]["id"]), (&"conflict".into(), &"evt_4".into()));
+    assert_eq!(listed[1]["next"], Value::Null);
+    let table = text(&world.run("aside", &["--reason", "conflict"]));
+    assert!(table.contains("evt_4") && !table.contains("evt_1"), "{table}");
+    assert_eq!(world.json("aside", &["--reason", "stale"]).len(), 1);
+    assert_eq!(world.json("aside", &["--tenant", "acme"]).len(), 1);
+    assert_eq!(world.code("aside", &["--reason", "late"]), 2);
+    assert_eq!(world.code("aside", &["--limit", "0"]), 2);
+}
+
+// The key that is shown lets the line go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_back_is_listed_with_what_holds_it_back() {
+    let world = World::in_line(&["evt_1", "evt_2", "evt_3"]).await;
+    let listed = world.json("blocked", &[]);
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((&listed[0]["ordering_key"], &listed[0]["waiting"]), (&"customer-7".into(), &2.into()));
+    assert!(text(&world.run("blocked", &[])).contains("customer-7"));
+    let key = listed[0]["head_key"].as_str().expect("a key");
+    world.json("unblock", &[&ADA[..], &["--key", key, "--handler", "ship-order"]].concat());
+    assert_eq!(world.json("blocked", &[]), Vec::<Value>::new());
+    assert_eq!(world.code("blocked", &["--limit", "1001"]), 2);
+}
+
 // FAULTS S14: an id may hold any bytes, and an error any text.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_terminal_is_told_what_to_do() {

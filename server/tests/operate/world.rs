@@ -69,6 +69,20 @@ impl World {
         world
     }
 
+    /// Messages of one customer, one after the other, of which the first is poisoned.
+    pub(crate) async fn in_line(ids: &[&str]) -> Self {
+        let world = Self::empty();
+        let inbox =
+            Inbox::builder("orders", world.store()).on("order.placed", handler("ship-order", ship)).build();
+        let inbox = inbox.expect("an inbox");
+        for id in ids {
+            let message = Message::new((*id).to_owned(), "order.placed", "!").with_source("shop");
+            inbox.accept(message.with_ordering_key("customer-7")).await.expect("accept");
+        }
+        inbox.drain().await.expect("drain");
+        world
+    }
+
     /// So many entries, settled with an outcome.
     pub(crate) async fn with(count: usize, outcome: fn() -> Outcome) -> Self {
         let world = Self::empty();

@@ -188,13 +188,22 @@ pub(crate) struct ExplainedEntry {
 }
 
 /// Why a message was kept aside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum AsideReason {
     /// Its key was known with another payload.
     Conflict,
     /// It is older than what is remembered.
     Stale,
+}
+
+impl AsideReason {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Stale => "stale",
+        }
+    }
 }
 
 /// Which messages that were kept aside.

@@ -149,6 +149,14 @@ impl Desk for Direct {
         })
     }
 
+    async fn aside(&self, query: &wire::AsideQuery) -> Result<wire::Asides, Failed> {
+        Ok(shared::aside(&*self.store, &self.inbox, query, number(query.limit, 100)).await?)
+    }
+
+    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed> {
+        Ok(shared::blocked(&*self.store, &self.inbox, query, number(query.limit, 100)).await?)
+    }
+
     async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::AuditPage, Failed> {
         let mut filter = AuditFilter::new(self.inbox.clone());
         filter.parent = query.parent.map(|parent| parent.0);

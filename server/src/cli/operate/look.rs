@@ -12,7 +12,7 @@ use crate::cli::out::{self, Cell, escaped, table};
 use crate::cli::progress::Progress;
 
 /// No more is asked for at once: what is longer comes in pages.
-const PAGE: usize = 1_000;
+pub(super) const PAGE: usize = 1_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Status {

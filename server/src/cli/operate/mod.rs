@@ -8,6 +8,7 @@ mod look;
 mod place;
 mod print;
 mod remote;
+mod stuck;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,16 @@ pub(crate) enum Command {
         "Example:\n  oncebox explain --store sqlite:inbox.db --inbox orders --id evt_1 --source shop\n\n{EXITS}"
     ))]
     Explain(look::Explain),
+    /// Messages that were kept aside, the first kept first: the same key with another payload, or too old to know.
+    #[command(after_help = format!(
+        "Example:\n  oncebox aside --store sqlite:inbox.db --inbox orders --reason conflict\n\n{EXITS}"
+    ))]
+    Aside(stuck::Aside),
+    /// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
+    ///
+    /// `retry`, `discard` or `unblock` the entry in front, by the key that is shown, to let the others go on.
+    #[command(after_help = format!("Example:\n  oncebox blocked --store sqlite:inbox.db --inbox orders\n\n{EXITS}"))]
+    Blocked(stuck::Blocked),
     /// What operators did, the latest first.
     #[command(after_help = format!("Example:\n  oncebox audit --store sqlite:inbox.db --inbox orders --by ada\n\n{EXITS}"))]
     Audit(look::Audit),
@@ -121,6 +132,8 @@ async fn dispatch(command: &Command) -> Result<bool, Failed> {
         Command::List(args) => look::list(args).await.map(done),
         Command::Show(args) => look::show(args).await.map(done),
         Command::Explain(args) => look::explain(args).await.map(done),
+        Command::Aside(args) => stuck::aside(args).await.map(done),
+        Command::Blocked(args) => stuck::blocked(args).await.map(done),
         Command::Audit(args) => look::audit(args).await.map(done),
         Command::Doctor(args) => doctor::doctor(args).await,
         Command::Retry(args) => act::entries(args, Verb::Retry).await,

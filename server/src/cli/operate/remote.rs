@@ -229,6 +229,14 @@ impl Desk for Remote {
         self.get(Call::Explain, &[("key", &key.to_string())], &()).await
     }
 
+    async fn aside(&self, query: &wire::AsideQuery) -> Result<wire::Asides, Failed> {
+        self.get(Call::Aside, &[], query).await
+    }
+
+    async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed> {
+        self.get(Call::Blocked, &[], query).await
+    }
+
     async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::AuditPage, Failed> {
         self.get(Call::Audit, &[], query).await
     }

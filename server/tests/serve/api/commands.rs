@@ -72,6 +72,8 @@ fn what_is_stuck_is_seen_and_mended_from_afar() {
     let told = far.run("explain", &["--key", key]);
     assert!(String::from_utf8_lossy(&told.stdout).contains("waits for a person"), "{told:?}");
     assert_eq!(far.json("doctor", &[]).iter().filter(|finding| finding["code"] == "poisoned").count(), 1);
+    assert_eq!(far.json("aside", &["--reason", "conflict"]), [json!({ "next": null })]);
+    assert_eq!(far.json("blocked", &[]), Vec::<Value>::new());
     let id = fresh();
     let retry = [&ADA[..], &["--key", key, "--handler", "ship", "--operation", &id]].concat();
     depot.mend();
