@@ -96,7 +96,7 @@ fn named(schema: &Schema, sql: &str) -> String {
 /// What the store's own sessions are told.
 async fn tell(connection: &mut PgConnection, kind: &str) {
     let told = file("session/store") + &file(&format!("session/{kind}"));
-    let told = told.replace(":patience", "30000").replace(":local", "false");
+    let told = told.replace(":patience", "30000").replace(":scope", "SESSION").replace(":local", "false");
     connection.execute(raw_sql(AssertSqlSafe(told))).await.expect("the settings of a session");
 }
 
