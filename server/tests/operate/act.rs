@@ -94,10 +94,6 @@ async fn a_handler_or_an_ordering_key_is_paused_and_resumed() {
     world.json("pause", &handler);
     world.json("pause", &line);
     assert_eq!(said(&world.run("pause", &handler)), "");
-    let slip = [&ADA[..], &["--handler", "ship-ordr"]].concat();
-    let slip_told = said(&world.run("pause", &slip));
-    assert!(slip_told.contains("nothing is stored for ship-ordr, but for ship-order"), "{slip_told}");
-    world.json("resume", &slip);
     let status = &world.json("status", &[])[0];
     assert_eq!(
         (&status["paused"][0], &status["paused_keys"][0]["ordering_key"]),

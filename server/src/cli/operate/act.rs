@@ -218,23 +218,7 @@ pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
     let desk = args.place.open().await?;
     let acted = desk.hold(pause, &hold).await;
     tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted)?;
-    if pause {
-        tell_if_nobodys(&*desk, &args.handler).await;
-    }
     Ok(())
-}
-
-/// A handler may be paused before it has had anything; mostly its name is a slip, and the one that was meant goes on.
-async fn tell_if_nobodys(desk: &dyn Desk, handler: &HandlerKey) {
-    // It is paused, whether or not this can be told.
-    let Ok(counts) = desk.counts(None).await else { return };
-    if counts.entries.iter().all(|entry| entry.handler != handler.as_str()) {
-        let mut others: Vec<&str> = counts.entries.iter().map(|entry| &*entry.handler).collect();
-        others.dedup();
-        let others = if others.is_empty() { "no handler".to_owned() } else { others.join(", ") };
-        let what = format!("nothing is stored for {handler}, but for {others}; is that its name?");
-        out::tell(&out::escaped(&what));
-    }
 }
 
 #[derive(Debug, clap::Args)]
