@@ -67,8 +67,13 @@ impl Opener {
         Self { path, create: false, ..self.clone() }
     }
 
+    /// How long others are waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        self.busy_timeout.min(LONGEST_WAIT)
+    }
+
     fn configure(&self, connection: &Connection) -> rusqlite::Result<()> {
-        connection.busy_timeout(self.busy_timeout.min(LONGEST_WAIT))?;
+        connection.busy_timeout(self.patience())?;
         connection.set_prepared_statement_cache_capacity(64);
         if !self.read_only {
             let mode = self.log_ahead(connection)?;

@@ -22,6 +22,7 @@ mod entry;
 mod error;
 mod examine;
 mod history;
+mod lock;
 mod mark;
 mod migrate;
 mod names;

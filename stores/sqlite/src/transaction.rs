@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::connect::Opener;
 use crate::error::{commit_error, stopped, store_error};
+use crate::lock;
 
 /// Where the writes of one process take turns: SQLite lets only one of them write, and waiting here is fair and costs
 /// nothing. It holds the connection that handlers use.
@@ -136,7 +137,7 @@ impl SqliteTx {
         if connection.is_readonly("main").map_err(store_error)? {
             return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
         }
-        connection.execute_batch(include_str!("../sql/transaction/begin.sql")).map_err(store_error)?;
+        lock::begin(connection, opener.patience()).map_err(store_error)?;
         guard(connection, Some(Arc::clone(&tx.rolled_back)))?;
         Ok(tx)
     }

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connect::Opener;
 use crate::error::{commit_error, is_io_failure, stopped, store_error};
+use crate::lock::{self, Courtesy};
 use crate::names::Names;
 use crate::proof::{Pace, Tail};
 use crate::transaction::Gate;
@@ -147,7 +148,16 @@ impl Writer {
         pace: Pace,
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
-        let state = State { opener, connection: Some(connection), known: None, clock, gate, wake, pace };
+        let state = State {
+            opener,
+            connection: Some(connection),
+            known: None,
+            clock,
+            gate,
+            wake,
+            pace,
+            courtesy: Courtesy::new(),
+        };
         std::thread::Builder::new()
             .name("oncebox-sqlite".into())
             .spawn(move || state.run(queue))
@@ -188,18 +198,20 @@ impl Known {
         }
     }
 
-    /// Brings it up to date inside a transaction: as before, unless another connection wrote in between.
-    fn refresh(&mut self, connection: &Connection) -> Result<()> {
+    /// Brings it up to date inside a transaction: as before, unless another connection wrote in between. Says whether one did, or
+    /// may have.
+    fn refresh(&mut self, connection: &Connection) -> Result<bool> {
         let data_version =
             connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(store_error)?;
-        if self.data_version != Some(data_version) {
+        let changed = self.data_version != Some(data_version);
+        if changed {
             self.data_version = None;
             self.counters = Counters::load(connection).map_err(store_error)?;
             self.names = Names::load(connection)?;
             self.tail.catch_up(connection, &self.counters)?;
             self.data_version = Some(data_version);
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// The tail was read before the transaction wrote anything, so it is still true, and it is long.
@@ -219,6 +231,7 @@ struct State {
     gate: Gate,
     wake: watch::Sender<u64>,
     pace: Pace,
+    courtesy: Courtesy,
 }
 
 impl State {
@@ -226,6 +239,7 @@ impl State {
         let mut group = Vec::new();
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
             self.serve(&mut group);
+            self.courtesy.leave_room(!queue.is_empty());
         }
     }
 
@@ -307,14 +321,16 @@ impl State {
     ) -> std::result::Result<(), Failed> {
         // Immediate: a transaction that reads first and writes later can find its snapshot outdated, at any time and
         // without a wait. A file that is only looked at must not be locked.
-        let begin = if self.opener.read_only {
-            include_str!("../sql/transaction/begin_read.sql")
+        let begun = if self.opener.read_only {
+            connection.execute_batch(include_str!("../sql/transaction/begin_read.sql"))
         } else {
-            include_str!("../sql/transaction/begin.sql")
+            lock::begin(connection, self.opener.patience())
         };
-        connection.execute_batch(begin).map_err(store_error)?;
+        begun.map_err(store_error)?;
         let known = self.known.get_or_insert_with(|| Known::nothing(self.pace));
-        known.refresh(connection)?;
+        if known.refresh(connection)? {
+            self.courtesy.saw_others();
+        }
         let before = known.counters;
         let mut work = Work {
             connection,

@@ -34,6 +34,7 @@ fn writer() -> (TempDir, State) {
         clock: SystemClock::shared(),
         wake: watch::Sender::new(0),
         pace: Pace::default(),
+        courtesy: Courtesy::new(),
     };
     (dir, state)
 }

@@ -1,0 +1,39 @@
+//! A process that always has the next transaction ready does not keep others from writing.
+
+mod support;
+
+use oncebox::store::Store as _;
+use oncebox_sqlite::Sqlite;
+use support::{File, offer};
+use tokio::sync::watch;
+
+/// How much the busy one stores between two calls of the other.
+const MEANWHILE: u64 = 200;
+
+// FAULTS E13
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_gets_a_turn_while_another_store_is_busy() {
+    let file = File::new();
+    let (busy, other) = (file.open(), file.open());
+    let stored = watch::Sender::new(0_u64);
+    let callers: Vec<_> =
+        (0..64).map(|caller| tokio::spawn(keep_busy(busy.clone(), caller, stored.clone()))).collect();
+    let mut seen = stored.subscribe();
+    for number in 0..20 {
+        let more = *seen.borrow() + MEANWHILE;
+        seen.wait_for(|stored| *stored >= more).await.expect("it is busy");
+        // Long before the five seconds that it would wait for the lock: whoever did not get it then was told to try again.
+        other.accept(&[offer(&format!("other-{number}"))]).await.expect("a turn");
+    }
+    for caller in callers {
+        caller.abort();
+        let _ = caller.await;
+    }
+}
+
+async fn keep_busy(store: Sqlite, caller: u64, stored: watch::Sender<u64>) {
+    for number in 0_u64.. {
+        store.accept(&[offer(&format!("{caller}-{number}"))]).await.expect("accept");
+        stored.send_modify(|count| *count += 1);
+    }
+}
