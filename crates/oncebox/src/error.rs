@@ -117,8 +117,10 @@ impl ErrorKind {
             Self::Unrouted => "register a handler for the type, or set `unrouted` to `Keep`",
             Self::InvalidConfig | Self::InvalidHandler => "correct the set-up and start again",
             Self::Unsupported => "use a store with this capability, or ask for less",
-            Self::Unavailable => "try again; do not acknowledge the delivery",
-            Self::Full => "make room, then try again; do not acknowledge the delivery",
+            Self::Unavailable => "try again; a delivery that waits for this must not be acknowledged",
+            Self::Full => {
+                "make room, then try again; a delivery that waits for this must not be acknowledged"
+            }
             Self::ReadOnly => "check the file's permissions, or connect to the primary",
             Self::CommitUnknown => {
                 "do the same call again: what was stored is recognised; do not acknowledge before it answers"

@@ -73,7 +73,7 @@ impl Which {
                 "there is no oncebox.toml here; name one with --config, or a store with --store sqlite:FILE";
             Exit::Usage.with(anyhow!(what))
         })?;
-        let mut stores = config::load(&path, Secrets::Read)?.plan.stores;
+        let mut stores = config::load(&path, Secrets::Stores)?.plan.stores;
         let Some(wanted) = &self.store else { return Ok(stores) };
         let known: Vec<String> = stores.iter().map(|store| store.name.clone()).collect();
         stores.retain(|store| store.name == *wanted);

@@ -117,10 +117,14 @@ pub(crate) struct HandlerPlan {
     pub(crate) backfill: bool,
 }
 
-/// Whether secrets are read, or taken to be there.
+/// Which secrets are read; the others are taken to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrets {
+    /// All of them.
     Read,
+    /// What opens the stores: who looks at a store must not need what verifies messages and signs requests.
+    Stores,
+    /// None.
     Assume,
 }
 
@@ -147,9 +151,13 @@ impl Planner {
     }
 
     pub(super) fn guarded(&mut self, text: &At<Guarded>) -> Option<String> {
-        if self.secrets == Secrets::Assume && matches!(**text, Guarded::Named(_)) {
+        if self.secrets != Secrets::Read && matches!(**text, Guarded::Named(_)) {
             return None;
         }
+        self.read(text)
+    }
+
+    fn read(&mut self, text: &At<Guarded>) -> Option<String> {
         text.read().map_err(|why| self.wrong(text.at(), why)).ok()
     }
 
@@ -195,7 +203,8 @@ impl Planner {
 
     fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {
         let migrate = store.migrate.unwrap_or(true);
-        let Some(url) = self.guarded(&store.url) else {
+        let wanted = self.secrets == Secrets::Stores;
+        let Some(url) = (if wanted { self.read(&store.url) } else { self.guarded(&store.url) }) else {
             // Assumed to be there, and never opened.
             let place = StorePlace::Sqlite(PathBuf::new());
             return Some(StorePlan { name: name.to_string(), place, migrate });
@@ -418,7 +427,7 @@ impl Planner {
 
     /// What a file holds; nothing if files are only assumed to be there.
     pub(super) fn file(&mut self, path: &At<String>) -> Option<String> {
-        if self.secrets == Secrets::Assume {
+        if self.secrets != Secrets::Read {
             return None;
         }
         let read = std::fs::read_to_string(path.as_str());

@@ -170,7 +170,7 @@ impl Planner {
             path: text(&http.path).unwrap_or_else(|| format!("/{}", name.as_str())),
             format: http.format.as_deref().copied().unwrap_or(Format::Plain),
             verify: http.verify.as_deref().copied().unwrap_or(Verify::Loopback),
-            assumed: self.secrets == Secrets::Assume && http.secret.is_some(),
+            assumed: self.secrets != Secrets::Read && http.secret.is_some(),
             secrets,
             signature,
             replay_window: http.replay_window.as_ref().map(|span| span.0),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::world::{ADA, World, code, oncebox, said, text};
+use crate::world::{ADA, World, code, lines, oncebox, said, text};
 
 const EVT_1: [&str; 4] = ["--id", "evt_1", "--source", "shop"];
 
@@ -182,7 +182,7 @@ async fn the_place_comes_from_the_flag_the_environment_or_a_configuration() {
     let here = world.dir.path();
     let messages = |command: &mut std::process::Command| {
         let output = command.args(["--json"]).current_dir(here).output().expect("it runs");
-        crate::world::lines(&output)[0]["messages"].clone()
+        lines(&output)[0]["messages"].clone()
     };
     assert_eq!(messages(oncebox(["status", "--inbox", "orders"]).env("ONCEBOX_STORE", "sqlite:inbox.db")), 4);
     let flag = ["status", "--inbox", "orders", "--store", "env:WHERE"];
@@ -206,4 +206,44 @@ async fn the_place_comes_from_the_flag_the_environment_or_a_configuration() {
         .output()
         .expect("it runs");
     assert_eq!(code(&none), 2);
+}
+
+// Whoever looks at a store may not have what verifies messages, signs requests or reads a queue, and does not need it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_is_looked_up_without_secrets_that_open_no_store() {
+    let world = World::new().await;
+    let config = "[store.main]\nurl = \"env:WHERE\"\n\
+                  [inbox.orders.http.shop]\nverify = \"hmac\"\nsignature_header = \"x-signature\"\nsecret = \"env:NOT_HERE\"\n\
+                  [inbox.orders.rabbitmq.depot]\nurl = \"env:NOT_HERE\"\nqueue = \"orders\"\ndead_letter_exchange = \"dead\"\n\
+                  [inbox.orders.handler.ship-order]\ntypes = [\"order.placed\"]\nurl = \"https://shop.example/ship\"\n\
+                  secret = \"file:not-here\"\n";
+    std::fs::write(world.dir.path().join("oncebox.toml"), config).expect("a file");
+    let status = |url: Option<String>| {
+        let mut command = oncebox(["status"]);
+        command.envs(url.map(|url| ("WHERE", url)));
+        command.env_remove("NOT_HERE").current_dir(world.dir.path()).output().expect("it runs")
+    };
+    let seen = status(Some(world.url()));
+    assert_eq!(code(&seen), 0, "{seen:?}");
+    assert!(text(&seen).starts_with("4 messages"), "{seen:?}");
+    let unset = status(None);
+    assert_ne!(code(&unset), 0);
+    assert!(said(&unset).contains("WHERE is not set"), "{unset:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_found_by_when_they_came() {
+    let world = World::new().await;
+    for (flags, found) in [
+        (["--since", "2026-01-31"], 4),
+        (["--since", "2026-01-31T12:00:00Z"], 4),
+        (["--before", "2026-01-31"], 0),
+        (["--since", "2999-01-31"], 0),
+    ] {
+        let listed = world.run("list", &[&flags[..], &["--json"]].concat());
+        assert_eq!(lines(&listed).len() - 1, found, "{flags:?}: {listed:?}");
+    }
+    let unclear = world.run("list", &["--since", "yesterday"]);
+    assert_eq!(code(&unclear), 2);
+    assert!(said(&unclear).contains("2026-01-31T12:00:00Z"), "{unclear:?}");
 }

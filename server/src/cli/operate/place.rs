@@ -89,7 +89,7 @@ impl Place {
         let path = config::find(named.as_deref()).ok_or_else(|| {
             usage("say where to look: --api URL, --store sqlite:FILE or env:NAME, or --config FILE")
         })?;
-        let mut plan = config::load(&path, Secrets::Read)?.plan;
+        let mut plan = config::load(&path, Secrets::Stores)?.plan;
         let known = plan.inboxes.iter().map(|inbox| inbox.name.clone()).collect::<Vec<_>>().join(", ");
         let wanted = |inbox: &InboxPlan| self.inbox.as_ref().is_none_or(|name| name.as_str() == inbox.name);
         plan.inboxes.retain(wanted);
@@ -274,7 +274,7 @@ pub(super) struct Which {
     /// Of messages with this ordering key.
     #[arg(long, value_name = "KEY")]
     ordering_key: Option<String>,
-    /// Of messages that came at this time or later, as in 2026-01-31T12:00:00Z.
+    /// Of messages that came at this time or later, as in 2026-01-31T12:00:00Z, or on this day or later, as in 2026-01-31.
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<Timestamp>,
     /// Of messages that came before this time.
@@ -290,9 +290,11 @@ fn status(text: &str) -> Result<Status, String> {
     Status::ALL.into_iter().find(|one| one.as_str() == text).ok_or_else(|| format!("use one of {all}"))
 }
 
+/// A time, or the beginning of a day.
 fn time(text: &str) -> Result<Timestamp, String> {
-    let time: Result<SystemTime, _> = humantime::parse_rfc3339_weak(text);
-    time.map(Into::into).map_err(|error| error.to_string())
+    let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
+    let time: Result<SystemTime, _> = humantime::parse_rfc3339_weak(text).or_else(|_| day());
+    time.map(Into::into).map_err(|_| "write it like 2026-01-31T12:00:00Z, or 2026-01-31; all in UTC".into())
 }
 
 /// A filter as the API has it, with what is particular to its use.
