@@ -8,7 +8,7 @@ mod ours;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 /// Measures accepting and processing on SQLite with full synchronisation, beside hand-written loops.
@@ -27,12 +27,32 @@ struct Args {
     /// How often each row is measured; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    /// Measures these rows only; may be given more than once.
+    #[arg(long, value_enum)]
+    only: Vec<Part>,
     /// Prints one JSON object a line instead of a table.
     #[arg(long)]
     json: bool,
     /// Where the files go: the disk that is measured. Default: the system's directory for temporary files.
     #[arg(long)]
     dir: Option<PathBuf>,
+}
+
+/// Rows that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Accepting and processing beside hand-written loops.
+    Limit,
+    /// A backlog over many ordering keys beside one without order.
+    Ordered,
+    /// A file with many finished messages beside a small one.
+    Growth,
+}
+
+impl Args {
+    fn measures(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
 }
 
 /// Over how many ordering keys the backlog of the row that shows order is spread.
@@ -54,9 +74,13 @@ fn main() -> Result<()> {
     if !args.json {
         println!("{:<58} {:>10} {:>10} {:>6}", "row (messages a second)", "ours", "limit", "ratio");
     }
-    runtime.block_on(beside_the_limit(&args))?;
-    runtime.block_on(ordered(&args))?;
-    if args.finished > 0 {
+    if args.measures(Part::Limit) {
+        runtime.block_on(beside_the_limit(&args))?;
+    }
+    if args.measures(Part::Ordered) {
+        runtime.block_on(ordered(&args))?;
+    }
+    if args.measures(Part::Growth) && args.finished > 0 {
         runtime.block_on(growth(&args))?;
     }
     Ok(())
