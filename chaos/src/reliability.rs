@@ -64,6 +64,7 @@ fn page(runs: &Path) -> Result<String> {
     }
     let mut text = HEAD.to_owned();
     totals(&mut text, &records)?;
+    since(&mut text, &records)?;
     faults(&mut text, &records)?;
     if let Some(sabotage) = sabotage {
         planted(&mut text, &sabotage)?;
@@ -126,6 +127,32 @@ fn totals(text: &mut String, records: &[Value]) -> Result<()> {
          runs with a violation: {}.\n",
         if failed.is_empty() { "none".into() } else { failed.join(", ") }
     )?;
+    Ok(())
+}
+
+/// What was run with each store after its last violation on record: what was mended then has held for so long.
+fn since(text: &mut String, records: &[Value]) -> Result<()> {
+    let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    for record in records.iter().filter(|record| number(record, "violations") > 0) {
+        let at = last.entry(word(record, "store")).or_default();
+        *at = number(record, "at").max(*at);
+    }
+    let after =
+        |record: &&Value| last.get(word(record, "store")).is_none_or(|last| number(record, "at") > *last);
+    let mut rows: BTreeMap<&str, [u64; COLUMNS.len()]> = BTreeMap::new();
+    for record in records.iter().filter(after) {
+        let row = rows.entry(word(record, "store")).or_default();
+        for (index, (column, _)) in COLUMNS.iter().enumerate() {
+            row[index] += number(record, column);
+        }
+    }
+    writeln!(text, "## Since the last violation on record\n")?;
+    writeln!(text, "| store | {} |", COLUMNS.map(|(_, head)| head).join(" | "))?;
+    writeln!(text, "|---|{}", "---:|".repeat(COLUMNS.len()))?;
+    for (store, row) in &rows {
+        writeln!(text, "| {store} | {} |", row.map(thousands).join(" | "))?;
+    }
+    text.push('\n');
     Ok(())
 }
 

@@ -160,11 +160,18 @@ impl<S> Chaos<S> {
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let start = std::time::Instant::now();
-        let answer = self.made(verb, fault, call).await;
-        let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if ms > self.notes.slow_ms {
-            self.notes.ledger.note(Fact::Slow { verb: verb.to_owned(), ms });
-        }
+        let slow = |ms| self.notes.ledger.note(Fact::Slow { verb: verb.to_owned(), ms });
+        let mut made = std::pin::pin!(self.made(verb, fault, call));
+        let patience = Duration::from_millis(self.notes.slow_ms);
+        let answer = if let Ok(answer) = tokio::time::timeout(patience, &mut made).await {
+            answer
+        } else {
+            // Now, and when it is over: whoever waits for a lock may be given up, or go down, before there is an answer.
+            slow(self.notes.slow_ms);
+            let answer = made.await;
+            slow(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
+            answer
+        };
         if fault.is_none()
             && let Err(error) = &answer
             && error.kind() == ErrorKind::CommitUnknown

@@ -8,9 +8,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! One thread writes: calls that wait while a transaction is committed share the next one. Several processes may work
-//! on one file. Handlers that ask for a transaction get one on a connection of their own; those of one process take
-//! turns, because SQLite lets only one write at a time.
+//! One thread writes: calls that wait while a transaction is committed share the next one. Handlers that ask for a
+//! transaction get one on a connection of their own; those of one process take turns, because SQLite lets only one write
+//! at a time. Several processes may work on one file: one that always has more to write leaves the others a moment
+//! every 50 ms.
 
 mod accept;
 mod admin;

@@ -198,20 +198,19 @@ impl Known {
         }
     }
 
-    /// Brings it up to date inside a transaction: as before, unless another connection wrote in between. Says whether one did, or
-    /// may have.
+    /// Brings it up to date inside a transaction: as before, unless another connection wrote in between. Says whether one is
+    /// known to have.
     fn refresh(&mut self, connection: &Connection) -> Result<bool> {
         let data_version =
             connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(store_error)?;
-        let changed = self.data_version != Some(data_version);
-        if changed {
-            self.data_version = None;
+        let before = self.data_version.take();
+        if before != Some(data_version) {
             self.counters = Counters::load(connection).map_err(store_error)?;
             self.names = Names::load(connection)?;
             self.tail.catch_up(connection, &self.counters)?;
-            self.data_version = Some(data_version);
         }
-        Ok(changed)
+        self.data_version = Some(data_version);
+        Ok(before.is_some_and(|before| before != data_version))
     }
 
     /// The tail was read before the transaction wrote anything, so it is still true, and it is long.
