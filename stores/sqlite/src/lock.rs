@@ -52,15 +52,21 @@ impl Courtesy {
         self.others = Some(Instant::now());
     }
 
-    /// To be called between two transactions; `next` says whether the next one is ready.
-    pub(crate) fn leave_room(&mut self, next: bool) {
+    /// Whether room is due between two transactions; `next` says whether the next one is ready.
+    pub(crate) fn is_due(&mut self, next: bool) -> bool {
         let shared = self.others.is_some_and(|at| at.elapsed() < LATELY);
         if next && shared && self.left.elapsed() > TURN {
-            // Long enough for each of them to ask.
-            std::thread::park_timeout(2 * EVERY);
-            self.left = Instant::now();
-        } else if !next {
+            return true;
+        }
+        if !next {
             self.left = Instant::now();
         }
+        false
+    }
+
+    /// Long enough for each of them to ask.
+    pub(crate) fn leave_room(&mut self) {
+        std::thread::park_timeout(2 * EVERY);
+        self.left = Instant::now();
     }
 }

@@ -71,6 +71,11 @@ impl Gate {
         lock
     }
 
+    /// How many turns there have been.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     fn entered(&self, turn: Option<Turn>, before: u64) -> Result<Option<Turn>> {
         if turn.is_some() {
             self.turns.fetch_add(1, Ordering::Relaxed);

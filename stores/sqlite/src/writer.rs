@@ -157,6 +157,7 @@ impl Writer {
             wake,
             pace,
             courtesy: Courtesy::new(),
+            turns: 0,
         };
         std::thread::Builder::new()
             .name("oncebox-sqlite".into())
@@ -231,6 +232,8 @@ struct State {
     wake: watch::Sender<u64>,
     pace: Pace,
     courtesy: Courtesy,
+    /// How many turns there had been at the last transaction.
+    turns: u64,
 }
 
 impl State {
@@ -238,7 +241,12 @@ impl State {
         let mut group = Vec::new();
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
             self.serve(&mut group);
-            self.courtesy.leave_room(!queue.is_empty());
+            if self.courtesy.is_due(!queue.is_empty()) {
+                // In our turn, so that no handler of this process takes the room.
+                let _turn = self.gate.enter_blocking();
+                self.courtesy.leave_room();
+                self.turns = self.gate.turns();
+            }
         }
     }
 
@@ -327,9 +335,12 @@ impl State {
         };
         begun.map_err(store_error)?;
         let known = self.known.get_or_insert_with(|| Known::nothing(self.pace));
-        if known.refresh(connection)? {
+        let turns = self.gate.turns();
+        // If handlers of this process had turns meanwhile, it was probably they who wrote.
+        if known.refresh(connection)? && turns == self.turns + 1 {
             self.courtesy.saw_others();
         }
+        self.turns = turns;
         let before = known.counters;
         let mut work = Work {
             connection,

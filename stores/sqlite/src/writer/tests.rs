@@ -35,6 +35,7 @@ fn writer() -> (TempDir, State) {
         wake: watch::Sender::new(0),
         pace: Pace::default(),
         courtesy: Courtesy::new(),
+        turns: 0,
     };
     (dir, state)
 }
