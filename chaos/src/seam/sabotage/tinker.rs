@@ -120,8 +120,9 @@ impl Tinker {
                 let (file, sql) = (file.clone(), sqlite.to_owned());
                 let done = tokio::task::spawn_blocking(move || {
                     let connection = rusqlite::Connection::open(file)?;
-                    connection.busy_timeout(std::time::Duration::from_secs(5))?;
-                    connection.execute_batch(&format!("BEGIN IMMEDIATE; {sql}; COMMIT"))
+                    connection.busy_timeout(std::time::Duration::ZERO)?;
+                    begin(&connection)?;
+                    connection.execute_batch(&format!("{sql}; COMMIT"))
                 });
                 if let Ok(Err(error)) = done.await {
                     eprintln!("sabotage: {error}");
@@ -134,6 +135,22 @@ impl Tinker {
                     eprintln!("sabotage: {error}");
                 }
             }
+        }
+    }
+}
+
+/// Asks for the lock as often as the store does, which would always come first otherwise.
+fn begin(connection: &rusqlite::Connection) -> rusqlite::Result<()> {
+    let mut left = 5_000;
+    loop {
+        match connection.execute_batch("BEGIN IMMEDIATE") {
+            Err(error)
+                if left > 0 && error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) =>
+            {
+                left -= 1;
+                std::thread::park_timeout(std::time::Duration::from_millis(1));
+            }
+            begun => return begun,
         }
     }
 }
