@@ -48,25 +48,43 @@ impl Courtesy {
     }
 
     /// Somebody else has written.
-    pub(crate) fn saw_others(&mut self) {
-        self.others = Some(Instant::now());
+    pub(crate) fn saw_others(&mut self, now: Instant) {
+        self.others = Some(now);
     }
 
     /// Whether room is due between two transactions; `next` says whether the next one is ready.
-    pub(crate) fn is_due(&mut self, next: bool) -> bool {
-        let shared = self.others.is_some_and(|at| at.elapsed() < LATELY);
-        if next && shared && self.left.elapsed() > TURN {
-            return true;
-        }
+    pub(crate) fn is_due(&mut self, next: bool, now: Instant) -> bool {
         if !next {
-            self.left = Instant::now();
+            // There is room until somebody calls.
+            self.left = now;
         }
-        false
+        let shared = self.others.is_some_and(|at| now.duration_since(at) < LATELY);
+        shared && now.duration_since(self.left) > TURN
     }
 
     /// Long enough for each of them to ask.
     pub(crate) fn leave_room(&mut self) {
         std::thread::park_timeout(2 * EVERY);
         self.left = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_due_to_others_who_wrote_lately_and_to_nobody_else() {
+        let mut courtesy = Courtesy::new();
+        let start = courtesy.left;
+        let later = start + TURN + EVERY;
+        assert!(!courtesy.is_due(true, later), "nobody else is there");
+        courtesy.saw_others(start);
+        assert!(courtesy.is_due(true, later));
+        assert!(!courtesy.is_due(true, start + TURN), "not yet");
+        assert!(!courtesy.is_due(true, start + LATELY), "they are gone");
+        assert!(!courtesy.is_due(false, later), "there is room anyway");
+        assert!(!courtesy.is_due(true, later + TURN), "there was room");
+        assert!(courtesy.is_due(true, later + TURN + EVERY));
     }
 }

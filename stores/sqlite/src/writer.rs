@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use oncebox::time::{SharedClock, Timestamp};
 use oncebox::{Error, ErrorKind, Result};
@@ -241,7 +242,7 @@ impl State {
         let mut group = Vec::new();
         while queue.blocking_recv_many(&mut group, MAX_GROUP) > 0 {
             self.serve(&mut group);
-            if self.courtesy.is_due(!queue.is_empty()) {
+            if self.courtesy.is_due(!queue.is_empty(), Instant::now()) {
                 // In our turn, so that no handler of this process takes the room.
                 let _turn = self.gate.enter_blocking();
                 self.courtesy.leave_room();
@@ -338,7 +339,7 @@ impl State {
         let turns = self.gate.turns();
         // If handlers of this process had turns meanwhile, it was probably they who wrote.
         if known.refresh(connection)? && turns == self.turns + 1 {
-            self.courtesy.saw_others();
+            self.courtesy.saw_others(Instant::now());
         }
         self.turns = turns;
         let before = known.counters;
