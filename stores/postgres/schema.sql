@@ -9,6 +9,9 @@ CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KE
 --
 -- A message's number (seq) is made of three parts: segment << 36 | count << 6 | lane. Later messages have greater numbers;
 -- the segment says which partition a message lies in, and the lane which of a few subtrees of every index.
+--
+-- Four tables are written for every message: proof, message, entry and outcome. What is always true of their rows is in
+-- `checks.sql`, and not with the tables: the server reads and plans such a constraint anew for every statement.
 
 -- How often a message was offered as new, and how often entries were claimed: they only grow.
 CREATE SEQUENCE "public"."oncebox_counter" AS bigint;
@@ -72,12 +75,12 @@ CREATE TABLE "public"."oncebox_proof" (
     seq bigint NOT NULL,
     received_at bigint NOT NULL,
     -- Of the digest alone, so that a key has one place whatever else the message says.
-    lane smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    lane smallint NOT NULL,
     inbox smallint NOT NULL,
-    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
-    fingerprint bytea NOT NULL CHECK (octet_length(fingerprint) = 16),
+    digest bytea NOT NULL,
+    fingerprint bytea NOT NULL,
     -- The handlers it has entries for: their ids, two bytes each.
-    handlers bytea NOT NULL CHECK (octet_length(handlers) % 2 = 0),
+    handlers bytea NOT NULL,
     tenant text,
     PRIMARY KEY (lane, digest)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
@@ -92,7 +95,7 @@ CREATE TABLE "public"."oncebox_message" (
     time bigint,
     lane smallint NOT NULL,
     inbox smallint NOT NULL,
-    digest bytea NOT NULL CHECK (octet_length(digest) = 32),
+    digest bytea NOT NULL,
     source text NOT NULL,
     id bytea NOT NULL,
     type text NOT NULL,
@@ -100,8 +103,7 @@ CREATE TABLE "public"."oncebox_message" (
     headers bytea NOT NULL,
     payload bytea NOT NULL,
     tenant text,
-    PRIMARY KEY (lane, seq),
-    CHECK (lane = seq & 63)
+    PRIMARY KEY (lane, seq)
 ) PARTITION BY RANGE (seq);
 -- Messages that outlive their partition, because somebody still has to look at them.
 CREATE TABLE "public"."oncebox_message_kept" PARTITION OF "public"."oncebox_message" DEFAULT;
@@ -115,7 +117,7 @@ CREATE TABLE "public"."oncebox_entry" (
     lane smallint NOT NULL,
     handler smallint NOT NULL,
     -- The lease; none until somebody claims it.
-    token bigint CHECK (token > 0),
+    token bigint,
     claimed_at bigint,
     lease_until bigint,
     claim_id uuid,
@@ -125,9 +127,7 @@ CREATE TABLE "public"."oncebox_entry" (
     generation integer,
     order_key bytea,
     error text,
-    PRIMARY KEY (lane, handler, seq),
-    CHECK (lane = seq & 63),
-    CHECK ((token IS NULL) = (claim_id IS NULL))
+    PRIMARY KEY (lane, handler, seq)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
 CREATE INDEX "oncebox_entry_order" ON "public"."oncebox_entry" (lane, handler, order_key) WHERE order_key IS NOT NULL;
@@ -181,10 +181,10 @@ CREATE TABLE "public"."oncebox_outcome" (
     generation integer NOT NULL,
     lane smallint NOT NULL,
     handler smallint NOT NULL,
-    status text NOT NULL CHECK (status IN ('completed', 'discarded')),
+    -- Completed or discarded.
+    status text NOT NULL,
     error text,
-    PRIMARY KEY (lane, seq, handler, generation),
-    CHECK (lane = seq & 63)
+    PRIMARY KEY (lane, seq, handler, generation)
 ) PARTITION BY RANGE (seq);
 CREATE TABLE "public"."oncebox_outcome_kept" PARTITION OF "public"."oncebox_outcome" DEFAULT;
 

@@ -19,12 +19,15 @@ pub(crate) struct ChaosTx<T> {
 
 impl<S: Rigged> Chaos<S> {
     /// Commits, or rolls back and says something else.
-    async fn end(&self, tx: S::Tx) -> Result<()> {
+    async fn end<T, F>(&self, tx: S::Tx, commit: impl FnOnce(S::Tx) -> F + Send) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send,
+    {
         let fault = self.notes.points.draw("commit");
         let (kind, what) = match fault {
             Some(Fault::ErrBefore) => (ErrorKind::Unavailable, "error"),
             Some(Fault::UnknownBefore) => (ErrorKind::CommitUnknown, "unknown"),
-            _ => return self.run_as("commit", fault, self.store.commit(tx)).await,
+            _ => return self.run_as("commit", fault, commit(tx)).await,
         };
         self.store.rollback(tx).await;
         self.fault("commit.before", what);
@@ -41,6 +44,11 @@ impl<S: Rigged> Chaos<S> {
     }
 }
 
+/// What a failed commit says of what it was to commit.
+fn doubt(error: &Error) -> Answer {
+    if error.kind() == ErrorKind::CommitUnknown { Answer::Unknown } else { Answer::Error }
+}
+
 impl<S: Rigged> Transactional for Chaos<S> {
     type Tx = ChaosTx<S::Tx>;
 
@@ -50,16 +58,22 @@ impl<S: Rigged> Transactional for Chaos<S> {
     }
 
     async fn commit(&self, tx: ChaosTx<S::Tx>) -> Result<()> {
-        let committed = self.end(tx.tx).await;
-        let answer = match &committed {
-            Ok(()) => Answer::Applied,
-            Err(error) if error.kind() == ErrorKind::CommitUnknown => Answer::Unknown,
-            Err(_) => Answer::Error,
-        };
+        let committed = self.end(tx.tx, |tx| self.store.commit(tx)).await;
+        let answer = committed.as_ref().map_or_else(doubt, |()| Answer::Applied);
         for claim in &tx.completed {
             self.notes.settled(claim, "completed", "done", answer);
         }
         committed
+    }
+
+    async fn finish(&self, tx: ChaosTx<S::Tx>, claim: &Claim) -> Result<Settled> {
+        let finished = self.end(tx.tx, |tx| self.store.finish(tx, claim)).await;
+        let answer = finished.as_ref().map_or_else(doubt, |settled| match settled {
+            Settled::Applied => Answer::Applied,
+            Settled::LeaseLost => Answer::Lost,
+        });
+        self.notes.settled(claim, "completed", "done", answer);
+        finished
     }
 
     async fn rollback(&self, tx: ChaosTx<S::Tx>) {

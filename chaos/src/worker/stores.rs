@@ -72,6 +72,7 @@ pub(super) async fn open_and_serve(job: Job, notes: Arc<Notes>) -> Result<()> {
                 .patience(Duration::from_secs(4))
                 .idle_handlers(Duration::from_secs(20))
                 .handler_connections(job.connections)
+                .checks(true)
                 .migrate(job.migrates);
             if job.has(Bug::AppClockLease) {
                 options = options.clock(job.clock());
@@ -89,7 +90,9 @@ pub(crate) fn make_tables(place: &Place) -> Result<()> {
     runtime.block_on(async {
         match place {
             Place::Sqlite(file) => drop(Sqlite::options(file).busy_timeout(PATIENCE).open()?),
-            Place::Postgres(url) => drop(Postgres::options(url)?.patience(PATIENCE).open().await?),
+            Place::Postgres(url) => {
+                drop(Postgres::options(url)?.patience(PATIENCE).checks(true).open().await?);
+            }
         }
         Ok(())
     })

@@ -299,12 +299,8 @@ impl<S: StoreUnderTest> Harness<S> {
 
     /// Completes a claim in a transaction of its own, and commits it if the claim holds.
     pub(crate) async fn complete(&self, claim: &Claim) -> Settled {
-        let mut tx = self.store.begin().await.expect("begin");
-        let settled = self.store.complete(&mut tx, claim).await.expect("complete");
-        if settled == Settled::Applied {
-            self.store.commit(tx).await.expect("commit");
-        }
-        settled
+        let tx = self.store.begin().await.expect("begin");
+        self.store.finish(tx, claim).await.expect("finish")
     }
 }
 

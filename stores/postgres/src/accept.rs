@@ -1,5 +1,7 @@
 //! Accept: each message once per key, with one pending entry per handler.
 
+mod short;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
@@ -10,9 +12,10 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, Lines, Released, lane, millis};
-use crate::error::unreadable;
+use crate::error::{corrupt, unreadable};
 use crate::row::get;
 use crate::unit::{Ask, Unit, Units, ask};
+use short::Short;
 
 /// The most messages in one statement.
 const MOST: usize = 1_000;
@@ -152,7 +155,8 @@ pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<St
             }
         }
         if waiting.is_empty() {
-            let accepted = answers.into_iter().flatten().collect();
+            let accepted = answers.into_iter().collect::<Option<Vec<_>>>();
+            let accepted = accepted.ok_or_else(|| corrupt("a message of a batch was not answered"))?;
             return Ok(Stored { accepted, work });
         }
         waiting.sort_unstable();
@@ -191,7 +195,7 @@ async fn offer(db: &Db, units: &Units, offers: &[Offer], indexes: &[usize]) -> R
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
-        verdicts.extend(verdicts_of(offers, &unit.rows(offered).await?)?);
+        verdicts.extend(verdicts_of(offers, said(&unit.rows(offered).await?)?)?);
     }
     unit.end().await?;
     Ok(verdicts)
@@ -205,12 +209,13 @@ async fn offer_round(
     offers: &[Offer],
     round: &[usize],
 ) -> Result<Vec<(usize, Verdict)>> {
-    if let Some(short) = short_way(db, offers, round) {
+    if let Some(short) = Short::new(db, offers, round) {
         let mut unit = units.single().await?;
-        match unit.rows(short).await {
+        match unit.rows(short.ask).await {
             Ok(rows) => {
                 unit.end().await?;
-                return verdicts_of(offers, &rows);
+                let said = if short.one { said(&rows)? } else { short::said(&rows)? };
+                return verdicts_of(offers, said);
             }
             // Nothing of the statement was stored.
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
@@ -220,7 +225,7 @@ async fn offer_round(
     let mut unit = units.single().await?;
     let rows = unit.rows(long_way(db, offers, round, Vec::new(), &Lines::default())).await?;
     unit.end().await?;
-    verdicts_of(offers, &rows)
+    verdicts_of(offers, said(&rows)?)
 }
 
 /// Cuts a batch into statements: of one inbox, with each key once, and not too large. The order of a key's messages is kept.
@@ -252,56 +257,6 @@ fn chosen<'a>(offers: &'a [Offer], round: &[usize]) -> Vec<(i32, &'a Offer)> {
 /// One value of each message.
 fn column<'a, T>(chosen: &[(i32, &'a Offer)], value: impl Fn(&'a Offer) -> T) -> Vec<T> {
     chosen.iter().map(|(_, offer)| value(offer)).collect()
-}
-
-/// The statement for messages that all go to the same handlers, at once, and ask for no order.
-fn short_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Ask<'a>> {
-    let chosen = chosen(offers, round);
-    let (inbox, handlers) = chosen.first().map(|(_, offer)| (offer.inbox, offer.handlers.clone()))?;
-    if let [(place, offer)] = chosen[..]
-        && offer.is_plain(&handlers)
-    {
-        let message = &offer.new.message;
-        let one = ask(&db.sql.accept_one[usize::from(!offer.doubted.is_empty())])
-            .bind(db.now())
-            .bind(inbox)
-            .bind(encode_handlers(&handlers))
-            .bind(handlers)
-            .bind(place)
-            .bind(offer.lane)
-            .bind(&offer.new.key.as_bytes()[..])
-            .bind(&offer.new.fingerprint.as_bytes()[..])
-            .bind(message.time().map(oncebox::time::Timestamp::as_millis))
-            .bind(message.source())
-            .bind(message.id())
-            .bind(message.kind())
-            .bind(message.headers().encode())
-            .bind(&message.payload()[..])
-            .bind(message.tenant());
-        return Some(if offer.doubted.is_empty() { one } else { one.bind(offer.doubted.clone()) });
-    }
-    let doubted = chosen.iter().map(|(_, offer)| &offer.doubted).find(|doubted| !doubted.is_empty());
-    let doubted = doubted.cloned().unwrap_or_default();
-    let plain = chosen.iter().all(|(_, offer)| offer.is_plain(&handlers) && offer.is_doubted_by(&doubted));
-    plain.then(|| {
-        let plain = ask(&db.sql.accept_plain[usize::from(!doubted.is_empty())])
-            .bind(db.now())
-            .bind(inbox)
-            .bind(encode_handlers(&handlers))
-            .bind(handlers)
-            .bind(places(&chosen))
-            .bind(column(&chosen, |offer| offer.lane))
-            .bind(column(&chosen, |offer| &offer.new.key.as_bytes()[..]))
-            .bind(column(&chosen, |offer| &offer.new.fingerprint.as_bytes()[..]))
-            .bind(column(&chosen, |offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
-            .bind(column(&chosen, |offer| offer.new.message.source()))
-            .bind(column(&chosen, |offer| offer.new.message.id()))
-            .bind(column(&chosen, |offer| offer.new.message.kind()))
-            .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
-            .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))
-            .bind(tenants(&chosen));
-        if doubted.is_empty() { plain } else { plain.bind(doubted) }
-    })
 }
 
 /// The statement for all kinds of messages of one inbox, with the locks that it takes first.
@@ -366,35 +321,57 @@ fn place(index: usize) -> i32 {
     i32::try_from(index).unwrap_or(i32::MAX)
 }
 
-fn verdicts_of(offers: &[Offer], rows: &[PgRow]) -> Result<Vec<(usize, Verdict)>> {
-    rows.iter().map(|row| verdict(offers, row)).collect()
+/// What a statement said of one message.
+struct Said {
+    place: i32,
+    /// Its number; nothing if it raced with another, or is stale.
+    seq: Option<i64>,
+    is_new: bool,
+    is_stale: bool,
+    known: Option<KnownWith>,
 }
 
-/// Reads what the statement said of one message.
-fn verdict(offers: &[Offer], row: &PgRow) -> Result<(usize, Verdict)> {
-    let place: i32 = row.try_get(0).map_err(unreadable)?;
-    let index = usize::try_from(place).unwrap_or(usize::MAX);
-    let offer = offers.get(index).ok_or_else(|| crate::error::corrupt("an answer is for no message"))?;
-    let seq: Option<i64> = row.try_get(1).map_err(unreadable)?;
-    let is_new: bool = row.try_get(2).map_err(unreadable)?;
-    let is_stale: bool = row.try_get(3).map_err(unreadable)?;
-    let verdict = match seq.map(Seq) {
-        Some(seq) if is_new => Verdict::Answer(Accepted::First(seq)),
-        Some(seq) => {
-            let fingerprint: Vec<u8> = row.try_get(4).map_err(unreadable)?;
-            let handlers: Vec<u8> = row.try_get(5).map_err(unreadable)?;
-            known(offer, known_for(row, 6, seq)?, &fingerprint, &handlers)
-        }
-        None if is_stale => Verdict::Care(Care::Aside(AsideReason::Stale, None)),
-        None => Verdict::Raced,
+/// What a key is known with.
+struct KnownWith {
+    fingerprint: Vec<u8>,
+    handlers: Vec<u8>,
+    /// For how long it is known, in milliseconds.
+    age: i64,
+}
+
+/// Reads a row for each message.
+fn said(rows: &[PgRow]) -> Result<Vec<Said>> {
+    rows.iter().map(said_in).collect()
+}
+
+fn said_in(row: &PgRow) -> Result<Said> {
+    let known = match get(row, 4)? {
+        Some(fingerprint) => Some(KnownWith { fingerprint, handlers: get(row, 5)?, age: get(row, 6)? }),
+        None => None,
+    };
+    Ok(Said { place: get(row, 0)?, seq: get(row, 1)?, is_new: get(row, 2)?, is_stale: get(row, 3)?, known })
+}
+
+fn verdicts_of(offers: &[Offer], said: Vec<Said>) -> Result<Vec<(usize, Verdict)>> {
+    said.into_iter().map(|said| verdict(offers, said)).collect()
+}
+
+fn verdict(offers: &[Offer], said: Said) -> Result<(usize, Verdict)> {
+    let index = usize::try_from(said.place).unwrap_or(usize::MAX);
+    let offer = offers.get(index).ok_or_else(|| corrupt("an answer is for no message"))?;
+    let verdict = match (said.seq.map(Seq), said.known) {
+        (Some(seq), _) if said.is_new => Verdict::Answer(Accepted::First(seq)),
+        (Some(seq), Some(with)) => known(offer, known_for(seq, with.age), &with.fingerprint, &with.handlers),
+        (Some(_), None) => return Err(corrupt("an answer knows a message and says nothing of it")),
+        (None, _) if said.is_stale => Verdict::Care(Care::Aside(AsideReason::Stale, None)),
+        (None, _) => Verdict::Raced,
     };
     Ok((index, verdict))
 }
 
 /// What is answered to a duplicate of a message: its number, and how old it is.
-fn known_for(row: &PgRow, column: usize, seq: Seq) -> Result<Known> {
-    let age: i64 = row.try_get(column).map_err(unreadable)?;
-    Ok(Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0))))
+fn known_for(seq: Seq, age: i64) -> Known {
+    Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
 }
 
 fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Verdict {
@@ -517,7 +494,7 @@ async fn add_handlers(
     let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
     let routes = missing(offer, &handlers);
     if routes.is_empty() {
-        return Ok(Some(Accepted::Duplicate(known_for(row, 3, Seq(seq))?)));
+        return Ok(Some(Accepted::Duplicate(known_for(Seq(seq), get(row, 3)?))));
     }
     // The message came back for others while one of these had forgotten it.
     if let Some(time) = offer.new.doubtful_since() {

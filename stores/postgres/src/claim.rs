@@ -26,8 +26,8 @@ const LEAST_SHARE: usize = 8;
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
 const LOOK_BACK_SHARE: u32 = 20;
-/// The column that says whether an entry was claimed where it lay, with the work that nobody had touched.
-const IN_PLACE: usize = 19;
+/// The attempts of an entry: none, not even 0, if it was claimed where it lay, with the work that nobody had touched.
+const ATTEMPTS: usize = 4;
 
 /// From which number on each lane and handler has untouched work, as far as this process knows. Without it every claim
 /// would pass all rows that are gone but not yet removed.
@@ -180,7 +180,7 @@ async fn healthy(
             let seq: i64 = get(row, 0)?;
             let place = (lane(Seq(seq)), get::<i16>(row, 1)?);
             let got = got.entry(place).or_default();
-            if get::<bool>(row, IN_PLACE)? {
+            if get::<Option<i32>>(row, ATTEMPTS)?.is_none() {
                 got.untouched += 1;
                 db.cursors.advance(place, backs.get(&place).copied().unwrap_or(0), seq);
             } else {
@@ -314,7 +314,7 @@ async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow], policies: &Policies) -> R
                 .or_else(|error| if message.is_err() { Ok(no_key()) } else { Err(error) })?,
             token: Token(get(row, 2)?),
             claim_id: id,
-            attempts: row::count(row, 4)?,
+            attempts: row::count(row, ATTEMPTS)?,
             crashes: row::count(row, 5)?,
             generation: row::count(row, 6)?,
             order: row::order(row, 7)?,

@@ -67,8 +67,10 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
         }
-        // Only a COMMIT fails so. Whatever else it is, it may have come after it.
-        _ if phase == Phase::ChainedCommit && !matches!(code, "40001" | "40P01") => return lost(phase),
+        // Only a COMMIT fails so, or what was sent before it. Whatever else it is, it may have come after it.
+        _ if phase == Phase::ChainedCommit && !matches!(code, "40001" | "40P01" | "25P02" | "26000") => {
+            return lost(phase);
+        }
         "57P03" => (ErrorKind::Unavailable, "PostgreSQL is starting up, shutting down or recovering"),
         "40001" => (ErrorKind::Unavailable, "PostgreSQL could not serialize the transaction"),
         "40P01" => (ErrorKind::Unavailable, "PostgreSQL ended a deadlock"),
@@ -143,11 +145,21 @@ pub(crate) fn unread(error: Error) -> Error {
     }
 }
 
+/// What `session/finish.sql` says of a claim that it refused to complete: the column that it left empty.
+pub(crate) fn refused(error: &sqlx::Error) -> Option<&str> {
+    let error = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
+    // A constraint of the handler's own, checked at the commit, names another table.
+    let ours = error.code() == "23502" && error.table().is_some_and(|table| table.ends_with("outcome_kept"));
+    error.column().filter(|_| ours)
+}
+
 /// Whether the connection cannot be used any more.
 pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(database) => database.code().is_some_and(|code| {
-            matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03") || code.starts_with("08")
+            // The last one: a handler has removed what was prepared.
+            matches!(&*code, "57P01" | "57P02" | "57P03" | "57P05" | "25P03" | "26000")
+                || code.starts_with("08")
         }),
         sqlx::Error::RowNotFound => false,
         _ => true,
@@ -174,8 +186,17 @@ mod tests {
             assert_eq!(by_code(code, Phase::ChainedCommit).kind(), ErrorKind::CommitUnknown, "{code}");
             assert_ne!(by_code(code, Phase::HandlersCommit).kind(), ErrorKind::CommitUnknown, "{code}");
         }
-        for (code, kind) in [("40001", ErrorKind::Unavailable), ("23505", ErrorKind::Handler)] {
-            assert_eq!(by_code(code, Phase::ChainedCommit).kind(), kind, "only a COMMIT fails with {code}");
+        for (code, kind) in [
+            ("40001", ErrorKind::Unavailable),
+            ("23505", ErrorKind::Handler),
+            ("25P02", ErrorKind::Handler),
+            ("26000", ErrorKind::Unavailable),
+        ] {
+            assert_eq!(
+                by_code(code, Phase::ChainedCommit).kind(),
+                kind,
+                "nothing behind a COMMIT fails with {code}"
+            );
         }
     }
 }

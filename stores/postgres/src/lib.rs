@@ -345,6 +345,14 @@ impl Transactional for Postgres {
         Ok(())
     }
 
+    async fn finish(&self, tx: PostgresTx, claim: &Claim) -> Result<Settled> {
+        let (settled, work) = tx.finish(&self.inner.db, claim).await?;
+        if work {
+            self.inner.waker.work();
+        }
+        Ok(settled)
+    }
+
     async fn rollback(&self, tx: PostgresTx) {
         tx.rollback().await;
     }

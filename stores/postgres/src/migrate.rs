@@ -14,25 +14,34 @@ use crate::unit::{Unit, Units, ask};
 /// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added.
 const STEPS: &[(u32, &str, &str)] = &[(1, "inbox", include_str!("../migrations/0001_inbox.sql"))];
 
+/// What is always true of the rows that every message has; added when the tables are made, if it is asked for.
+const CHECKS: &str = include_str!("../migrations/checks.sql");
+
 /// How the tables are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) place: Place,
     pub(crate) lanes: i16,
+    pub(crate) checks: bool,
 }
 
 impl Plan {
     /// Every step, as it is run.
     pub(crate) fn steps(&self) -> Vec<Migration> {
         let render = |sql: &str| self.place.render(&sql.replace(":lanes", &self.lanes.to_string()));
-        STEPS
+        let mut steps: Vec<_> = STEPS
             .iter()
             .map(|(version, name, sql)| Migration {
                 version: *version,
                 name,
                 sql: Cow::Owned(render(sql).to_string()),
             })
-            .collect()
+            .collect();
+        // With the tables themselves: later, it would read every row.
+        if let (true, Some(first)) = (self.checks, steps.first_mut()) {
+            first.sql.to_mut().push_str(&render(CHECKS));
+        }
+        steps
     }
 }
 

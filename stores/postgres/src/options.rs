@@ -72,7 +72,7 @@ impl Options {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
             connect: connect.statement_cache_capacity(256),
-            plan: Plan { place: Place::default(), lanes: 4 },
+            plan: Plan { place: Place::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
             clock: None,
@@ -99,6 +99,14 @@ impl Options {
     /// spread the work of many cores over more pages. Default: 4.
     pub fn lanes(mut self, lanes: u8) -> Self {
         self.plan.lanes = i16::from(lanes);
+        self
+    }
+
+    /// Whether the tables that every message goes through are made with CHECK constraints, so that the server itself refuses a
+    /// row that no version of this library may write; the other tables always have theirs. They cost a single accept about a
+    /// fifth of its speed. Default: no; the tests of this library have them.
+    pub fn checks(mut self, checks: bool) -> Self {
+        self.plan.checks = checks;
         self
     }
 
@@ -230,7 +238,10 @@ impl Options {
     /// Handlers' own transactions.
     pub(crate) fn for_handlers(&self) -> Units {
         let begin = include_str!("../sql/transaction/begin.sql");
-        self.units("handlers", &[include_str!("../sql/session/handlers.sql")], self.handlers, begin)
+        let finish = self.plan.place.render(include_str!("../sql/session/finish.sql"));
+        // A pooler lends another connection every time: nothing can be left on it.
+        let finish = if self.pooled { "" } else { &finish };
+        self.units("handlers", &[include_str!("../sql/session/handlers.sql"), finish], self.handlers, begin)
     }
 
     /// What operators look at: plans over everything are the server's business.

@@ -47,8 +47,9 @@ pub(crate) fn order(row: &PgRow, column: usize) -> Result<Option<OrderKey>> {
     Ok(Some(OrderKey::from_bytes(bytes)))
 }
 
+/// A count, of which nothing stands for 0.
 pub(crate) fn count(row: &PgRow, column: usize) -> Result<u32> {
-    Ok(get::<i32>(row, column)?.unsigned_abs())
+    Ok(get::<Option<i32>>(row, column)?.map_or(0, i32::unsigned_abs))
 }
 
 /// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,

@@ -11,6 +11,7 @@ use crate::claim::uuid;
 use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::unread;
 use crate::row::get;
+use crate::sql::strip;
 use crate::unit::{Ask, Unit, ask};
 
 /// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
@@ -241,6 +242,23 @@ pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Resu
         unit.check_own().await?;
     }
     Ok((settled, released))
+}
+
+/// What completes a claim without an ordering key, as text; nothing if its handler is not known, so that it cannot hold.
+pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<String>> {
+    let fences = Fences::new(db, std::iter::once(claim)).await?;
+    if fences.is_empty() {
+        return Ok(None);
+    }
+    let now = db.now().map_or_else(|| "NULL".to_owned(), |now| now.to_string());
+    let text = strip(include_str!("../sql/settle/finish.sql"))
+        .replace(":now", &now)
+        .replace(":lane", &fences.lanes[0].to_string())
+        .replace(":handler", &fences.handlers[0].to_string())
+        .replace(":seq", &fences.seqs[0].to_string())
+        .replace(":token", &fences.tokens[0].to_string())
+        .replace(":claim_id", &fences.claim_ids[0].to_string());
+    Ok(Some(text))
 }
 
 /// Locks claims in a transaction that several runs share.

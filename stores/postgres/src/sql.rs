@@ -90,8 +90,8 @@ macro_rules! statements {
         impl Statements {
             pub(crate) fn new(place: &Place) -> Self {
                 Self {
-                    accept_plain: doubted(include_str!("../sql/accept/plain.sql")).map(|sql| place.render(&sql)),
-                    accept_one: doubted(include_str!("../sql/accept/one.sql")).map(|sql| place.render(&sql)),
+                    accept_plain: doubted(include_str!("../sql/accept/plain.sql"), "$19").map(|sql| place.render(&sql)),
+                    accept_one: doubted(include_str!("../sql/accept/one.sql"), "$16").map(|sql| place.render(&sql)),
                     claim_oldest: place.render(&claim(include_str!("../sql/claim/oldest.sql"))),
                     claim_all: place.render(&claim(include_str!("../sql/claim/all.sql"))),
                     claim_suspect: place.render(&in_line(include_str!("../sql/claim/suspect.sql"))),
@@ -211,9 +211,10 @@ statements! {
 }
 
 /// A short way in without and with the look at what was forgotten, which costs every message that has no need of it.
-fn doubted(accept: &str) -> [String; 2] {
+/// The value that says by whom comes last.
+fn doubted(accept: &str, by_whom: &str) -> [String; 2] {
     [include_str!("../sql/accept/no_watermark.sql"), include_str!("../sql/accept/watermark.sql")]
-        .map(|watermark| strip(accept).replace(":watermark", strip(watermark)))
+        .map(|watermark| strip(accept).replace(":watermark", strip(watermark)).replace(":doubted", by_whom))
 }
 
 /// The claim, with what of those found is taken.

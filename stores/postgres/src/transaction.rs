@@ -89,6 +89,22 @@ impl PostgresTx {
         Ok(settled)
     }
 
+    /// Completes the claim and commits, if it holds; says whether there may be work for other processes.
+    pub(crate) async fn finish(mut self, db: &Db, claim: &Claim) -> Result<(Settled, bool)> {
+        if claim.order.is_none()
+            && self.unit.is_persistent()
+            && let Some(completion) = settle::completion_text(db, claim).await?
+        {
+            return Ok((self.unit.finish(completion).await?, false));
+        }
+        // Boxed: what is seldom done must not make the future large that every handler has.
+        let settled = Box::pin(self.complete(db, std::slice::from_ref(claim))).await?;
+        match settled.first() {
+            Some(Settled::Applied) => Ok((Settled::Applied, Box::pin(self.commit(db)).await?)),
+            _ => Ok((Settled::LeaseLost, false)),
+        }
+    }
+
     pub(crate) async fn hold(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
         settle::hold(db, &mut self.unit, claims).await
     }

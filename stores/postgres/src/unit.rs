@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use oncebox::store::Settled;
 use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
@@ -10,8 +11,9 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Lent, Manager, Pool, roll_back};
-use crate::error::Phase;
+use crate::error::{Phase, refused};
 use crate::row::get;
+use crate::sql::strip;
 
 /// A query of ours.
 pub(crate) type Ask<'q> = Query<'q, Postgres, PgArguments>;
@@ -128,10 +130,7 @@ impl Unit {
         if rows.first().map_or(Ok(false), |row| get(row, 0))? {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::TransactionEnded,
-            "the handler has ended the transaction that it was given",
-        ))
+        Err(ended())
     }
 
     /// Whether statements may be prepared once and kept.
@@ -149,15 +148,60 @@ impl Unit {
         }
     }
 
-    /// Commits what is open, and gives the connection back.
-    pub(crate) async fn end(mut self) -> Result<()> {
-        let begun = self.begun;
-        if begun == Begun::Counted && Manager::get_transaction_depth(&self.lent) != 1 {
+    /// Whether the commit of a handler's transaction also begins the next one: who waits for the connection gets a transaction
+    /// with it, one round trip less.
+    pub(crate) fn chains(&self) -> bool {
+        self.begun == Begun::Counted && self.persistent && self.lent.is_waited_for()
+    }
+
+    /// Nobody but us may commit what a handler has written.
+    fn check_depth(&self) -> Result<()> {
+        if self.begun == Begun::Counted && Manager::get_transaction_depth(&self.lent) != 1 {
             let what = "a transaction that the handler began within its own was left open";
             return Err(Error::new(ErrorKind::Handler, what));
         }
-        // Who waits for the connection gets a transaction with it: one round trip less.
-        let chain = begun == Begun::Counted && self.persistent && self.lent.is_waited_for();
+        Ok(())
+    }
+
+    /// Completes the claim of a handler's transaction and commits it; in one round trip, if that also begins the next one. Nothing
+    /// of it is committed if the claim is lost.
+    pub(crate) async fn finish(mut self, mut sql: String) -> Result<Settled> {
+        self.check_depth()?;
+        let chain = self.chains();
+        if chain {
+            sql.extend([";\n", strip(include_str!("../sql/transaction/chain.sql"))]);
+        }
+        let column = self
+            .lent
+            .answer(
+                if chain { Phase::ChainedCommit } else { Phase::Before },
+                async |connection: &mut PgConnection| match connection
+                    .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
+                    .await
+                {
+                    Ok(_) => Ok(None),
+                    Err(error) => refused(&error).map(|column| Some(column.to_owned())).ok_or(error),
+                },
+            )
+            .await?;
+        match column.as_deref() {
+            None if chain => {
+                self.lent.hand_on();
+                Ok(Settled::Applied)
+            }
+            None => {
+                self.end().await?;
+                Ok(Settled::Applied)
+            }
+            Some("seq") => Ok(Settled::LeaseLost),
+            Some(_) => Err(ended()),
+        }
+    }
+
+    /// Commits what is open, and gives the connection back.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        self.check_depth()?;
+        let (begun, chain) = (self.begun, self.chains());
         if begun != Begun::No {
             let phase = match begun {
                 Begun::Counted if chain => Phase::ChainedCommit,
@@ -198,6 +242,10 @@ impl DerefMut for Unit {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.lent
     }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given")
 }
 
 async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {

@@ -162,6 +162,27 @@ async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
     assert_eq!(server.schema.count("@shipment").await, 1);
 }
 
+// FAULTS D2: the same where the completion goes with the commit, because somebody waits for the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
+    let server = Server::start();
+    let store = server.schema.shop_with(server.schema.options().handler_connections(1)).await;
+    first(&store, "1").await;
+    let claim = claim_one(&store).await.claim;
+    let mut tx = store.begin().await.expect("begin");
+    ship(&server.schema, &mut tx, "1").await;
+    let (other, lost) = (store.clone(), claim.clone());
+    let finish = async move { tokio::join!(other.begin(), other.finish(tx, &lost)).1 };
+    let error = Box::pin(server.lose("oncebox handlers", finish)).await;
+    assert_unknown(&error);
+    assert_eq!(server.schema.count("@shipment").await, 1);
+    assert_eq!(status(&store, "1").await, Some(Status::Completed));
+    let mut tx = store.begin().await.expect("begin");
+    ship(&server.schema, &mut tx, "1").await;
+    assert_eq!(store.finish(tx, &claim).await.expect("finish"), Settled::LeaseLost);
+    assert_eq!(server.schema.count("@shipment").await, 1);
+}
+
 // FAULTS A6: the server's own timeouts do not end a commit that waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_hangs_is_given_up_and_unknown() {

@@ -29,6 +29,10 @@ impl<S: Transactional> Transactional for Sealed<S> {
         self.store.commit(tx)
     }
 
+    fn finish(&self, tx: S::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        self.store.finish(tx, claim)
+    }
+
     fn rollback(&self, tx: S::Tx) -> impl Future<Output = ()> + Send {
         self.store.rollback(tx)
     }

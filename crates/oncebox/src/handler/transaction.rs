@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::Observed;
-use crate::store::{Claim, Mark, MarkIn, SettleIn as _, Settled, ShareIn, Store, Transactional};
+use crate::store::{Claim, Mark, MarkIn, Settled, ShareIn, Store, Transactional};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -73,10 +73,9 @@ where
 
     fn complete(self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>> {
         Box::pin(async move {
-            let Self { store, mut tx } = *self;
-            let settled = store.complete(&mut tx, &claim).await?;
+            let Self { store, tx } = *self;
+            let settled = store.finish(tx, &claim).await?;
             if settled == Settled::Applied {
-                store.commit(tx).await?;
                 store.watch().done(&claim);
             } else {
                 store.watch().lost(&claim);

@@ -104,6 +104,7 @@ const VERB: Label = words(
         "record",
         "recall",
         "complete",
+        "finish",
         "hold",
         "savepoint",
         "rollback_to_savepoint",

@@ -22,6 +22,12 @@ impl<S: Transactional> Transactional for Observed<S> {
         self.observe("commit", 1, self.store.commit(tx)).await
     }
 
+    async fn finish(&self, tx: Self::Tx, claim: &Claim) -> Result<Settled> {
+        let settled = self.observe("finish", 1, self.store.finish(tx, claim)).await?;
+        lost("finish", &[settled], &Settled::LeaseLost);
+        Ok(settled)
+    }
+
     async fn rollback(&self, tx: Self::Tx) {
         // It cannot fail as far as anybody can tell.
         let call = async {

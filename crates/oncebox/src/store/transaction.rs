@@ -55,6 +55,18 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
     /// any other error, that it did not. The library waits for it in a task of its own, which nothing aborts.
     fn commit(&self, tx: Self::Tx) -> impl Future<Output = Result<()>> + Send;
 
+    /// Completes the entry and commits, if the claim still holds; on [`Settled::LeaseLost`] nothing is committed. Errors mean
+    /// what they mean for [`commit`](Self::commit). For a store that can do both in one round trip; others leave this as it is.
+    fn finish(&self, mut tx: Self::Tx, claim: &Claim) -> impl Future<Output = Result<Settled>> + Send {
+        async move {
+            let settled = self.complete(&mut tx, claim).await?;
+            if settled == Settled::Applied {
+                self.commit(tx).await?;
+            }
+            Ok(settled)
+        }
+    }
+
     /// Rolls back, and returns when that is done: then nothing of the transaction is in anybody's way. A store for which
     /// dropping it does as much leaves this as it is.
     fn rollback(&self, tx: Self::Tx) -> impl Future<Output = ()> + Send {

@@ -1,9 +1,11 @@
--- The short way for messages that all go to the same handlers, at once, and ask for no order; answers as the long one does. It
--- looks for known keys first, and fails if one of the others comes in from elsewhere at the same moment: then the long way is
--- taken.
+-- The short way for messages that all go to the same handlers, at once, and ask for no order. It looks for known keys first, and
+-- fails if one of the others comes in from elsewhere at the same moment: then the long way is taken.
+-- Answers with one row: of those that are new the places and numbers; of the others the places, numbers, whether they are stale,
+-- and the fingerprints and handlers that their keys are known with, and for how long.
 -- $1 now or nothing, $2 inbox, $3 handlers as the proof holds them, $4 handlers; then by message: $5 place, $6 lane, $7 digest,
--- $8 fingerprint, $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant, or nothing
--- if none has one. The watermark is looked at if they may have been forgotten.
+-- $8 fingerprint, $9 time, $10 source, $11 id, $12 type, $13 headers, $14 payload, $15 tenant. Nothing stands for the time and
+-- tenant if no message has one, and for the source, type and headers if all have those in $16, $17 and $18: an array less to be
+-- taken apart. The watermark is looked at if they may have been forgotten.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted,
            :watermark AS watermark
@@ -28,13 +30,15 @@ WITH moment AS MATERIALIZED (
     ORDER BY lane, digest
 ), stored AS (
     INSERT INTO @message (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
-    SELECT seq, now, time, lane, $2, digest, source, id, type, headers, payload, tenant
+    SELECT seq, now, time, lane, $2, digest, coalesce(source, $16), id, coalesce(type, $17), coalesce(headers, $18), payload, tenant
     FROM offered WHERE known IS NULL AND NOT stale
 ), due AS (
     INSERT INTO @entry (seq, due, lane, handler)
     SELECT o.seq, o.now, o.lane, e.handler FROM offered o CROSS JOIN unnest($4::int2[]) AS e (handler)
     WHERE o.known IS NULL AND NOT o.stale
 )
-SELECT place, CASE WHEN known IS NULL AND stale THEN NULL ELSE coalesce(known, seq) END, known IS NULL AND NOT stale, stale,
-       known_fingerprint, known_handlers, known_for
-FROM offered
+SELECT array_agg(place) FILTER (WHERE fresh), array_agg(seq) FILTER (WHERE fresh),
+       array_agg(place) FILTER (WHERE NOT fresh), array_agg(known) FILTER (WHERE NOT fresh), array_agg(stale) FILTER (WHERE NOT fresh),
+       array_agg(known_fingerprint) FILTER (WHERE NOT fresh), array_agg(known_handlers) FILTER (WHERE NOT fresh),
+       array_agg(known_for) FILTER (WHERE NOT fresh)
+FROM (SELECT *, known IS NULL AND NOT stale AS fresh FROM offered) o

@@ -64,14 +64,15 @@ WITH moment AS MATERIALIZED (
         firsts = claim.firsts || excluded.firsts, lasts = claim.lasts || excluded.lasts
 )
 SELECT t.seq, t.handler, t.token, t.claimed_at, t.attempts, t.crashes, t.generation, t.order_key, t.due,
-       m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant,
-       t.in_place
+       m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant
 FROM (
-    SELECT seq, lane, handler, token, claimed_at, 0 AS attempts, 0 AS crashes, 0 AS generation, order_key, due, true AS in_place
+    -- Nothing stands for three times 0: what is not sent is not read.
+    SELECT seq, lane, handler, token, claimed_at, NULL::int4 AS attempts, NULL::int4 AS crashes, NULL::int4 AS generation, order_key,
+           due
     FROM untouched
     UNION ALL
-    SELECT seq, lane, handler, token, claimed_at, attempts, crashes, generation, order_key, due, false FROM moved
+    SELECT seq, lane, handler, token, claimed_at, attempts, crashes, generation, order_key, due FROM moved
 ) t LEFT JOIN @message m ON m.lane = t.lane AND m.seq = t.seq
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM moment WHERE held

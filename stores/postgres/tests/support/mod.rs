@@ -65,7 +65,8 @@ impl Schema {
 
     pub(crate) fn options(&self) -> Options {
         let url = self.pooler.as_ref().unwrap_or(&self.url);
-        Postgres::options(url).expect("a good URL").schema(&self.name).pooled(self.pooler.is_some())
+        let options = Postgres::options(url).expect("a good URL").schema(&self.name).checks(true);
+        options.pooled(self.pooler.is_some())
     }
 
     pub(crate) async fn open(&self, clock: &TestClock) -> Postgres {
