@@ -101,9 +101,10 @@ CREATE TABLE oncebox_entry (
     error TEXT,
     PRIMARY KEY (seq, handler)
 ) STRICT, WITHOUT ROWID;
--- The order in which it is claimed. Apart from the rows, so that one that is let go stays where it is.
-CREATE INDEX oncebox_entry_due ON oncebox_entry (handler, due, seq);
-CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, order_key, seq) WHERE order_key IS NOT NULL;
+-- Each entry is in one of these two: in the order in which it is claimed, or among those that wait in its line. Apart from the
+-- rows, so that one that is let go stays where it is.
+CREATE INDEX oncebox_entry_due ON oncebox_entry (handler, due, seq) WHERE due <> 9223372036854775807;
+CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, order_key, seq) WHERE due = 9223372036854775807;
 CREATE INDEX oncebox_entry_suspect ON oncebox_entry (handler, due) WHERE crashes > 0;
 
 -- Leased work; never more rows than the workers have in hand.
@@ -123,7 +124,15 @@ CREATE TABLE oncebox_running (
     error TEXT,
     PRIMARY KEY (claim_id, seq, handler)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX oncebox_running_order ON oncebox_running (handler, order_key) WHERE order_key IS NOT NULL;
+
+-- Of each line, the one that may go: it is pending with a due time, or it runs. A line without one is held back, or empty. A
+-- claim changes nothing here.
+CREATE TABLE oncebox_line (
+    handler INTEGER NOT NULL,
+    order_key BLOB NOT NULL,
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (handler, order_key)
+) STRICT, WITHOUT ROWID;
 
 -- Append-only: what was finished.
 CREATE TABLE oncebox_outcome (

@@ -6,7 +6,7 @@ use oncebox::{OrderKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::order::{Joined, Line};
+use crate::order::{self, Joined, Line};
 
 /// An entry on its way to being pending.
 pub(crate) struct Pending<'a> {
@@ -40,6 +40,8 @@ impl Pending<'_> {
             None => Joined::Due,
         };
         let (due, not_before) = match joined {
+            // The last of all times is for those that wait.
+            Joined::Due if self.order.is_some() => (self.due.min(order::LAST_DUE), 0),
             Joined::Due => (self.due, 0),
             Joined::Waits => (Timestamp::MAX, self.due.as_millis()),
             Joined::Parked => return self.park(connection),

@@ -15,15 +15,8 @@ pub(crate) struct Line<'a> {
     pub(crate) order: OrderKey,
 }
 
-/// The first of them that waits.
-struct Head {
-    seq: i64,
-    due: i64,
-    not_before: i64,
-}
-
-/// The due time of those that wait behind another one.
-const WAITING: i64 = i64::MAX;
+/// The last due time of one that may go: the one after it is that of those that wait.
+pub(crate) const LAST_DUE: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 
 /// What becomes of an entry that joins a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,83 +29,86 @@ pub(crate) enum Joined {
     Parked,
 }
 
+/// What an entry meets in a line.
+struct Met {
+    /// What a poisoned one before it is to it.
+    held_back: Option<InLine>,
+    /// The one that may go.
+    gone: Option<i64>,
+    /// The first of those that wait.
+    first: Option<i64>,
+}
+
 impl Line<'_> {
     /// The place of an entry that is about to join. One that waited before it and is younger steps back.
     pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
-        match self.held_back_by(seq)? {
+        let met = self.look(seq)?;
+        match met.held_back {
             Some(InLine::Parks) => return Ok(Joined::Parked),
             Some(_) => return Ok(Joined::Waits),
-            None if self.someone_runs()? => return Ok(Joined::Waits),
             None => {}
         }
-        match self.head()? {
-            Some(head) if head.seq < seq => {
-                self.release_head(&head, Timestamp::from_millis(i64::MIN))?;
-                Ok(Joined::Waits)
-            }
-            Some(head) => {
-                if head.due != WAITING {
-                    self.move_to(&head, WAITING, head.due)?;
+        match (met.gone, met.first) {
+            (Some(gone), _) => {
+                if gone < seq || !self.step_back(gone)? {
+                    return Ok(Joined::Waits);
                 }
-                Ok(Joined::Due)
             }
-            None => Ok(Joined::Due),
+            (None, Some(first)) if first < seq => {
+                self.let_go(first, Timestamp::from_millis(i64::MIN))?;
+                return Ok(Joined::Waits);
+            }
+            (None, _) => {}
         }
+        self.put(seq)?;
+        Ok(Joined::Due)
+    }
+
+    /// Takes note that one is not pending or running any more, if it was the one that might go.
+    pub(crate) fn leave(&self, seq: i64) -> Result<()> {
+        self.execute(include_str!("../sql/order/leave.sql"), params![self.handler, self.key(), seq])?;
+        Ok(())
     }
 
     /// Sets aside those that wait behind an entry that parks.
     pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
-        let (handler, order) = (self.handler, &self.order.as_bytes()[..]);
+        let (handler, order) = (self.handler, self.key());
         self.execute(include_str!("../sql/order/park.sql"), params![handler, order, seq, now.as_millis()])?;
-        self.execute(include_str!("../sql/order/park_remove.sql"), params![handler, order, seq])
+        self.execute(include_str!("../sql/order/park_remove.sql"), params![handler, order, seq])?;
+        Ok(())
     }
 
     /// Makes those pending again that nothing parks any more.
     pub(crate) fn unpark(&self) -> Result<()> {
         for sql in [include_str!("../sql/order/unpark.sql"), include_str!("../sql/order/unpark_remove.sql")] {
-            self.execute(sql, params![self.handler, &self.order.as_bytes()[..]])?;
+            self.execute(sql, params![self.handler, self.key()])?;
         }
         Ok(())
     }
 
     /// Lets the next one go, if nothing stands in its way.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
-        if self.someone_runs()? {
-            return Ok(());
+        if let Met { gone: None, first: Some(first), .. } = self.look(i64::MIN)?
+            && self.look(first)?.held_back.is_none()
+        {
+            self.let_go(first, now)?;
         }
-        self.release_next(now)
-    }
-
-    /// The same, for whoever has just ended the one that ran: then none does.
-    pub(crate) fn release_next(&self, now: Timestamp) -> Result<()> {
-        let next = params![self.handler, &self.order.as_bytes()[..], now.as_millis()];
-        self.execute(include_str!("../sql/order/release.sql"), next)
+        Ok(())
     }
 
     /// Holds the line back; says whether it was not before. Who was let go and does not run waits again.
     pub(crate) fn stop(&self, now: Timestamp, line: &str) -> Result<bool> {
-        let stopped = self
-            .connection
-            .prepare_cached(include_str!("../sql/order/stop.sql"))
-            .and_then(|mut stop| {
-                stop.execute(params![self.handler, &self.order.as_bytes()[..], now.as_millis(), line])
-            })
-            .map_err(store_error)?;
-        if let Some(head) = self.head()?
-            && head.due != WAITING
-        {
-            self.move_to(&head, WAITING, head.due)?;
+        let stop = params![self.handler, self.key(), now.as_millis(), line];
+        let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
+        if let Some(gone) = self.look(i64::MIN)?.gone {
+            self.step_back(gone)?;
         }
         Ok(stopped == 1)
     }
 
     /// Lets the line go on; says whether it was held back.
     pub(crate) fn go(&self, now: Timestamp) -> Result<bool> {
-        let gone = self
-            .connection
-            .prepare_cached(include_str!("../sql/order/go.sql"))
-            .and_then(|mut go| go.execute(params![self.handler, &self.order.as_bytes()[..]]))
-            .map_err(store_error)?;
+        let gone = self.execute(include_str!("../sql/order/go.sql"), params![self.handler, self.key()])?;
         self.release(now)?;
         Ok(gone == 1)
     }
@@ -121,65 +117,98 @@ impl Line<'_> {
     pub(crate) fn is_stopped(&self) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/order/stopped.sql"))
-            .and_then(|mut look| {
-                look.query_row(params![self.handler, &self.order.as_bytes()[..]], |row| row.get(0))
-            })
+            .and_then(|mut look| look.query_row(params![self.handler, self.key()], |row| row.get(0)))
             .map_err(store_error)
     }
 
-    fn release_head(&self, head: &Head, now: Timestamp) -> Result<()> {
-        if head.due == WAITING {
-            self.move_to(head, head.not_before.max(now.as_millis()), 0)?;
+    /// Lets one go that waits, in a line where nobody may.
+    fn let_go(&self, seq: i64, now: Timestamp) -> Result<()> {
+        let next = params![seq, self.handler, now.as_millis()];
+        if self.execute(include_str!("../sql/order/let_go.sql"), next)? == 1 {
+            self.put(seq)?;
         }
         Ok(())
     }
 
-    fn move_to(&self, head: &Head, due: i64, not_before: i64) -> Result<()> {
-        let moved = params![self.handler, head.due, head.seq, due, not_before];
-        self.execute(include_str!("../sql/order/move.sql"), moved)
+    /// Makes the one wait again that might go; says whether it does, because one that runs cannot.
+    fn step_back(&self, seq: i64) -> Result<bool> {
+        let back = self.execute(include_str!("../sql/order/step_back.sql"), params![seq, self.handler])? == 1;
+        if back {
+            self.leave(seq)?;
+        }
+        Ok(back)
     }
 
-    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<()> {
-        self.connection
-            .prepare_cached(sql)
-            .and_then(|mut statement| statement.execute(params))
-            .map_err(store_error)?;
+    fn put(&self, seq: i64) -> Result<()> {
+        self.execute(include_str!("../sql/order/put.sql"), params![self.handler, self.key(), seq])?;
         Ok(())
     }
 
-    fn someone_runs(&self) -> Result<bool> {
+    fn key(&self) -> &[u8] {
+        &self.order.as_bytes()[..]
+    }
+
+    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<usize> {
         self.connection
-            .prepare_cached(include_str!("../sql/order/running.sql"))
-            .and_then(|mut statement| {
-                statement.query_row(params![self.handler, &self.order.as_bytes()[..]], |row| row.get(0))
-            })
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(params))
             .map_err(store_error)
     }
 
-    /// What a poisoned one before the entry is to it.
-    fn held_back_by(&self, seq: i64) -> Result<Option<InLine>> {
-        let word: Option<String> = self
-            .connection
-            .prepare_cached(include_str!("../sql/order/poisoned_before.sql"))
-            .and_then(|mut statement| {
-                statement.query_row(params![self.handler, &self.order.as_bytes()[..], seq], |row| row.get(0))
+    /// What an entry of this number meets.
+    fn look(&self, seq: i64) -> Result<Met> {
+        self.connection
+            .prepare_cached(include_str!("../sql/order/look.sql"))
+            .and_then(|mut look| {
+                look.query_row(params![self.handler, self.key(), seq], |row| {
+                    let word = row.get_ref(0)?.as_str_or_null()?;
+                    let held_back = word.and_then(InLine::from_word);
+                    Ok(Met { held_back, gone: row.get(1)?, first: row.get(2)? })
+                })
             })
+            .map_err(store_error)
+    }
+}
+
+/// One of a line that ran and is finished.
+pub(crate) struct Ended {
+    pub(crate) handler: i64,
+    pub(crate) order: OrderKey,
+    pub(crate) seq: i64,
+}
+
+/// Lets the next one go of each line of which one has ended.
+pub(crate) fn release_next(connection: &Connection, ended: &mut [Ended], now: Timestamp) -> Result<()> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    // By key, as they lie in their index, and then by number, as the entries lie.
+    ended.sort_unstable_by_key(|ended| (ended.handler, *ended.order.as_bytes()));
+    let mut next: Vec<(i64, i64)> = Vec::with_capacity(ended.len());
+    let statement = |sql| connection.prepare_cached(sql).map_err(store_error);
+    let mut find = statement(include_str!("../sql/order/next.sql"))?;
+    let mut pass_on = statement(include_str!("../sql/order/pass_on.sql"))?;
+    for Ended { handler, order, seq } in ended {
+        let key = &order.as_bytes()[..];
+        let found = find
+            .query_row(params![*handler, key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
             .map_err(store_error)?;
-        Ok(word.and_then(|word| InLine::from_word(&word)))
+        if let Some((first, false)) = found {
+            if pass_on.execute(params![*handler, key, first, *seq]).map_err(store_error)? == 1 {
+                next.push((first, *handler));
+            }
+        } else {
+            Line { connection, handler: *handler, order: *order }.leave(*seq)?;
+        }
     }
-
-    fn head(&self) -> Result<Option<Head>> {
-        self.connection
-            .prepare_cached(include_str!("../sql/order/head.sql"))
-            .and_then(|mut statement| {
-                statement
-                    .query_row(params![self.handler, &self.order.as_bytes()[..]], |row| {
-                        Ok(Head { seq: row.get(0)?, due: row.get(1)?, not_before: row.get(2)? })
-                    })
-                    .optional()
-            })
-            .map_err(store_error)
+    next.sort_unstable();
+    let mut let_go =
+        connection.prepare_cached(include_str!("../sql/order/let_go.sql")).map_err(store_error)?;
+    for (seq, handler) in next {
+        let_go.execute(params![seq, handler, now.as_millis()]).map_err(store_error)?;
     }
+    Ok(())
 }
 
 /// The order key a stored column holds.
