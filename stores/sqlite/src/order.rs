@@ -18,13 +18,13 @@ pub(crate) struct Line<'a> {
 /// The last due time of one that may go: the one after it is that of those that wait.
 pub(crate) const LAST_DUE: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 
-/// What becomes of an entry that joins a line.
+/// What becomes of an entry that joins a line, with the number of the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// It is the first: it may be claimed when it is due.
-    Due,
+    Due(i64),
     /// Another one goes first.
-    Waits,
+    Waits(i64),
     /// It is set aside with one that parks.
     Parked,
 }
@@ -33,41 +33,51 @@ pub(crate) enum Joined {
 struct Met {
     /// What a poisoned one before it is to it.
     held_back: Option<InLine>,
-    /// The one that may go.
-    gone: Option<i64>,
+    /// The number of the line, if there is one.
+    number: Option<i64>,
+    /// The one that may go, or nobody.
+    gone: i64,
     /// The first of those that wait.
     first: Option<i64>,
 }
 
+/// Stands for the one that may go where none may.
+const NOBODY: i64 = 0;
+
 impl Line<'_> {
     /// The place of an entry that is about to join. One that waited before it and is younger steps back.
     pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
-        let met = self.look(seq)?;
-        match met.held_back {
-            Some(InLine::Parks) => return Ok(Joined::Parked),
-            Some(_) => return Ok(Joined::Waits),
-            None => {}
+        let Met { held_back, number, gone, first } = self.look(seq)?;
+        if held_back == Some(InLine::Parks) {
+            return Ok(Joined::Parked);
         }
-        match (met.gone, met.first) {
-            (Some(gone), _) => {
-                if gone < seq || !self.step_back(gone)? {
-                    return Ok(Joined::Waits);
-                }
-            }
-            (None, Some(first)) if first < seq => {
+        let Some(number) = number else {
+            let goes = if held_back.is_none() { seq } else { NOBODY };
+            let begin = params![self.handler, self.key(), seq, goes];
+            self.execute(include_str!("../sql/order/begin.sql"), begin)?;
+            return Ok(if held_back.is_none() { Joined::Due(seq) } else { Joined::Waits(seq) });
+        };
+        if held_back.is_some() {
+            return Ok(Joined::Waits(number));
+        }
+        if gone == NOBODY {
+            if let Some(first) = first
+                && first < seq
+            {
                 self.let_go(first, Timestamp::from_millis(i64::MIN))?;
-                return Ok(Joined::Waits);
+                return Ok(Joined::Waits(number));
             }
-            (None, _) => {}
+        } else if gone < seq || !self.step_back(gone)? {
+            return Ok(Joined::Waits(number));
         }
-        self.put(seq)?;
-        Ok(Joined::Due)
+        self.pass_on(NOBODY, seq)?;
+        Ok(Joined::Due(number))
     }
 
-    /// Takes note that one is not pending or running any more, if it was the one that might go.
+    /// Takes note that one is not pending or running any more, if it was the one that might go. Who calls this goes on to
+    /// `release`.
     pub(crate) fn leave(&self, seq: i64) -> Result<()> {
-        self.execute(include_str!("../sql/order/leave.sql"), params![self.handler, self.key(), seq])?;
-        Ok(())
+        self.pass_on(seq, NOBODY)
     }
 
     /// Sets aside those that wait behind an entry that parks.
@@ -78,9 +88,13 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// Makes those pending again that nothing parks any more.
+    /// Makes those pending again that nothing parks any more. Who calls this goes on to `release`.
     pub(crate) fn unpark(&self) -> Result<()> {
-        for sql in [include_str!("../sql/order/unpark.sql"), include_str!("../sql/order/unpark_remove.sql")] {
+        for sql in [
+            include_str!("../sql/order/unpark_begin.sql"),
+            include_str!("../sql/order/unpark.sql"),
+            include_str!("../sql/order/unpark_remove.sql"),
+        ] {
             self.execute(sql, params![self.handler, self.key()])?;
         }
         Ok(())
@@ -88,9 +102,12 @@ impl Line<'_> {
 
     /// Lets the next one go, if nothing stands in its way.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
-        if let Met { gone: None, first: Some(first), .. } = self.look(i64::MIN)?
-            && self.look(first)?.held_back.is_none()
-        {
+        let Met { number: Some(_), gone: NOBODY, first, .. } = self.look(i64::MIN)? else { return Ok(()) };
+        let Some(first) = first else {
+            self.execute(include_str!("../sql/order/end.sql"), params![self.handler, self.key()])?;
+            return Ok(());
+        };
+        if self.look(first)?.held_back.is_none() {
             self.let_go(first, now)?;
         }
         Ok(())
@@ -100,7 +117,8 @@ impl Line<'_> {
     pub(crate) fn stop(&self, now: Timestamp, line: &str) -> Result<bool> {
         let stop = params![self.handler, self.key(), now.as_millis(), line];
         let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
-        if let Some(gone) = self.look(i64::MIN)?.gone {
+        let gone = self.look(i64::MIN)?.gone;
+        if gone != NOBODY {
             self.step_back(gone)?;
         }
         Ok(stopped == 1)
@@ -125,7 +143,7 @@ impl Line<'_> {
     fn let_go(&self, seq: i64, now: Timestamp) -> Result<()> {
         let next = params![seq, self.handler, now.as_millis()];
         if self.execute(include_str!("../sql/order/let_go.sql"), next)? == 1 {
-            self.put(seq)?;
+            self.pass_on(NOBODY, seq)?;
         }
         Ok(())
     }
@@ -139,8 +157,10 @@ impl Line<'_> {
         Ok(back)
     }
 
-    fn put(&self, seq: i64) -> Result<()> {
-        self.execute(include_str!("../sql/order/put.sql"), params![self.handler, self.key(), seq])?;
+    /// Notes who may go, after one that might.
+    fn pass_on(&self, from: i64, to: i64) -> Result<()> {
+        let passed = params![self.handler, self.key(), to, from];
+        self.execute(include_str!("../sql/order/pass_on.sql"), passed)?;
         Ok(())
     }
 
@@ -163,7 +183,8 @@ impl Line<'_> {
                 look.query_row(params![self.handler, self.key(), seq], |row| {
                     let word = row.get_ref(0)?.as_str_or_null()?;
                     let held_back = word.and_then(InLine::from_word);
-                    Ok(Met { held_back, gone: row.get(1)?, first: row.get(2)? })
+                    let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NOBODY);
+                    Ok(Met { held_back, number: row.get(1)?, gone, first: row.get(3)? })
                 })
             })
             .map_err(store_error)
@@ -178,30 +199,29 @@ pub(crate) struct Ended {
 }
 
 /// Lets the next one go of each line of which one has ended.
-pub(crate) fn release_next(connection: &Connection, ended: &mut [Ended], now: Timestamp) -> Result<()> {
+pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timestamp) -> Result<()> {
     if ended.is_empty() {
         return Ok(());
     }
-    // By key, as they lie in their index, and then by number, as the entries lie.
-    ended.sort_unstable_by_key(|ended| (ended.handler, *ended.order.as_bytes()));
     let mut next: Vec<(i64, i64)> = Vec::with_capacity(ended.len());
     let statement = |sql| connection.prepare_cached(sql).map_err(store_error);
     let mut find = statement(include_str!("../sql/order/next.sql"))?;
     let mut pass_on = statement(include_str!("../sql/order/pass_on.sql"))?;
     for Ended { handler, order, seq } in ended {
         let key = &order.as_bytes()[..];
-        let found = find
-            .query_row(params![*handler, key], |row| Ok((row.get(0)?, row.get(1)?)))
+        let found: Option<(i64, bool)> = find
+            .query_row(params![handler, key, seq], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .map_err(store_error)?;
-        if let Some((first, false)) = found {
-            if pass_on.execute(params![*handler, key, first, *seq]).map_err(store_error)? == 1 {
-                next.push((first, *handler));
-            }
-        } else {
-            Line { connection, handler: *handler, order: *order }.leave(*seq)?;
+        let first = found.filter(|(_, held_back)| !held_back).map(|(first, _)| first);
+        pass_on.execute(params![handler, key, first.unwrap_or(NOBODY), seq]).map_err(store_error)?;
+        next.extend(first.map(|first| (first, *handler)));
+        if found.is_none() {
+            let line = Line { connection, handler: *handler, order: *order };
+            line.execute(include_str!("../sql/order/end.sql"), params![handler, key])?;
         }
     }
+    // By number, as the entries lie.
     next.sort_unstable();
     let mut let_go =
         connection.prepare_cached(include_str!("../sql/order/let_go.sql")).map_err(store_error)?;

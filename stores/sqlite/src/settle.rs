@@ -17,7 +17,7 @@ pub(crate) fn settle(work: &mut Work<'_>, batch: &[Settlement]) -> Result<Vec<Se
     let settled =
         batch.iter().map(|settlement| settle_one(work, settlement, &mut ended)).collect::<Result<_>>()?;
     // For all at once: no two of a line run, so none of them waits for another.
-    release_next(work.connection, &mut ended, work.now)?;
+    release_next(work.connection, &ended, work.now)?;
     Ok(settled)
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -
     let mut ended = Vec::new();
     let (settled, _) =
         Fenced { connection, claim, handler, now }.settle(&Settlement::done(claim), &mut ended)?;
-    release_next(connection, &mut ended, now)?;
+    release_next(connection, &ended, now)?;
     Ok(settled)
 }
 

@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 29] = [
+const SCANS: [(&str, &str); 30] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
@@ -28,6 +28,7 @@ const SCANS: [(&str, &str); 29] = [
     ("examine/index", "as many rows as the schema has"),
     ("history/ahead", "what another part of it has found"),
     ("history/holders", "no more than the workers have in hand"),
+    ("order/look", "one row that it brings along"),
     ("orphans/running", "no more than the workers have in hand"),
     ("orphans/waiting", "a limited number of rows, which another part of it has looked for"),
     ("admin/totals_tenant", "an operator asks, for rows that only conflicts make"),

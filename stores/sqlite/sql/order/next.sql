@@ -1,6 +1,9 @@
--- The first of a line that waits, and whether something poisoned holds it back. Each kind is asked for by itself: a list of them
--- would be made into a table first, every time.
+-- Who may go after the one that ended, ?3: the first that waits. And whether something poisoned holds that one back.
 SELECT e.seq,
-       EXISTS (SELECT 1 FROM oncebox_poisoned p WHERE p.handler = ?1 AND p.order_key = ?2 AND p.in_line = 'blocks' AND p.seq < e.seq)
-       OR EXISTS (SELECT 1 FROM oncebox_poisoned p WHERE p.handler = ?1 AND p.order_key = ?2 AND p.in_line = 'parks' AND p.seq < e.seq)
-FROM oncebox_entry e WHERE e.handler = ?1 AND e.order_key = ?2 AND e.due = 9223372036854775807 ORDER BY e.seq LIMIT 1
+       CASE WHEN EXISTS (SELECT 1 FROM oncebox_poisoned WHERE handler = ?1 AND order_key = ?2) THEN
+           EXISTS (SELECT 1 FROM oncebox_poisoned WHERE handler = ?1 AND order_key = ?2 AND in_line = 'blocks' AND seq < e.seq)
+           OR EXISTS (SELECT 1 FROM oncebox_poisoned WHERE handler = ?1 AND order_key = ?2 AND in_line = 'parks' AND seq < e.seq)
+       ELSE 0 END
+FROM oncebox_line l CROSS JOIN oncebox_entry e ON e.handler = l.handler AND e.line = l.number
+WHERE l.handler = ?1 AND l.order_key = ?2 AND l.seq = ?3 AND e.due = 9223372036854775807
+ORDER BY e.seq LIMIT 1

@@ -2,4 +2,6 @@
 INSERT INTO oncebox_poisoned
     (seq, handler, generation, token, at, attempts, crashes, reason, order_key, in_line, not_before, error)
 SELECT seq, handler, generation, token, ?4, attempts, crashes, 'parked', order_key, 'parked', not_before, error
-FROM oncebox_entry WHERE handler = ?1 AND order_key = ?2 AND due = 9223372036854775807 AND seq > ?3
+FROM oncebox_entry
+WHERE handler = ?1 AND line = (SELECT number FROM oncebox_line WHERE handler = ?1 AND order_key = ?2)
+  AND due = 9223372036854775807 AND seq > ?3
