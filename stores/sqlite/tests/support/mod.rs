@@ -90,7 +90,7 @@ pub(crate) fn check(connection: &Connection) {
         (
             "an entry has no message",
             "SELECT count(*) FROM (SELECT seq FROM oncebox_entry UNION ALL SELECT seq FROM oncebox_running
-             UNION ALL SELECT seq FROM oncebox_poisoned UNION ALL SELECT seq FROM oncebox_outcome)
+             UNION ALL SELECT seq FROM oncebox_poisoned WHERE seq > 0 UNION ALL SELECT seq FROM oncebox_outcome)
              WHERE seq NOT IN (SELECT seq FROM oncebox_message)",
         ),
         (
