@@ -55,7 +55,7 @@ async fn the_lines_of_a_batch_go_on_together() {
         .iter()
         .map(|claimed| {
             let error = ErrorText::new("no");
-            match &claimed.message.id()[..] {
+            match claimed.message.id() {
                 b"retried" => claimed.claim.settle(&Policy::default(), Outcome::Retry { error, after: None }),
                 b"poisoned" => claimed.claim.settle(&Policy::default(), Outcome::Reject { error }),
                 _ => Settlement::done(&claimed.claim),
