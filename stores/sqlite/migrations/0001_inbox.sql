@@ -99,11 +99,14 @@ CREATE TABLE oncebox_entry (
     token INTEGER NOT NULL DEFAULT 0,
     order_key BLOB,
     error TEXT,
+    -- With an order key: the number of its line.
+    line INTEGER,
     PRIMARY KEY (seq, handler)
 ) STRICT, WITHOUT ROWID;
--- The order in which it is claimed. Apart from the rows, so that one that is let go stays where it is.
-CREATE INDEX oncebox_entry_due ON oncebox_entry (handler, due, seq);
-CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, order_key, seq) WHERE order_key IS NOT NULL;
+-- Each entry is in one of these two: in the order in which it is claimed, or among those that wait in its line. Apart from the
+-- rows, so that one that is let go stays where it is.
+CREATE INDEX oncebox_entry_due ON oncebox_entry (handler, due, seq) WHERE due <> 9223372036854775807;
+CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, line, seq) WHERE due = 9223372036854775807;
 CREATE INDEX oncebox_entry_suspect ON oncebox_entry (handler, due) WHERE crashes > 0;
 
 -- Leased work; never more rows than the workers have in hand.
@@ -123,7 +126,18 @@ CREATE TABLE oncebox_running (
     error TEXT,
     PRIMARY KEY (claim_id, seq, handler)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX oncebox_running_order ON oncebox_running (handler, order_key) WHERE order_key IS NOT NULL;
+
+-- Lines that have an entry that is pending or runs. A claim changes nothing here.
+CREATE TABLE oncebox_line (
+    handler INTEGER NOT NULL,
+    order_key BLOB NOT NULL,
+    -- That of the entry it began with. Those who wait lie by it and not by their key: shorter, and beside those who came with
+    -- them and will go with them.
+    number INTEGER NOT NULL,
+    -- The one that may go: it is pending with a due time, or it runs. 0 while the line is held back.
+    seq INTEGER NOT NULL,
+    PRIMARY KEY (handler, order_key)
+) STRICT, WITHOUT ROWID;
 
 -- Append-only: what was finished.
 CREATE TABLE oncebox_outcome (

@@ -309,6 +309,9 @@ pub(crate) fn operate(
         }
         _ => None,
     };
+    if let Some(order) = order {
+        order::Line { connection: work.connection, handler: handler_id, order }.leave(seq.0)?;
+    }
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
         let message = message.as_ref().map_err(Error::duplicate)?;

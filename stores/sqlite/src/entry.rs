@@ -6,7 +6,7 @@ use oncebox::{OrderKey, Result};
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::order::{Joined, Line};
+use crate::order::{self, Joined, Line};
 
 /// An entry on its way to being pending.
 pub(crate) struct Pending<'a> {
@@ -35,14 +35,14 @@ impl Pending<'_> {
 
     /// Adds it: claimable, waiting behind another one, or set aside with an earlier one that parks.
     pub(crate) fn insert(&self, connection: &Connection) -> Result<()> {
-        let joined = match self.order {
-            Some(order) => Line { connection, handler: self.handler, order }.join(self.seq)?,
-            None => Joined::Due,
-        };
-        let (due, not_before) = match joined {
-            Joined::Due => (self.due, 0),
-            Joined::Waits => (Timestamp::MAX, self.due.as_millis()),
-            Joined::Parked => return self.park(connection),
+        let (due, not_before, line) = match self.order {
+            None => (self.due, 0, None),
+            Some(order) => match (Line { connection, handler: self.handler, order }).join(self.seq)? {
+                // The last of all times is for those that wait.
+                Joined::Due(line) => (self.due.min(order::LAST_DUE), 0, Some(line)),
+                Joined::Waits(line) => (Timestamp::MAX, self.due.as_millis(), Some(line)),
+                Joined::Parked => return self.park(connection),
+            },
         };
         connection
             .prepare_cached(include_str!("../sql/settle/pending.sql"))
@@ -58,6 +58,7 @@ impl Pending<'_> {
                     self.token,
                     self.order.as_ref().map(|order| &order.as_bytes()[..]),
                     self.error,
+                    line,
                 ])
             })
             .map_err(store_error)?;

@@ -15,104 +15,118 @@ pub(crate) struct Line<'a> {
     pub(crate) order: OrderKey,
 }
 
-/// The first of them that waits.
-struct Head {
-    seq: i64,
-    due: i64,
-    not_before: i64,
-}
+/// The last due time of one that may go: the one after it is that of those that wait.
+pub(crate) const LAST_DUE: Timestamp = Timestamp::from_millis(i64::MAX - 1);
 
-/// The due time of those that wait behind another one.
-const WAITING: i64 = i64::MAX;
-
-/// What becomes of an entry that joins a line.
+/// What becomes of an entry that joins a line, with the number of the line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// It is the first: it may be claimed when it is due.
-    Due,
+    Due(i64),
     /// Another one goes first.
-    Waits,
+    Waits(i64),
     /// It is set aside with one that parks.
     Parked,
 }
 
+/// What an entry meets in a line.
+struct Met {
+    /// What a poisoned one before it is to it.
+    held_back: Option<InLine>,
+    /// The number of the line, if there is one.
+    number: Option<i64>,
+    /// The one that may go, or nobody.
+    gone: i64,
+    /// The first of those that wait.
+    first: Option<i64>,
+}
+
+/// Stands for the one that may go where none may.
+const NOBODY: i64 = 0;
+
 impl Line<'_> {
     /// The place of an entry that is about to join. One that waited before it and is younger steps back.
     pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
-        match self.held_back_by(seq)? {
-            Some(InLine::Parks) => return Ok(Joined::Parked),
-            Some(_) => return Ok(Joined::Waits),
-            None if self.someone_runs()? => return Ok(Joined::Waits),
-            None => {}
+        let Met { held_back, number, gone, first } = self.look(seq)?;
+        if held_back == Some(InLine::Parks) {
+            return Ok(Joined::Parked);
         }
-        match self.head()? {
-            Some(head) if head.seq < seq => {
-                self.release_head(&head, Timestamp::from_millis(i64::MIN))?;
-                Ok(Joined::Waits)
-            }
-            Some(head) => {
-                if head.due != WAITING {
-                    self.move_to(&head, WAITING, head.due)?;
-                }
-                Ok(Joined::Due)
-            }
-            None => Ok(Joined::Due),
+        let Some(number) = number else {
+            let goes = if held_back.is_none() { seq } else { NOBODY };
+            let begin = params![self.handler, self.key(), seq, goes];
+            self.execute(include_str!("../sql/order/begin.sql"), begin)?;
+            return Ok(if held_back.is_none() { Joined::Due(seq) } else { Joined::Waits(seq) });
+        };
+        if held_back.is_some() {
+            return Ok(Joined::Waits(number));
         }
+        if gone == NOBODY {
+            if let Some(first) = first
+                && first < seq
+            {
+                self.let_go(first, Timestamp::from_millis(i64::MIN))?;
+                return Ok(Joined::Waits(number));
+            }
+        } else if gone < seq || !self.step_back(gone)? {
+            return Ok(Joined::Waits(number));
+        }
+        self.pass_on(NOBODY, seq)?;
+        Ok(Joined::Due(number))
+    }
+
+    /// Takes note that one is not pending or running any more, if it was the one that might go. Who calls this goes on to
+    /// `release`.
+    pub(crate) fn leave(&self, seq: i64) -> Result<()> {
+        self.pass_on(seq, NOBODY)
     }
 
     /// Sets aside those that wait behind an entry that parks.
     pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
-        let (handler, order) = (self.handler, &self.order.as_bytes()[..]);
+        let (handler, order) = (self.handler, self.key());
         self.execute(include_str!("../sql/order/park.sql"), params![handler, order, seq, now.as_millis()])?;
-        self.execute(include_str!("../sql/order/park_remove.sql"), params![handler, order, seq])
+        self.execute(include_str!("../sql/order/park_remove.sql"), params![handler, order, seq])?;
+        Ok(())
     }
 
-    /// Makes those pending again that nothing parks any more.
+    /// Makes those pending again that nothing parks any more. Who calls this goes on to `release`.
     pub(crate) fn unpark(&self) -> Result<()> {
-        for sql in [include_str!("../sql/order/unpark.sql"), include_str!("../sql/order/unpark_remove.sql")] {
-            self.execute(sql, params![self.handler, &self.order.as_bytes()[..]])?;
+        for sql in [
+            include_str!("../sql/order/unpark_begin.sql"),
+            include_str!("../sql/order/unpark.sql"),
+            include_str!("../sql/order/unpark_remove.sql"),
+        ] {
+            self.execute(sql, params![self.handler, self.key()])?;
         }
         Ok(())
     }
 
     /// Lets the next one go, if nothing stands in its way.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
-        if self.someone_runs()? {
+        let Met { number: Some(_), gone: NOBODY, first, .. } = self.look(i64::MIN)? else { return Ok(()) };
+        let Some(first) = first else {
+            self.execute(include_str!("../sql/order/end.sql"), params![self.handler, self.key()])?;
             return Ok(());
+        };
+        if self.look(first)?.held_back.is_none() {
+            self.let_go(first, now)?;
         }
-        self.release_next(now)
-    }
-
-    /// The same, for whoever has just ended the one that ran: then none does.
-    pub(crate) fn release_next(&self, now: Timestamp) -> Result<()> {
-        let next = params![self.handler, &self.order.as_bytes()[..], now.as_millis()];
-        self.execute(include_str!("../sql/order/release.sql"), next)
+        Ok(())
     }
 
     /// Holds the line back; says whether it was not before. Who was let go and does not run waits again.
     pub(crate) fn stop(&self, now: Timestamp, line: &str) -> Result<bool> {
-        let stopped = self
-            .connection
-            .prepare_cached(include_str!("../sql/order/stop.sql"))
-            .and_then(|mut stop| {
-                stop.execute(params![self.handler, &self.order.as_bytes()[..], now.as_millis(), line])
-            })
-            .map_err(store_error)?;
-        if let Some(head) = self.head()?
-            && head.due != WAITING
-        {
-            self.move_to(&head, WAITING, head.due)?;
+        let stop = params![self.handler, self.key(), now.as_millis(), line];
+        let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
+        let gone = self.look(i64::MIN)?.gone;
+        if gone != NOBODY {
+            self.step_back(gone)?;
         }
         Ok(stopped == 1)
     }
 
     /// Lets the line go on; says whether it was held back.
     pub(crate) fn go(&self, now: Timestamp) -> Result<bool> {
-        let gone = self
-            .connection
-            .prepare_cached(include_str!("../sql/order/go.sql"))
-            .and_then(|mut go| go.execute(params![self.handler, &self.order.as_bytes()[..]]))
-            .map_err(store_error)?;
+        let gone = self.execute(include_str!("../sql/order/go.sql"), params![self.handler, self.key()])?;
         self.release(now)?;
         Ok(gone == 1)
     }
@@ -121,65 +135,100 @@ impl Line<'_> {
     pub(crate) fn is_stopped(&self) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/order/stopped.sql"))
-            .and_then(|mut look| {
-                look.query_row(params![self.handler, &self.order.as_bytes()[..]], |row| row.get(0))
-            })
+            .and_then(|mut look| look.query_row(params![self.handler, self.key()], |row| row.get(0)))
             .map_err(store_error)
     }
 
-    fn release_head(&self, head: &Head, now: Timestamp) -> Result<()> {
-        if head.due == WAITING {
-            self.move_to(head, head.not_before.max(now.as_millis()), 0)?;
+    /// Lets one go that waits, in a line where nobody may.
+    fn let_go(&self, seq: i64, now: Timestamp) -> Result<()> {
+        let next = params![seq, self.handler, now.as_millis()];
+        if self.execute(include_str!("../sql/order/let_go.sql"), next)? == 1 {
+            self.pass_on(NOBODY, seq)?;
         }
         Ok(())
     }
 
-    fn move_to(&self, head: &Head, due: i64, not_before: i64) -> Result<()> {
-        let moved = params![self.handler, head.due, head.seq, due, not_before];
-        self.execute(include_str!("../sql/order/move.sql"), moved)
+    /// Makes the one wait again that might go; says whether it does, because one that runs cannot.
+    fn step_back(&self, seq: i64) -> Result<bool> {
+        let back = self.execute(include_str!("../sql/order/step_back.sql"), params![seq, self.handler])? == 1;
+        if back {
+            self.leave(seq)?;
+        }
+        Ok(back)
     }
 
-    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<()> {
-        self.connection
-            .prepare_cached(sql)
-            .and_then(|mut statement| statement.execute(params))
-            .map_err(store_error)?;
+    /// Notes who may go, after one that might.
+    fn pass_on(&self, from: i64, to: i64) -> Result<()> {
+        let passed = params![self.handler, self.key(), to, from];
+        self.execute(include_str!("../sql/order/pass_on.sql"), passed)?;
         Ok(())
     }
 
-    fn someone_runs(&self) -> Result<bool> {
+    fn key(&self) -> &[u8] {
+        &self.order.as_bytes()[..]
+    }
+
+    fn execute(&self, sql: &'static str, params: impl rusqlite::Params) -> Result<usize> {
         self.connection
-            .prepare_cached(include_str!("../sql/order/running.sql"))
-            .and_then(|mut statement| {
-                statement.query_row(params![self.handler, &self.order.as_bytes()[..]], |row| row.get(0))
-            })
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(params))
             .map_err(store_error)
     }
 
-    /// What a poisoned one before the entry is to it.
-    fn held_back_by(&self, seq: i64) -> Result<Option<InLine>> {
-        let word: Option<String> = self
-            .connection
-            .prepare_cached(include_str!("../sql/order/poisoned_before.sql"))
-            .and_then(|mut statement| {
-                statement.query_row(params![self.handler, &self.order.as_bytes()[..], seq], |row| row.get(0))
+    /// What an entry of this number meets.
+    fn look(&self, seq: i64) -> Result<Met> {
+        self.connection
+            .prepare_cached(include_str!("../sql/order/look.sql"))
+            .and_then(|mut look| {
+                look.query_row(params![self.handler, self.key(), seq], |row| {
+                    let word = row.get_ref(0)?.as_str_or_null()?;
+                    let held_back = word.and_then(InLine::from_word);
+                    let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NOBODY);
+                    Ok(Met { held_back, number: row.get(1)?, gone, first: row.get(3)? })
+                })
             })
+            .map_err(store_error)
+    }
+}
+
+/// One of a line that ran and is finished.
+pub(crate) struct Ended {
+    pub(crate) handler: i64,
+    pub(crate) order: OrderKey,
+    pub(crate) seq: i64,
+}
+
+/// Lets the next one go of each line of which one has ended.
+pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timestamp) -> Result<()> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let mut next: Vec<(i64, i64)> = Vec::with_capacity(ended.len());
+    let statement = |sql| connection.prepare_cached(sql).map_err(store_error);
+    let mut find = statement(include_str!("../sql/order/next.sql"))?;
+    let mut pass_on = statement(include_str!("../sql/order/pass_on.sql"))?;
+    for Ended { handler, order, seq } in ended {
+        let key = &order.as_bytes()[..];
+        let found: Option<(i64, bool)> = find
+            .query_row(params![handler, key, seq], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
             .map_err(store_error)?;
-        Ok(word.and_then(|word| InLine::from_word(&word)))
+        let first = found.filter(|(_, held_back)| !held_back).map(|(first, _)| first);
+        pass_on.execute(params![handler, key, first.unwrap_or(NOBODY), seq]).map_err(store_error)?;
+        next.extend(first.map(|first| (first, *handler)));
+        if found.is_none() {
+            let line = Line { connection, handler: *handler, order: *order };
+            line.execute(include_str!("../sql/order/end.sql"), params![handler, key])?;
+        }
     }
-
-    fn head(&self) -> Result<Option<Head>> {
-        self.connection
-            .prepare_cached(include_str!("../sql/order/head.sql"))
-            .and_then(|mut statement| {
-                statement
-                    .query_row(params![self.handler, &self.order.as_bytes()[..]], |row| {
-                        Ok(Head { seq: row.get(0)?, due: row.get(1)?, not_before: row.get(2)? })
-                    })
-                    .optional()
-            })
-            .map_err(store_error)
+    // By number, as the entries lie.
+    next.sort_unstable();
+    let mut let_go =
+        connection.prepare_cached(include_str!("../sql/order/let_go.sql")).map_err(store_error)?;
+    for (seq, handler) in next {
+        let_go.execute(params![seq, handler, now.as_millis()]).map_err(store_error)?;
     }
+    Ok(())
 }
 
 /// The order key a stored column holds.

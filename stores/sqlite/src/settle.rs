@@ -9,21 +9,26 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::entry::Pending;
 use crate::error::store_error;
 use crate::history;
-use crate::order::{Line, order_key};
+use crate::order::{Ended, Line, order_key, release_next};
 use crate::writer::Work;
 
 pub(crate) fn settle(work: &mut Work<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
-    batch.iter().map(|settlement| settle_one(work, settlement)).collect()
+    let mut ended = Vec::new();
+    let settled =
+        batch.iter().map(|settlement| settle_one(work, settlement, &mut ended)).collect::<Result<_>>()?;
+    // For all at once: no two of a line run, so none of them waits for another.
+    release_next(work.connection, &ended, work.now)?;
+    Ok(settled)
 }
 
-fn settle_one(work: &mut Work<'_>, settlement: &Settlement) -> Result<Settled> {
+fn settle_one(work: &mut Work<'_>, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<Settled> {
     let claim = &settlement.claim;
     let inbox = work.names.known_inbox(&claim.inbox);
     let Some(handler) = inbox.and_then(|inbox| work.names.known_handler(inbox.id, &claim.handler)) else {
         return Ok(Settled::LeaseLost);
     };
     let fenced = Fenced { connection: work.connection, claim, handler, now: work.now };
-    let (settled, woke) = fenced.settle(settlement)?;
+    let (settled, woke) = fenced.settle(settlement, ended)?;
     *work.wake |= woke;
     // The repeat of a settlement whose answer was lost is recognised. A handler's own transaction is never a repeat:
     // it holds writes of its own, which must not come in twice.
@@ -57,7 +62,10 @@ pub(crate) fn renew(work: &mut Work<'_>, params: &RenewParams) -> Result<Vec<Ren
 /// Completes a claim on any connection that has a transaction open: the handler's own.
 pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
-    let (settled, _) = Fenced { connection, claim, handler, now }.settle(&Settlement::done(claim))?;
+    let mut ended = Vec::new();
+    let (settled, _) =
+        Fenced { connection, claim, handler, now }.settle(&Settlement::done(claim), &mut ended)?;
+    release_next(connection, &ended, now)?;
     Ok(settled)
 }
 
@@ -97,8 +105,9 @@ impl Fenced<'_> {
             .map_err(store_error)
     }
 
-    /// Writes the settlement if the claim holds. The second answer says whether something became claimable.
-    fn settle(&self, settlement: &Settlement) -> Result<(Settled, bool)> {
+    /// Writes the settlement if the claim holds. The second answer says whether something became claimable. The caller lets
+    /// those go that wait behind what has `ended`.
+    fn settle(&self, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<(Settled, bool)> {
         let claim = self.claim;
         // Only what goes on needs what the running row carries.
         let goes_on = matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. });
@@ -111,7 +120,22 @@ impl Fenced<'_> {
             return Ok((Settled::LeaseLost, false));
         }
         history::remember(self.connection, self.handler, settlement, self.now)?;
-        let mut woke = false;
+        let line =
+            carried.order.map(|order| Line { connection: self.connection, handler: self.handler, order });
+        if !goes_on {
+            self.outcome(settlement, settlement.next.status())?;
+            ended.extend(line.map(|line| Ended {
+                handler: line.handler,
+                order: line.order,
+                seq: claim.seq.0,
+            }));
+            // The next one of the line, or one that waits under another key of the handler.
+            return Ok((Settled::Applied, carried.order.is_some()));
+        }
+        if let Some(line) = &line {
+            line.leave(claim.seq.0)?;
+        }
+        let mut woke = line.is_some();
         match settlement.next {
             Next::Pending { delay } => {
                 self.pending(settlement, &carried, self.now.after(delay))?;
@@ -120,14 +144,11 @@ impl Fenced<'_> {
             Next::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
             next => self.outcome(settlement, next.status())?,
         }
-        if let Some(order) = carried.order {
-            let line = Line { connection: self.connection, handler: self.handler, order };
+        if let Some(line) = line {
             if settlement.in_line == Some(InLine::Parks) {
                 line.park(claim.seq.0, self.now)?;
             }
-            line.release_next(self.now)?;
-            // The next one of the line, or one that waits under another key of the handler.
-            woke = true;
+            line.release(self.now)?;
         }
         Ok((Settled::Applied, woke))
     }

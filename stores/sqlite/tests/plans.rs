@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 29] = [
+const SCANS: [(&str, &str); 30] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
@@ -28,6 +28,7 @@ const SCANS: [(&str, &str); 29] = [
     ("examine/index", "as many rows as the schema has"),
     ("history/ahead", "what another part of it has found"),
     ("history/holders", "no more than the workers have in hand"),
+    ("order/look", "one row that it brings along"),
     ("orphans/running", "no more than the workers have in hand"),
     ("orphans/waiting", "a limited number of rows, which another part of it has looked for"),
     ("admin/totals_tenant", "an operator asks, for rows that only conflicts make"),
@@ -94,4 +95,61 @@ fn no_statement_reads_a_whole_table() {
         assert!(scans.remove(allowed).is_some(), "{allowed} reads no whole table: take it off the list");
     }
     assert!(scans.is_empty(), "{scans:#?}");
+}
+
+// Partial indexes are used only by who says the words of their condition, and a claim must not look at those that wait.
+#[test]
+fn due_entries_and_lines_are_found_by_their_indexes() {
+    let file = File::new();
+    drop(file.open());
+    let connection = file.connect();
+    let due = "USING INDEX oncebox_entry_due (handler=? AND due<?)";
+    for (sql, found) in [
+        (include_str!("../sql/claim/take.sql"), vec![format!("SEARCH oncebox_entry {due}")]),
+        (include_str!("../sql/claim/peek.sql"), vec![format!("SEARCH oncebox_entry {due}")]),
+        (
+            include_str!("../sql/backlog/first.sql"),
+            vec![
+                "SEARCH oncebox_entry USING COVERING INDEX oncebox_entry_due (handler=? AND due<?)"
+                    .to_owned(),
+            ],
+        ),
+    ] {
+        assert_eq!(plan(&connection, sql), found, "{sql}");
+    }
+    let peek = plan(&connection, include_str!("../sql/claim/peek_in_turn.sql"));
+    assert!(peek.contains(&format!("SEARCH e {due}")), "{peek:#?}");
+    let waiting = "USING COVERING INDEX oncebox_entry_order (handler=? AND line=?)";
+    for sql in [include_str!("../sql/order/next.sql"), include_str!("../sql/order/look.sql")] {
+        let plan = plan(&connection, sql);
+        assert!(plan.iter().any(|step| step.ends_with(waiting)), "{plan:#?}");
+        assert!(plan.iter().all(|step| !step.contains("TEMP B-TREE")), "{plan:#?}");
+    }
+}
+
+// What runs once for each message makes no table for itself: that costs more than the rest of such a statement.
+#[test]
+fn what_each_message_needs_makes_no_table() {
+    let file = File::new();
+    drop(file.open());
+    let connection = file.connect();
+    for sql in [
+        include_str!("../sql/accept/entry.sql"),
+        include_str!("../sql/accept/message.sql"),
+        include_str!("../sql/order/look.sql"),
+        include_str!("../sql/order/begin.sql"),
+        include_str!("../sql/order/next.sql"),
+        include_str!("../sql/order/pass_on.sql"),
+        include_str!("../sql/order/let_go.sql"),
+        include_str!("../sql/order/end.sql"),
+        include_str!("../sql/settle/pending.sql"),
+        include_str!("../sql/settle/finish.sql"),
+        include_str!("../sql/settle/outcome.sql"),
+    ] {
+        let mut statement = connection.prepare(&format!("EXPLAIN {sql}")).expect("a statement");
+        let nulls = std::iter::repeat_n(None::<i64>, statement.parameter_count());
+        let codes = statement.query_map(params_from_iter(nulls), |row| row.get(1)).expect("the steps");
+        let codes: Vec<String> = codes.map(|code| code.expect("a step")).collect();
+        assert!(!codes.iter().any(|code| code == "OpenEphemeral"), "{sql}");
+    }
 }

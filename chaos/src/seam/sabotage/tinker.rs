@@ -93,7 +93,8 @@ impl Tinker {
     /// Removes what waits.
     pub(super) async fn drop_pending(&self) {
         self.run(
-            "DELETE FROM oncebox_entry WHERE seq % 7 = 0",
+            "DELETE FROM oncebox_entry WHERE seq % 7 = 0;
+             UPDATE oncebox_line SET seq = 0 WHERE seq % 7 = 0 AND seq NOT IN (SELECT seq FROM oncebox_running)",
             "DELETE FROM oncebox_entry WHERE token IS NULL AND seq % 448 < 64; DELETE FROM oncebox_later WHERE seq % 448 < 64",
         )
         .await;

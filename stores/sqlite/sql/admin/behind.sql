@@ -1,6 +1,8 @@
--- What is behind an entry that holds its order key back: how many, and when the first of them came.
+-- What is behind an entry that holds its order key back: how many, and when the first of them came. All of them wait:
+-- nobody is let go behind it.
 WITH behind (seq) AS (
-    SELECT seq FROM oncebox_entry WHERE handler = ?1 AND order_key = ?2 AND seq > ?3
+    SELECT e.seq FROM oncebox_line l CROSS JOIN oncebox_entry e ON e.handler = l.handler AND e.line = l.number
+    WHERE l.handler = ?1 AND l.order_key = ?2 AND e.due = 9223372036854775807 AND e.seq > ?3
     UNION ALL
     SELECT seq FROM oncebox_poisoned WHERE handler = ?1 AND order_key = ?2 AND in_line = 'parked' AND seq > ?3
 )

@@ -1,1 +1,6 @@
-SELECT handler, count(*) FROM oncebox_entry GROUP BY handler
+-- By way of the two indexes, which have every entry between them.
+SELECT handler, sum(waiting) FROM (
+    SELECT handler, count(*) AS waiting FROM oncebox_entry WHERE due <> 9223372036854775807 GROUP BY handler
+    UNION ALL
+    SELECT handler, count(*) FROM oncebox_entry WHERE due = 9223372036854775807 GROUP BY handler
+) GROUP BY handler

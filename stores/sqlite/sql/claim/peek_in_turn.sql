@@ -1,10 +1,12 @@
 -- The same, without those that an earlier one under another key of the handler keeps waiting. ?4 all keys, as JSON.
 SELECT e.due, e.seq FROM oncebox_entry e
-WHERE e.handler = ?1 AND e.due <= ?2 AND e.crashes = 0
+WHERE e.handler = ?1 AND e.due <= ?2 AND e.due <> 9223372036854775807 AND e.crashes = 0
   AND (e.order_key IS NULL OR NOT EXISTS (
     SELECT 1 FROM json_each(?4) k WHERE k.value <> e.handler AND (
-        EXISTS (SELECT 1 FROM oncebox_entry o WHERE o.handler = k.value AND o.order_key = e.order_key AND o.seq < e.seq)
-        OR EXISTS (SELECT 1 FROM oncebox_running o WHERE o.handler = k.value AND o.order_key = e.order_key)
+        -- Before one that waits there is one that may go, or a poisoned one. And one that runs keeps all others waiting.
+        EXISTS (SELECT 1 FROM oncebox_line l WHERE l.handler = k.value AND l.order_key = e.order_key AND l.seq > 0 AND (
+            l.seq < e.seq OR NOT EXISTS (SELECT 1 FROM oncebox_entry o WHERE o.seq = l.seq AND o.handler = l.handler)
+        ))
         OR EXISTS (SELECT 1 FROM oncebox_poisoned o WHERE o.handler = k.value AND o.order_key = e.order_key
             AND o.in_line IN ('blocks', 'parks') AND o.seq < e.seq)
     )

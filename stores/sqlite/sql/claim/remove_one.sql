@@ -1,1 +1,1 @@
-DELETE FROM oncebox_entry WHERE handler = ?1 AND due = ?2 AND seq = ?3
+DELETE FROM oncebox_entry WHERE seq = ?3 AND handler = ?1 AND +due = ?2

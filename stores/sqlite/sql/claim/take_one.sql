@@ -2,4 +2,4 @@
 INSERT INTO oncebox_running
     (claim_id, seq, handler, token, due, claimed_at, lease_until, attempts, crashes, generation, order_key, error)
 SELECT ?1, seq, handler, ?2, due, ?3, ?4, attempts, crashes, generation, order_key, error
-FROM oncebox_entry WHERE handler = ?5 AND due = ?6 AND seq = ?7
+FROM oncebox_entry WHERE seq = ?7 AND handler = ?5 AND +due = ?6

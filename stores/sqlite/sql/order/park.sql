@@ -1,6 +1,7 @@
 -- Sets aside those that wait behind an entry that parks. ?3 its number, ?4 now.
 INSERT INTO oncebox_poisoned
     (seq, handler, generation, token, at, attempts, crashes, reason, order_key, in_line, not_before, error)
-SELECT seq, handler, generation, token, ?4, attempts, crashes, 'parked', order_key, 'parked',
-       CASE WHEN due = 9223372036854775807 THEN not_before ELSE due END, error
-FROM oncebox_entry WHERE handler = ?1 AND order_key = ?2 AND seq > ?3
+SELECT seq, handler, generation, token, ?4, attempts, crashes, 'parked', order_key, 'parked', not_before, error
+FROM oncebox_entry
+WHERE handler = ?1 AND line = (SELECT number FROM oncebox_line WHERE handler = ?1 AND order_key = ?2)
+  AND due = 9223372036854775807 AND seq > ?3

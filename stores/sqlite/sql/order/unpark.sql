@@ -1,6 +1,7 @@
 -- Makes those pending again that are set aside, and that nothing parks any more. They wait; the first is let go next.
-INSERT INTO oncebox_entry (handler, due, seq, not_before, attempts, crashes, generation, token, order_key, error)
-SELECT handler, 9223372036854775807, seq, not_before, attempts, crashes, generation, token, order_key, error
+INSERT INTO oncebox_entry (handler, due, seq, not_before, attempts, crashes, generation, token, order_key, error, line)
+SELECT handler, 9223372036854775807, seq, not_before, attempts, crashes, generation, token, order_key, error,
+       (SELECT number FROM oncebox_line WHERE handler = ?1 AND order_key = ?2)
 FROM oncebox_poisoned p
 WHERE handler = ?1 AND order_key = ?2 AND in_line = 'parked' AND NOT EXISTS (
     SELECT 1 FROM oncebox_poisoned h

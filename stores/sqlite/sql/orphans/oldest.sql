@@ -1,2 +1,5 @@
--- One step into the primary key.
-SELECT min(due) FROM oncebox_entry WHERE handler = ?1
+-- One step into each index.
+SELECT coalesce(
+    (SELECT min(due) FROM oncebox_entry WHERE handler = ?1 AND due <> 9223372036854775807),
+    (SELECT due FROM oncebox_entry WHERE handler = ?1 AND due = 9223372036854775807 LIMIT 1)
+)

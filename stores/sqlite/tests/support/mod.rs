@@ -90,7 +90,7 @@ pub(crate) fn check(connection: &Connection) {
         (
             "an entry has no message",
             "SELECT count(*) FROM (SELECT seq FROM oncebox_entry UNION ALL SELECT seq FROM oncebox_running
-             UNION ALL SELECT seq FROM oncebox_poisoned UNION ALL SELECT seq FROM oncebox_outcome)
+             UNION ALL SELECT seq FROM oncebox_poisoned WHERE seq > 0 UNION ALL SELECT seq FROM oncebox_outcome)
              WHERE seq NOT IN (SELECT seq FROM oncebox_message)",
         ),
         (
@@ -101,6 +101,38 @@ pub(crate) fn check(connection: &Connection) {
                  SELECT handler FROM oncebox_running WHERE seq = m.seq UNION ALL
                  SELECT handler FROM oncebox_poisoned WHERE seq = m.seq UNION ALL
                  SELECT handler FROM oncebox_outcome WHERE seq = m.seq))",
+        ),
+        (
+            "the one of a line that may go is neither due nor running",
+            "SELECT count(*) FROM oncebox_line l WHERE seq <> 0
+             AND NOT EXISTS (SELECT 1 FROM oncebox_entry e WHERE e.seq = l.seq AND e.handler = l.handler
+                 AND e.order_key = l.order_key AND e.line = l.number AND e.due <> 9223372036854775807)
+             AND NOT EXISTS (SELECT 1 FROM oncebox_running r WHERE r.seq = l.seq AND r.handler = l.handler
+                 AND r.order_key = l.order_key)",
+        ),
+        (
+            "one may go that its line does not know of",
+            "SELECT count(*) FROM (SELECT seq, handler, order_key FROM oncebox_entry WHERE due <> 9223372036854775807
+                 UNION ALL SELECT seq, handler, order_key FROM oncebox_running) e WHERE e.order_key IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM oncebox_line l WHERE l.seq = e.seq AND l.handler = e.handler
+                 AND l.order_key = e.order_key)",
+        ),
+        (
+            "one waits in no line",
+            "SELECT count(*) FROM oncebox_entry e WHERE due = 9223372036854775807 AND order_key IS NOT NULL
+             AND NOT EXISTS (SELECT 1 FROM oncebox_line l WHERE l.handler = e.handler AND l.order_key = e.order_key
+                 AND l.number = e.line)",
+        ),
+        (
+            "nothing holds a line back, and nobody may go",
+            "SELECT count(*) FROM oncebox_line l WHERE seq = 0 AND NOT EXISTS (SELECT 1 FROM oncebox_poisoned p
+                 WHERE p.handler = l.handler AND p.order_key = l.order_key AND p.in_line IN ('blocks', 'parks')
+                 AND p.seq < (SELECT min(seq) FROM oncebox_entry e WHERE e.handler = l.handler AND e.line = l.number))",
+        ),
+        (
+            "two lines have one number",
+            "SELECT count(*) - (SELECT count(*) FROM (SELECT DISTINCT handler, number FROM oncebox_line))
+             FROM oncebox_line",
         ),
         (
             "a number was given out that the counter does not know of",
