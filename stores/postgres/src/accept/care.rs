@@ -1,0 +1,161 @@
+//! What is seldom needed: messages kept aside, and entries added to a known message.
+
+use std::collections::HashMap;
+
+use oncebox::store::{Accepted, AsideReason, Seq};
+use oncebox::{InboxName, Message, OrderKey, Result};
+use sqlx::Row as _;
+
+use super::{Care, Offer, decode_handlers, encode_handlers, known_for, missing};
+use crate::db::{Db, Lines, Released, lane, millis};
+use crate::error::unreadable;
+use crate::row::get;
+use crate::unit::{Ask, Unit, Units, ask};
+
+/// Writes what is seldom needed: messages kept aside, and entries added to a known message.
+pub(super) async fn take_care(
+    db: &Db,
+    units: &Units,
+    offers: &[Offer],
+    cares: &[(usize, Care)],
+) -> Result<Vec<Option<Accepted>>> {
+    let mut unit = units.transaction().await?;
+    let (mut lines, mut places) = (Lines::default(), HashMap::new());
+    for (index, care) in cares {
+        if matches!(care, Care::AddHandlers) {
+            let place = stored_order(db, &mut unit, &offers[*index]).await?;
+            if let Some((seq, Some(order))) = &place {
+                for handler in &offers[*index].handlers {
+                    lines.add(lane(*seq), *handler, order.as_bytes().to_vec());
+                }
+            }
+            places.insert(*index, place);
+        }
+    }
+    if !lines.is_empty() {
+        lines.lock(db, &mut unit).await?;
+    }
+    let mut answers = vec![None; cares.len()];
+    let mut order: Vec<usize> = (0..cares.len()).collect();
+    // Known keys are locked in one order by everybody.
+    order.sort_by_key(|at| (offers[cares[*at].0].lane, *offers[cares[*at].0].new.key.as_bytes(), *at));
+    for at in order {
+        let (index, care) = cares[at];
+        let offer = &offers[index];
+        answers[at] = match care {
+            Care::Aside(reason, seq) => {
+                keep_aside(db, &mut unit, offer, reason).await?;
+                Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
+            }
+            Care::AddHandlers => {
+                add_handlers(db, &mut unit, offer, places.get(&index).copied().flatten()).await?
+            }
+        };
+    }
+    let released =
+        if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
+    unit.end().await?;
+    released.tell(db);
+    Ok(answers)
+}
+
+async fn keep_aside(db: &Db, unit: &mut Unit, offer: &Offer, reason: AsideReason) -> Result<()> {
+    let aside = ask(&db.sql.accept_aside)
+        .bind(db.now())
+        .bind(offer.inbox)
+        .bind(reason.as_str())
+        .bind(offer.new.key.as_bytes().to_vec())
+        .bind(offer.new.fingerprint.as_bytes().to_vec());
+    unit.run(bind_message(aside, offer)).await?;
+    Ok(())
+}
+
+/// The number of a known message, and the line that it stands in: the first delivery counts. Asked before anything is locked.
+async fn stored_order(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<(Seq, Option<OrderKey>)>> {
+    let digest = offer.new.key.as_bytes().to_vec();
+    let rows = unit.rows(ask(&db.sql.accept_stored_order).bind(offer.lane).bind(digest)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let seq = Seq(get(row, 0)?);
+    let order = match get::<Option<String>>(row, 1)? {
+        Some(source) => order_of(&offer.new.inbox, source, get(row, 2)?, get(row, 3)?),
+        // The message has left, and this one takes its place. A line lies in the lane of its messages: one that was stored in
+        // another lane asked for another order then.
+        None => offer.new.order.filter(|_| lane(seq) == offer.home),
+    };
+    Ok(Some((seq, order)))
+}
+
+/// The line that a stored message asks for.
+pub(crate) fn order_of(
+    inbox: &InboxName,
+    source: String,
+    key: Option<Vec<u8>>,
+    tenant: Option<&str>,
+) -> Option<OrderKey> {
+    let mut message = Message::new("", "", "").with_source(source);
+    if let Some(tenant) = tenant {
+        message = message.with_tenant(tenant);
+    }
+    OrderKey::of(inbox, &message.with_ordering_key(key?))
+}
+
+/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile.
+async fn add_handlers(
+    db: &Db,
+    unit: &mut Unit,
+    offer: &Offer,
+    place: Option<(Seq, Option<OrderKey>)>,
+) -> Result<Option<Accepted>> {
+    let digest = offer.new.key.as_bytes().to_vec();
+    let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now());
+    let rows = unit.rows(known).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let seq: i64 = row.try_get(0).map_err(unreadable)?;
+    let Some((_, order)) = place.filter(|(stored, _)| stored.0 == seq) else { return Ok(None) };
+    let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
+    let routes = missing(offer, &handlers);
+    if routes.is_empty() {
+        return Ok(Some(Accepted::Duplicate(known_for(Seq(seq), get(row, 3)?))));
+    }
+    // The message came back for others while one of these had forgotten it.
+    if let Some(time) = offer.new.doubtful_since() {
+        let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(routes.concat())).await?;
+        let forgotten: Option<i64> =
+            forgotten.first().map_or(Ok(None), |row| row.try_get(0)).map_err(unreadable)?;
+        if forgotten.is_some_and(|forgotten| time.as_millis() <= forgotten) {
+            keep_aside(db, unit, offer, AsideReason::Stale).await?;
+            return Ok(Some(Accepted::Stale));
+        }
+    }
+    let added: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
+    handlers.extend(&added);
+    handlers.sort_unstable();
+    let count = added.len();
+    let again = ask(&db.sql.accept_message_again).bind(seq).bind(offer.inbox).bind(digest.clone());
+    unit.run(bind_message(again, offer).bind(offer.lane)).await?;
+    let order = order.map(|order| order.as_bytes().to_vec());
+    let add = ask(&db.sql.accept_add_handlers)
+        .bind(db.now())
+        .bind(offer.lane)
+        .bind(digest)
+        .bind(seq)
+        .bind(encode_handlers(&handlers))
+        .bind(added)
+        .bind(order)
+        .bind(millis(offer.new.delay));
+    unit.run(add).await?;
+    Ok(Some(Accepted::HandlersAdded(Seq(seq), count)))
+}
+
+/// Binds time, source, id, type, ordering key, headers, payload and tenant.
+fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
+    let message = &offer.new.message;
+    ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
+        .bind(message.source())
+        .bind(message.id())
+        .bind(message.kind())
+        .bind(message.ordering_key())
+        .bind(message.headers().encode())
+        .bind(&message.payload()[..])
+        .bind(message.tenant())
+}
