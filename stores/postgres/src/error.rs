@@ -11,8 +11,6 @@ pub(crate) enum Phase {
     Commit,
     /// The COMMIT of what a handler wrote: what is checked only now is the handler's to mend.
     HandlersCommit,
-    /// The same, and more statements behind it: what failed may be one of these.
-    ChainedCommit,
 }
 
 /// Maps an error of the driver. Never holds the URL, and so no password.
@@ -48,7 +46,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
 pub(crate) fn lost(phase: Phase) -> Error {
     match phase {
         Phase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
-        Phase::Commit | Phase::HandlersCommit | Phase::ChainedCommit => Error::new(
+        Phase::Commit | Phase::HandlersCommit => Error::new(
             ErrorKind::CommitUnknown,
             "the connection to PostgreSQL was lost before a commit was confirmed",
         ),
@@ -62,14 +60,10 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
         // A constraint or a trigger: nothing of ours is checked at a commit.
-        _ if matches!(phase, Phase::HandlersCommit | Phase::ChainedCommit)
+        _ if phase == Phase::HandlersCommit
             && ["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) =>
         {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
-        }
-        // Only a COMMIT fails so, or what was sent before it. Whatever else it is, it may have come after it.
-        _ if phase == Phase::ChainedCommit && !matches!(code, "40001" | "40P01" | "25P02" | "26000") => {
-            return lost(phase);
         }
         "57P03" => (ErrorKind::Unavailable, "PostgreSQL is starting up, shutting down or recovering"),
         "40001" => (ErrorKind::Unavailable, "PostgreSQL could not serialize the transaction"),
@@ -148,9 +142,7 @@ pub(crate) fn unread(error: Error) -> Error {
 /// What `session/finish.sql` says of a claim that it refused to complete: the column that it left empty.
 pub(crate) fn refused(error: &sqlx::Error) -> Option<&str> {
     let error = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
-    // A constraint of the handler's own, checked at the commit, names another table.
-    let ours = error.code() == "23502" && error.table().is_some_and(|table| table.ends_with("outcome_kept"));
-    error.column().filter(|_| ours)
+    error.column().filter(|_| error.code() == "23502")
 }
 
 /// Whether the connection cannot be used any more.
@@ -173,30 +165,4 @@ pub(crate) fn unreadable(error: sqlx::Error) -> Error {
 
 pub(crate) fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, what)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // FAULTS A4: a cancel that comes between the COMMIT and the BEGIN behind it finds everything committed.
-    #[test]
-    fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
-        for code in ["57014", "53200", "55P03", "42501", "25006", "57P03", "58030", "XX000"] {
-            assert_eq!(by_code(code, Phase::ChainedCommit).kind(), ErrorKind::CommitUnknown, "{code}");
-            assert_ne!(by_code(code, Phase::HandlersCommit).kind(), ErrorKind::CommitUnknown, "{code}");
-        }
-        for (code, kind) in [
-            ("40001", ErrorKind::Unavailable),
-            ("23505", ErrorKind::Handler),
-            ("25P02", ErrorKind::Handler),
-            ("26000", ErrorKind::Unavailable),
-        ] {
-            assert_eq!(
-                by_code(code, Phase::ChainedCommit).kind(),
-                kind,
-                "nothing behind a COMMIT fails with {code}"
-            );
-        }
-    }
 }

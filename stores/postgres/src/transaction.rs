@@ -92,6 +92,7 @@ impl PostgresTx {
     /// Completes the claim and commits, if it holds; says whether there may be work for other processes.
     pub(crate) async fn finish(mut self, db: &Db, claim: &Claim) -> Result<(Settled, bool)> {
         if claim.order.is_none()
+            && !self.ordered
             && self.unit.is_persistent()
             && let Some(completion) = settle::completion_text(db, claim).await?
         {

@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use futures_util::TryStreamExt as _;
 use oncebox::store::Settled;
 use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
@@ -11,7 +12,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Lent, Manager, Pool, roll_back};
-use crate::error::{Phase, refused};
+use crate::error::{Phase, is_connection_lost, refused, store_error};
 use crate::row::get;
 use crate::sql::strip;
 
@@ -165,55 +166,49 @@ impl Unit {
 
     /// Completes the claim of a handler's transaction and commits it; in one round trip, if that also begins the next one. Nothing
     /// of it is committed if the claim is lost.
-    pub(crate) async fn finish(mut self, mut sql: String) -> Result<Settled> {
+    pub(crate) async fn finish(mut self, completion: String) -> Result<Settled> {
         self.check_depth()?;
-        let chain = self.chains();
-        if chain {
-            sql.extend([";\n", strip(include_str!("../sql/transaction/chain.sql"))]);
+        if !self.chains() {
+            return match self.send(Phase::Before, completion).await? {
+                Sent::All => self.end().await.map(|()| Settled::Applied),
+                Sent::Failed { error, .. } => refusal(error),
+            };
         }
-        let column = self
-            .lent
-            .answer(
-                if chain { Phase::ChainedCommit } else { Phase::Before },
-                async |connection: &mut PgConnection| match connection
-                    .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
-                    .await
-                {
-                    Ok(_) => Ok(None),
-                    Err(error) => refused(&error).map(|column| Some(column.to_owned())).ok_or(error),
-                },
-            )
-            .await?;
-        match column.as_deref() {
-            None if chain => {
-                self.lent.hand_on();
-                Ok(Settled::Applied)
-            }
-            None => {
-                self.end().await?;
-                Ok(Settled::Applied)
-            }
-            Some("seq") => Ok(Settled::LeaseLost),
-            Some(_) => Err(ended()),
+        // The completion is the second of its two statements, and the COMMIT comes behind them.
+        let sql = format!("{completion};\n{}", strip(CHAIN));
+        match self.send(Phase::HandlersCommit, sql).await? {
+            Sent::All => self.lent.hand_on(),
+            Sent::Failed { done, error } => match At::of(done, 2) {
+                At::Before => return refusal(error),
+                At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
+                At::Behind => not_begun(&error),
+            },
         }
+        Ok(Settled::Applied)
     }
 
     /// Commits what is open, and gives the connection back.
     pub(crate) async fn end(mut self) -> Result<()> {
         self.check_depth()?;
-        let (begun, chain) = (self.begun, self.chains());
+        if self.chains() {
+            match self.send(Phase::HandlersCommit, strip(CHAIN).to_owned()).await? {
+                Sent::All => self.lent.hand_on(),
+                Sent::Failed { done, error } => match At::of(done, 0) {
+                    At::Before | At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
+                    At::Behind => not_begun(&error),
+                },
+            }
+            return Ok(());
+        }
+        let begun = self.begun;
         if begun != Begun::No {
             let phase = match begun {
-                Begun::Counted if chain => Phase::ChainedCommit,
                 Begun::Counted => Phase::HandlersCommit,
                 _ if self.looks => Phase::Before,
                 Begun::Plain | Begun::No => Phase::Commit,
             };
             self.lent
                 .answer(phase, async |connection: &mut PgConnection| match begun {
-                    Begun::Counted if chain => {
-                        run(connection, include_str!("../sql/transaction/chain.sql")).await
-                    }
                     Begun::Counted => Manager::commit(connection).await,
                     Begun::Plain | Begun::No => {
                         run(connection, include_str!("../sql/transaction/commit.sql")).await
@@ -221,12 +216,73 @@ impl Unit {
                 })
                 .await?;
         }
-        if chain {
-            self.lent.hand_on();
-        } else {
-            self.lent.give_back();
-        }
+        self.lent.give_back();
         Ok(())
+    }
+
+    /// Sends several statements without values. `lost` says what it means if no answer comes.
+    async fn send(&mut self, lost: Phase, sql: String) -> Result<Sent> {
+        self.lent
+            .answer(lost, async |connection: &mut PgConnection| {
+                let mut done = 0;
+                let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+                loop {
+                    match answers.try_next().await {
+                        Ok(None) => return Ok(Sent::All),
+                        Ok(Some(answer)) => done += usize::from(answer.is_left()),
+                        Err(error) if is_connection_lost(&error) => return Err(error),
+                        Err(error) => return Ok(Sent::Failed { done, error }),
+                    }
+                }
+            })
+            .await
+    }
+}
+
+/// Commits, and begins the next handler's transaction.
+const CHAIN: &str = include_str!("../sql/transaction/chain.sql");
+
+/// How several statements went that were sent together.
+enum Sent {
+    All,
+    /// The server has refused one, and with it all behind it. So many were done before.
+    Failed {
+        done: usize,
+        error: sqlx::Error,
+    },
+}
+
+/// Where one of several statements failed.
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Before,
+    Commit,
+    /// What was to be committed is.
+    Behind,
+}
+
+impl At {
+    /// So many were done, and so many come before the COMMIT.
+    fn of(done: usize, before: usize) -> Self {
+        match done.cmp(&before) {
+            std::cmp::Ordering::Less => Self::Before,
+            std::cmp::Ordering::Equal => Self::Commit,
+            std::cmp::Ordering::Greater => Self::Behind,
+        }
+    }
+}
+
+/// It is committed, and only the transaction for the next one could not be begun: the connection is cleaned before it is lent.
+fn not_begun(error: &sqlx::Error) {
+    tracing::debug!(%error, "the next handler's transaction could not be begun with the commit of the last one");
+}
+
+/// Why a claim was not completed: it is lost, or something is wrong.
+fn refusal(error: sqlx::Error) -> Result<Settled> {
+    match refused(&error) {
+        Some("seq") => Ok(Settled::LeaseLost),
+        Some(_) => Err(ended()),
+        None => Err(store_error(error, Phase::Before)),
     }
 }
 
@@ -255,4 +311,19 @@ async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<(
 /// A query with one of our statements.
 pub(crate) fn ask<'q>(sql: &Arc<str>) -> Ask<'q> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // FAULTS A4: a cancel that comes between the COMMIT and the BEGIN behind it finds everything committed.
+    #[test]
+    fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|done| At::of(done, 2)),
+            [At::Before, At::Before, At::Commit, At::Behind, At::Behind]
+        );
+        assert_eq!([0, 1, 2].map(|done| At::of(done, 0)), [At::Commit, At::Behind, At::Behind]);
+    }
 }
