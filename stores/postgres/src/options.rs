@@ -104,7 +104,7 @@ impl Options {
 
     /// Whether the tables that every message goes through are made with CHECK constraints, so that the server itself refuses a
     /// row that no version of this library may write; the other tables always have theirs. They cost a single accept about a
-    /// fifth of its speed. Default: no; the tests of this library have them.
+    /// quarter of its speed. Default: no; nearly all tests of this library have them.
     pub fn checks(mut self, checks: bool) -> Self {
         self.plan.checks = checks;
         self

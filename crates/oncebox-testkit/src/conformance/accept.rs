@@ -272,6 +272,34 @@ pub async fn a_message_comes_back_whole<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(view.kept_aside[0].message, conflict.message);
 }
 
+// What all messages of a batch share may be sent once; what only most of them share must not be.
+pub async fn a_batch_keeps_each_message_as_it_came<S: StoreUnderTest>(h: &Harness<S>) {
+    let plain = |id: &str| Message::new(id.to_owned(), "order.placed", "payload").with_source("shop");
+    let others: [fn(Message) -> Message; 4] = [
+        |message| message.with_source("elsewhere"),
+        |message| message.with_header("trace", "1"),
+        |message| message.with_time(Timestamp::from_millis(5)),
+        |message| message.with_tenant("acme"),
+    ];
+    let mut sent = Vec::new();
+    for (n, other) in others.into_iter().enumerate() {
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| plain(&format!("{n}{id}")));
+        sent.push([other(a), b]);
+        sent.push([c, other(d)]);
+    }
+    let typed =
+        |id: &str, kind: &str| Message::new(id.to_owned(), kind.to_owned(), "payload").with_source("shop");
+    sent.push([typed("e", "order.placed"), typed("f", "order.paid")]);
+    sent.push([typed("g", "order.paid"), typed("h", "order.placed")]);
+    for batch in sent {
+        let offers = batch.clone().map(offer_message);
+        let accepted = h.accept_all(&offers).await;
+        assert!(accepted.iter().all(|one| matches!(one, Accepted::First(_))), "{accepted:?}");
+        let claimed = h.claim("h", 10).await;
+        assert_eq!(claimed.iter().map(|one| (*one.message).clone()).collect::<Vec<_>>(), batch);
+    }
+}
+
 // FAULTS A12, G1
 pub async fn ids_and_payloads_are_any_bytes<S: StoreUnderTest>(h: &Harness<S>) {
     let long = vec![b'x'; 1 << 20];

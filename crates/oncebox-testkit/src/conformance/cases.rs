@@ -31,6 +31,7 @@ macro_rules! store_conformance {
                     inboxes_do_not_share_keys,
                     a_batch_may_serve_several_inboxes,
                     a_message_comes_back_whole,
+                    a_batch_keeps_each_message_as_it_came,
                     ids_and_payloads_are_any_bytes,
                     payloads_are_opaque,
                     the_key_is_reported_with_the_claim,
