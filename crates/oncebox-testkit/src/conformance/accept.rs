@@ -283,9 +283,9 @@ pub async fn a_batch_keeps_each_message_as_it_came<S: StoreUnderTest>(h: &Harnes
     ];
     let mut sent = Vec::new();
     for (n, other) in others.into_iter().enumerate() {
-        let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| plain(&format!("{n}{id}")));
-        sent.push([other(a), b]);
-        sent.push([c, other(d)]);
+        let numbered = |last: &str| plain(&format!("{n}{last}"));
+        sent.push([other(numbered("a")), numbered("b")]);
+        sent.push([numbered("c"), other(numbered("d"))]);
     }
     let typed =
         |id: &str, kind: &str| Message::new(id.to_owned(), kind.to_owned(), "payload").with_source("shop");
