@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use oncebox::source::{Ack, Delivery, Settle, Source};
 use oncebox::store::Store;
 use oncebox::time::Timestamp;
@@ -62,6 +63,10 @@ impl Source for Pipe {
                 return Some(Delivery::new(message(&self.plan, handed), settle));
             }
         }
+    }
+
+    fn ready(&mut self) -> Option<Delivery> {
+        self.recv().now_or_never().flatten()
     }
 }
 

@@ -35,12 +35,16 @@ impl InHand {
         self.count.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether there is room for one more: always for one.
+    pub(crate) fn has_room(&self, limit: usize) -> bool {
+        self.is_empty() || self.bytes.load(Ordering::Relaxed) < limit
+    }
+
     /// Waits for `next` as soon as there is room.
     pub(crate) async fn room<T>(&self, limit: usize, next: impl Future<Output = T>) -> T {
         loop {
             let less = self.less.notified();
-            let bytes = self.bytes.load(Ordering::Relaxed);
-            if self.is_empty() || bytes < limit {
+            if self.has_room(limit) {
                 return next.await;
             }
             less.await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use oncebox::source::{Delivery, Redelivery, Source};
 use oncebox::{Error, Result};
 
@@ -143,8 +144,24 @@ impl RabbitMq {
         self.shared.away(error);
     }
 
+    /// Takes what came from the session; a delivery that is to be handed out, or nothing.
+    fn came(&mut self, next: Next) -> Option<Delivery> {
+        let delivery = match next {
+            Next::Delivery(delivery) => delivery,
+            Next::Over { error, unreadable } => {
+                self.over(&error, unreadable);
+                return None;
+            }
+        };
+        self.count();
+        let (shared, session) = (&self.shared, self.session.as_ref()?);
+        let tag = Tag::new(Arc::clone(&session.settler), delivery.delivery_tag);
+        let raw = Raw::new(&shared.settings.queue.name, *delivery);
+        Self::hand_out(shared, &session.held, Parcel::new(shared, raw, tag))
+    }
+
     /// Notes that a delivery came. After the last of those that are taken one by one, the session is to begin anew.
-    fn came(&mut self) {
+    fn count(&mut self) {
         self.pause = Duration::ZERO;
         self.unreadable = 0;
         if self.one_by_one > 0 {
@@ -202,19 +219,20 @@ impl Source for RabbitMq {
                 }
                 next = shared.in_hand.room(shared.settings.prefetch_bytes, session.next()) => next,
             };
-            match next {
-                Next::Delivery(delivery) => {
-                    let tag = Tag::new(Arc::clone(&session.settler), delivery.delivery_tag);
-                    self.came();
-                    let raw = Raw::new(&shared.settings.queue.name, *delivery);
-                    let parcel = Parcel::new(&shared, raw, tag);
-                    if let Some(delivery) = Self::hand_out(&shared, &held, parcel) {
-                        return Some(delivery);
-                    }
-                }
-                Next::Over { error, unreadable } => self.over(&error, unreadable),
+            if let Some(delivery) = self.came(next) {
+                return Some(delivery);
             }
         }
+    }
+
+    fn ready(&mut self) -> Option<Delivery> {
+        while !self.renew && self.shared.in_hand.has_room(self.shared.settings.prefetch_bytes) {
+            let next = self.session.as_mut()?.next().now_or_never()?;
+            if let Some(delivery) = self.came(next) {
+                return Some(delivery);
+            }
+        }
+        None
     }
 }
 

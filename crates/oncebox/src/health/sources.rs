@@ -1,8 +1,10 @@
 //! What the sources of a running inbox do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::{Check, HealthStatus, Subject};
 use crate::name::InboxName;
@@ -24,11 +26,12 @@ pub(crate) struct SourceState {
     inbox: InboxName,
     name: Box<str>,
     inner: Mutex<Inner>,
+    less: Notify,
 }
 
 impl SourceState {
     pub(crate) fn new(inbox: &InboxName, name: &str) -> Self {
-        Self { inbox: inbox.clone(), name: name.into(), inner: Mutex::default() }
+        Self { inbox: inbox.clone(), name: name.into(), inner: Mutex::default(), less: Notify::new() }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -52,9 +55,21 @@ impl SourceState {
     }
 
     /// A delivery came; it is in hand until the guard is dropped.
-    pub(crate) fn take(&self) -> InHand<'_> {
+    pub(crate) fn take(self: &Arc<Self>) -> InHand {
         self.change(|inner| inner.in_hand += 1);
-        InHand { source: self, ack: "none", held: false }
+        InHand { source: Arc::clone(self), ack: "none", held: false }
+    }
+
+    /// How many more deliveries may be taken, if at most `limit` are to be in hand.
+    pub(crate) fn room(&self, limit: usize) -> usize {
+        limit.saturating_sub(self.inner.lock().in_hand)
+    }
+
+    /// Completes when there is room for one.
+    pub(crate) async fn has_room(&self, limit: usize) {
+        while self.room(limit) == 0 {
+            self.less.notified().await;
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Inner)) {
@@ -88,13 +103,13 @@ impl SourceState {
 }
 
 /// A delivery in hand.
-pub(crate) struct InHand<'a> {
-    source: &'a SourceState,
+pub(crate) struct InHand {
+    source: Arc<SourceState>,
     ack: &'static str,
     held: bool,
 }
 
-impl InHand<'_> {
+impl InHand {
     /// It cannot be stored now; it is held until it can.
     pub(crate) fn held(&mut self, now: Duration) {
         if !self.held {
@@ -122,10 +137,11 @@ impl InHand<'_> {
     }
 }
 
-impl Drop for InHand<'_> {
+impl Drop for InHand {
     fn drop(&mut self) {
         self.let_go();
         self.source.change(|inner| inner.in_hand -= 1);
+        self.source.less.notify_one();
         let source = ("source", self.source.name.to_string().into());
         emit::count(
             names::DELIVERIES,

@@ -181,6 +181,31 @@ impl Propagator {
         span
     }
 
+    /// The span of several messages that are received together: linked to each of them, child of none.
+    pub(crate) fn receiving_batch<'a>(
+        &self,
+        inbox: &InboxName,
+        source: &str,
+        messages: impl ExactSizeIterator<Item = &'a Message>,
+    ) -> Span {
+        let count = messages.len();
+        let span = tracing::info_span!(
+            "oncebox.receive_batch",
+            otel.name = format!("receive {inbox}"),
+            otel.kind = "consumer",
+            messaging.system = "oncebox",
+            messaging.operation.name = "receive",
+            messaging.operation.r#type = "receive",
+            messaging.destination.name = %inbox,
+            messaging.batch.message_count = count,
+            oncebox.source = source,
+        );
+        for message in messages {
+            self.tell(message, |propagate, producer| propagate.link(&span, producer));
+        }
+        span
+    }
+
     /// The span of a handler that runs for one message.
     pub(crate) fn handling(
         &self,

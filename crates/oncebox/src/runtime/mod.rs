@@ -8,6 +8,7 @@
 
 mod backlog;
 mod batch;
+mod delivery;
 mod direct;
 mod dispatcher;
 mod door;

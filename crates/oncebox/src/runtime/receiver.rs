@@ -1,26 +1,25 @@
-//! Takes deliveries from a source, stores them, and only then tells the broker.
+//! Takes deliveries from a source: what has come together is stored together.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tracing::Instrument as _;
 
 use super::Core;
-use super::lines::{Lines, Place};
-use super::repeat::{Pauses, is_trouble};
+use super::delivery::{Taken, store_alone, store_together};
+use super::lines::Lines;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
-use crate::health::{InHand, SourceState};
+use crate::health::SourceState;
 use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Ack, Delivery, Redelivery, Source};
-use crate::state::ErrorText;
+use crate::source::{Delivery, Redelivery, Source};
 use crate::store::{Accepted, Store};
 
-/// How much later a delivery is to come again that somebody else worked on for too long to wait for.
-const BUSY_PAUSE: Duration = Duration::from_secs(1);
+/// How many batches of deliveries are stored at the same time: what comes meanwhile shares the next one.
+const TURNS: usize = 2;
+/// The most deliveries that are stored together.
+const TOGETHER: usize = 500;
 
 /// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
 /// with them: a broker does not bring again what it still believes to be in good hands.
@@ -29,11 +28,13 @@ pub(super) struct Intake<Src> {
     state: Arc<SourceState>,
     in_hand: JoinSet<()>,
     lines: Lines,
+    turns: Arc<Semaphore>,
 }
 
 impl<Src> Intake<Src> {
     pub(super) fn new(source: Src, state: Arc<SourceState>) -> Self {
-        Self { source, state, in_hand: JoinSet::new(), lines: Lines::default() }
+        let turns = Arc::new(Semaphore::new(TURNS));
+        Self { source, state, in_hand: JoinSet::new(), lines: Lines::default(), turns }
     }
 }
 
@@ -68,51 +69,73 @@ pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) ->
 }
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>, intake: Arc<Mutex<Intake<impl Source>>>) -> Result<()> {
-    let Intake { source, state, in_hand, lines } = &mut *intake.lock().await;
-    let receiving = Receiving::new(state);
-    while let Some(delivery) = next(&core, source, in_hand).await {
-        let (core, state) = (Arc::clone(&core), Arc::clone(state));
-        let place = core.inbox.line_of(delivery.message()).map(|line| lines.place(line));
-        in_hand.spawn(async move { deliver(&core, &state, delivery, place).await });
+    let intake = &mut *intake.lock().await;
+    let state = Arc::clone(&intake.state);
+    let receiving = Receiving::new(&state);
+    while let Some((turn, first)) = intake.next(&core).await {
+        let together = intake.take(&core, first);
+        if !together.is_empty() {
+            intake.in_hand.spawn(store_together(Arc::clone(&core), Arc::clone(&state), together, turn));
+        }
     }
     receiving.over(core.stop.requested());
     // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
     // unsettled, and the broker keeps it.
     tokio::select! {
-        () = async { while ended(in_hand.join_next().await.as_ref()) {} } => {}
+        () = async { while ended(intake.in_hand.join_next().await.as_ref()) {} } => {}
         () = core.cut.wait() => {}
     }
     Ok(())
 }
 
-/// The next delivery, as soon as there is room for it; `None` at a request to stop or when the source is over.
-async fn next<S: Store>(
-    core: &Core<S>,
-    source: &mut impl Source,
-    in_hand: &mut JoinSet<()>,
-) -> Option<Delivery> {
-    while ended(in_hand.try_join_next().as_ref()) {}
-    // While the store is away these stay in hand, and nothing more is received.
-    while in_hand.len() >= core.inbox.config.prefetch {
-        tokio::select! {
+impl<Src: Source> Intake<Src> {
+    /// The next delivery, as soon as there is room for it, and a turn to store it with those that have come with it; `None` at
+    /// a request to stop or when the source is over.
+    async fn next<S: Store>(&mut self, core: &Core<S>) -> Option<(OwnedSemaphorePermit, Delivery)> {
+        while ended(self.in_hand.try_join_next().as_ref()) {}
+        let turn = tokio::select! {
             biased;
             () = core.stop.wait() => return None,
-            one = in_hand.join_next() => ended(one.as_ref()),
+            turn = Arc::clone(&self.turns).acquire_owned() => turn.ok()?,
         };
+        loop {
+            tokio::select! {
+                biased;
+                () = core.stop.wait() => return None,
+                // While the store is away those in hand stay there, and nothing more is received.
+                () = async {
+                    self.state.has_room(core.inbox.config.prefetch).await;
+                    core.door.opens(core).await;
+                } => {}
+            }
+            tokio::select! {
+                biased;
+                () = core.stop.wait() => return None,
+                // A source that lost its connection must not consume again now.
+                () = core.door.shuts() => {}
+                delivery = self.source.recv() => return Some((turn, delivery?)),
+            }
+        }
     }
-    loop {
-        tokio::select! {
-            biased;
-            () = core.stop.wait() => return None,
-            () = core.door.opens(core) => {}
+
+    /// Takes a delivery and what is here already behind it. Those that may be stored together are given back; each of the
+    /// others is on its way.
+    fn take<S: Store>(&mut self, core: &Arc<Core<S>>, first: Delivery) -> Vec<Taken> {
+        let mut together = Vec::new();
+        let (mut next, mut left) = (Some(first), self.state.room(core.inbox.config.prefetch).min(TOGETHER));
+        while let Some(delivery) = next {
+            left = left.saturating_sub(1);
+            let line = core.inbox.line_of(delivery.message());
+            let taken = Taken::new(&self.state, delivery);
+            if line.is_none() && core.inbox.only_stores(taken.message()) {
+                together.push(taken);
+            } else {
+                let place = line.map(|line| self.lines.place(line));
+                self.in_hand.spawn(store_alone(Arc::clone(core), Arc::clone(&self.state), taken, place));
+            }
+            next = if left > 0 { self.source.ready() } else { None };
         }
-        tokio::select! {
-            biased;
-            () = core.stop.wait() => return None,
-            // A source that lost its connection must not consume again now.
-            () = core.door.shuts() => {}
-            delivery = source.recv() => return delivery,
-        }
+        together
     }
 }
 
@@ -149,112 +172,6 @@ fn ended(one: Option<&std::result::Result<(), tokio::task::JoinError>>) -> bool 
     one.is_some()
 }
 
-/// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
-/// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
-/// put it aside after so many.
-async fn deliver<S: Store>(
-    core: &Core<S>,
-    state: &SourceState,
-    delivery: Delivery,
-    mut place: Option<Place>,
-) {
-    let mut in_hand = state.take();
-    let (message, settle) = delivery.into_parts();
-    let propagator = &core.inbox.store.watch().propagator;
-    let span = propagator.receiving(&core.inbox.name, state.name(), &message);
-    if let Some(place) = &mut place
-        && !place.turn().await
-        && core.stop.requested()
-    {
-        // The one before it goes back to the broker, and so does this one: it must not be the first to come again.
-        return;
-    }
-    let Some(ack) = receive(core, &mut in_hand, message).instrument(span).await else { return };
-    if let Some(place) = place {
-        place.leave();
-    }
-    in_hand.let_go();
-    let word = word(&ack);
-    if let Err(error) = settle.settle(ack).await {
-        // The broker brings it again, and it will be a duplicate.
-        let error = ErrorText::new(error.to_string());
-        tracing::debug!(source = state.name(), %error, "could not settle a delivery");
-    } else {
-        in_hand.told(word);
-    }
-}
-
-/// Stores one delivery; says what to tell the broker. Nothing if the inbox stops: dropped unsettled, the broker keeps it.
-async fn receive<S: Store>(core: &Core<S>, in_hand: &mut InHand<'_>, message: Message) -> Option<Ack> {
-    let prepared = match core.inbox.prepare_delivery(core.inbox.own(message)) {
-        Ok(prepared) => prepared,
-        Err(error) => return Some(Ack::Reject { reason: error.to_string() }),
-    };
-    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
-    loop {
-        let answer = core.inbox.receive(&prepared).await;
-        match &answer {
-            Ok(_) => core.door.open(),
-            Err(error) if is_trouble(error.kind()) => core.door.shut(),
-            Err(_) => {}
-        }
-        let pause = match answer {
-            Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => busy.pauses.next(),
-            Ok(received) => return Some(ack(&received.receipt)),
-            Err(error) if waits(&error) => {
-                in_hand.held(core.inbox.clock.monotonic());
-                core.inbox.store.watch().trouble(&core.inbox.name, "accept", &error);
-                pauses.next()
-            }
-            Err(error) => return Some(Ack::Reject { reason: error.to_string() }),
-        };
-        tokio::select! {
-            () = core.inbox.clock.sleep(pause) => {}
-            () = core.stop.wait() => return None,
-        }
-    }
-}
-
-/// The word for it in metrics.
-const fn word(ack: &Ack) -> &'static str {
-    match ack {
-        Ack::Done => "done",
-        Ack::Redeliver { .. } => "redeliver",
-        Ack::Busy { .. } => "busy",
-        Ack::Reject { .. } => "reject",
-    }
-}
-
-/// How long somebody else has been working on a delivery.
-#[derive(Default)]
-struct Busy {
-    since: Option<Duration>,
-    pauses: Pauses,
-}
-
-impl Busy {
-    fn may_go_on<S: Store>(&mut self, inbox: &Shared<S>) -> bool {
-        let now = inbox.clock.monotonic();
-        now.saturating_sub(*self.since.get_or_insert(now)) < inbox.config.busy_wait
-    }
-}
-
-/// Errors of the store are waited out; only what is wrong with the message itself is refused.
-fn waits(error: &Error) -> bool {
-    use ErrorKind::{InvalidMessage, MissingKey, Tenant, TooLarge, Unrouted};
-    !matches!(error.kind(), MissingKey | InvalidMessage | TooLarge | Unrouted | Tenant)
-}
-
-fn ack(receipt: &Receipt) -> Ack {
-    match receipt {
-        Receipt::Done => Ack::Done,
-        Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
-        Receipt::Snoozed { after } => Ack::Busy { after: *after },
-        Receipt::Failed { after } => Ack::Redeliver { after: *after },
-        Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
-    }
-}
-
 impl<S: Store> Shared<S> {
     /// Takes a message the whole way: durable entries first, then inline handlers.
     pub(crate) async fn receive(self: &Arc<Self>, prepared: &Prepared) -> Result<Received> {
@@ -274,21 +191,32 @@ impl<S: Store> Shared<S> {
     ) -> Result<Vec<Result<Received>>> {
         let prepared: Vec<Result<Prepared>> =
             messages.map(|message| self.prepare_delivery(message)).collect();
-        let offers = prepared.iter().flatten().filter_map(|prepared| prepared.offers.as_ref());
-        let answers = self.offer_all(offers).await?;
-        let mut answers = answers.into_iter();
+        let mut received = self.receive_all(prepared.iter().flatten()).await?.into_iter();
         let mut all = Vec::with_capacity(prepared.len());
         for prepared in prepared {
-            let received = match prepared {
-                Ok(prepared) => {
-                    let answer = if prepared.offers.is_some() { answers.next() } else { None };
-                    self.receive_stored(&prepared, answer).await
-                }
-                Err(error) => Err(error),
-            };
-            all.push(received);
+            all.extend(prepared.map_or_else(|error| Some(Err(error)), |_| received.next()));
         }
         Ok(all)
+    }
+
+    /// The same, of messages that are prepared.
+    pub(super) async fn receive_all<'a>(
+        self: &Arc<Self>,
+        prepared: impl Iterator<Item = &'a Prepared> + Clone + Send,
+    ) -> Result<Vec<Result<Received>>> {
+        let offers = prepared.clone().filter_map(|prepared| prepared.offers.as_ref());
+        let mut answers = self.offer_all(offers).await?.into_iter();
+        let mut all = Vec::new();
+        for prepared in prepared {
+            let answer = if prepared.offers.is_some() { answers.next() } else { None };
+            all.push(self.receive_stored(prepared, answer).await);
+        }
+        Ok(all)
+    }
+
+    /// Whether nothing is to be done with a message before it is acknowledged but to store it.
+    fn only_stores(&self, message: &Message) -> bool {
+        !self.is_direct() && self.registry.inline(message.kind()).next().is_none()
     }
 
     /// Runs the inline handlers of a message of which the store has answered.

@@ -60,6 +60,11 @@ impl Source for ChannelSource {
         let (message, answer) = self.receiver.recv().await?;
         Some(Delivery::new(message, Answer(answer)))
     }
+
+    fn ready(&mut self) -> Option<Delivery> {
+        let (message, answer) = self.receiver.try_recv().ok()?;
+        Some(Delivery::new(message, Answer(answer)))
+    }
 }
 
 struct Answer(oneshot::Sender<Ack>);

@@ -108,4 +108,10 @@ pub trait Source: Send + 'static {
 
     /// The next delivery.
     async fn recv(&mut self) -> Option<Delivery>;
+
+    /// A further delivery, if one is here already: what has come together is stored in one go. Waits for nothing. Default:
+    /// none, and each is stored by itself.
+    fn ready(&mut self) -> Option<Delivery> {
+        None
+    }
 }

@@ -1,0 +1,224 @@
+//! Stores deliveries, and only then tells the broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::Instrument as _;
+
+use super::Core;
+use super::lines::Place;
+use super::repeat::{Pauses, is_trouble};
+use crate::error::{Error, ErrorKind, Result};
+use crate::health::{InHand, SourceState};
+use crate::inbox::{Prepared, Receipt, Received, Shared};
+use crate::message::Message;
+use crate::source::{Ack, Delivery, Settle};
+use crate::state::ErrorText;
+use crate::store::Store;
+
+/// How much later a delivery is to come again that somebody else worked on for too long to wait for.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// A delivery in hand.
+pub(super) struct Taken {
+    message: Message,
+    rest: Rest,
+}
+
+/// What is left of a delivery when its message has gone its way.
+struct Rest {
+    settle: Box<dyn Settle>,
+    in_hand: InHand,
+}
+
+impl Taken {
+    pub(super) fn new(state: &Arc<SourceState>, delivery: Delivery) -> Self {
+        let (message, settle) = delivery.into_parts();
+        Self { message, rest: Rest { settle, in_hand: state.take() } }
+    }
+
+    pub(super) fn message(&self) -> &Message {
+        &self.message
+    }
+}
+
+impl Rest {
+    async fn settle(mut self, state: &SourceState, ack: Ack) {
+        self.in_hand.let_go();
+        let word = word(&ack);
+        if let Err(error) = self.settle.settle(ack).await {
+            // The broker brings it again, and it will be a duplicate.
+            let error = ErrorText::new(error.to_string());
+            tracing::debug!(source = state.name(), %error, "could not settle a delivery");
+        } else {
+            self.in_hand.told(word);
+        }
+    }
+}
+
+/// Stores deliveries in one call of the store, and settles them. What it does not take at once goes on alone, and keeps no
+/// others from their turn.
+pub(super) async fn store_together<S: Store>(
+    core: Arc<Core<S>>,
+    state: Arc<SourceState>,
+    together: Vec<Taken>,
+    turn: OwnedSemaphorePermit,
+) {
+    let propagator = &core.inbox.store.watch().propagator;
+    let span = match &together[..] {
+        [one] => propagator.receiving(&core.inbox.name, state.name(), &one.message),
+        all => {
+            let messages = all.iter().map(Taken::message);
+            propagator.receiving_batch(&core.inbox.name, state.name(), messages)
+        }
+    };
+    let (mut prepared, mut rests, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    for Taken { message, rest } in together {
+        match core.inbox.prepare_delivery(core.inbox.own(message)) {
+            Ok(one) => {
+                prepared.push(one);
+                rests.push(rest);
+            }
+            Err(error) => refused.push(rest.settle(&state, reject(&error))),
+        }
+    }
+    let received = core.inbox.receive_all(prepared.iter()).instrument(span.clone()).await;
+    drop(turn);
+    let one = prepared.len() == 1;
+    let mut received = match received {
+        Ok(received) => received.into_iter().map(Some).collect(),
+        // What is wrong with one of several is said of all of them: each is to be asked for by itself.
+        Err(error) if one || waits(&error) => prepared.iter().map(|_| Some(Err(error.duplicate()))).collect(),
+        Err(_) => Vec::new(),
+    }
+    .into_iter();
+    let settled = prepared.into_iter().zip(rests).map(|(prepared, mut rest)| {
+        let first = received.next().flatten();
+        let (core, state, span) = (&core, &state, &span);
+        async move {
+            let ack = match first {
+                Some(Ok(Received { receipt: Receipt::Done, .. })) => {
+                    core.door.open();
+                    Some(Ack::Done)
+                }
+                // Seldom, and much larger.
+                first => Box::pin(receive(core, &mut rest.in_hand, prepared, first).instrument(span.clone())).await,
+            };
+            if let Some(ack) = ack {
+                rest.settle(state, ack).await;
+            }
+        }
+    });
+    futures_util::future::join(join_all(settled), join_all(refused)).await;
+}
+
+/// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
+/// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
+/// put it aside after so many.
+pub(super) async fn store_alone<S: Store>(
+    core: Arc<Core<S>>,
+    state: Arc<SourceState>,
+    Taken { message, mut rest }: Taken,
+    mut place: Option<Place>,
+) {
+    let propagator = &core.inbox.store.watch().propagator;
+    let span = propagator.receiving(&core.inbox.name, state.name(), &message);
+    if let Some(place) = &mut place
+        && !place.turn().await
+        && core.stop.requested()
+    {
+        // The one before it goes back to the broker, and so does this one: it must not be the first to come again.
+        return;
+    }
+    let ack = match core.inbox.prepare_delivery(core.inbox.own(message)) {
+        Ok(prepared) => receive(&core, &mut rest.in_hand, prepared, None).instrument(span).await,
+        Err(error) => Some(reject(&error)),
+    };
+    let Some(ack) = ack else { return };
+    if let Some(place) = place {
+        place.leave();
+    }
+    rest.settle(&state, ack).await;
+}
+
+/// Stores one delivery, of which the store may have been asked already; says what to tell the broker. Nothing if the inbox
+/// stops: dropped unsettled, the broker keeps it.
+async fn receive<S: Store>(
+    core: &Core<S>,
+    in_hand: &mut InHand,
+    prepared: Prepared,
+    mut first: Option<Result<Received>>,
+) -> Option<Ack> {
+    let (mut pauses, mut busy) = (Pauses::default(), Busy::default());
+    loop {
+        let answer = match first.take() {
+            Some(answer) => answer,
+            None => core.inbox.receive(&prepared).await,
+        };
+        match &answer {
+            Ok(_) => core.door.open(),
+            Err(error) if is_trouble(error.kind()) => core.door.shut(),
+            Err(_) => {}
+        }
+        let pause = match answer {
+            Ok(Received { receipt: Receipt::Busy, .. }) if busy.may_go_on(&core.inbox) => busy.pauses.next(),
+            Ok(received) => return Some(ack(&received.receipt)),
+            Err(error) if waits(&error) => {
+                in_hand.held(core.inbox.clock.monotonic());
+                core.inbox.store.watch().trouble(&core.inbox.name, "accept", &error);
+                pauses.next()
+            }
+            Err(error) => return Some(reject(&error)),
+        };
+        tokio::select! {
+            () = core.inbox.clock.sleep(pause) => {}
+            () = core.stop.wait() => return None,
+        }
+    }
+}
+
+fn reject(error: &Error) -> Ack {
+    Ack::Reject { reason: error.to_string() }
+}
+
+/// The word for it in metrics.
+const fn word(ack: &Ack) -> &'static str {
+    match ack {
+        Ack::Done => "done",
+        Ack::Redeliver { .. } => "redeliver",
+        Ack::Busy { .. } => "busy",
+        Ack::Reject { .. } => "reject",
+    }
+}
+
+/// How long somebody else has been working on a delivery.
+#[derive(Default)]
+struct Busy {
+    since: Option<Duration>,
+    pauses: Pauses,
+}
+
+impl Busy {
+    fn may_go_on<S: Store>(&mut self, inbox: &Shared<S>) -> bool {
+        let now = inbox.clock.monotonic();
+        now.saturating_sub(*self.since.get_or_insert(now)) < inbox.config.busy_wait
+    }
+}
+
+/// Errors of the store are waited out; only what is wrong with the message itself is refused.
+fn waits(error: &Error) -> bool {
+    use ErrorKind::{InvalidMessage, MissingKey, Tenant, TooLarge, Unrouted};
+    !matches!(error.kind(), MissingKey | InvalidMessage | TooLarge | Unrouted | Tenant)
+}
+
+fn ack(receipt: &Receipt) -> Ack {
+    match receipt {
+        Receipt::Done => Ack::Done,
+        Receipt::Busy => Ack::Busy { after: BUSY_PAUSE },
+        Receipt::Snoozed { after } => Ack::Busy { after: *after },
+        Receipt::Failed { after } => Ack::Redeliver { after: *after },
+        Receipt::Rejected { reason } => Ack::Reject { reason: reason.clone() },
+    }
+}
