@@ -104,7 +104,9 @@ pub(super) async fn store_together<S: Store>(
                     Some(Ack::Done)
                 }
                 // Seldom, and much larger.
-                first => Box::pin(receive(core, &mut rest.in_hand, prepared, first).instrument(span.clone())).await,
+                first => {
+                    Box::pin(receive(core, &mut rest.in_hand, prepared, first).instrument(span.clone())).await
+                }
             };
             if let Some(ack) = ack {
                 rest.settle(state, ack).await;
