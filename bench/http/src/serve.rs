@@ -1,14 +1,14 @@
 //! The server, as a process of its own.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use oncebox::{Config, Context, Inbox, Message, Store, handler};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Server, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Server, Verify, listen};
 use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpListener;
 
 /// The type of every message.
 pub(crate) const KIND: &str = "bench";
@@ -51,7 +51,7 @@ async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
     // All clients have one address here.
     limits.connections_per_address = limits.connections;
     limits.head = Duration::from_secs(5);
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     println!("{}", listener.local_addr()?);
     let ended = async {
         let mut input = tokio::io::stdin();

@@ -26,7 +26,7 @@ struct Args {
     #[arg(long)]
     json: bool,
     /// Deliveries in hand at once, and as many callers for the half that only accepts.
-    #[arg(long, default_value_t = 2_048)]
+    #[arg(long, default_value_t = 4_096)]
     prefetch: u16,
 }
 

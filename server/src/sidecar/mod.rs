@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use axum::Router;
-use oncebox_http::{Server, Tls};
+use oncebox_http::{Server, Tls, listen};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -64,8 +64,8 @@ pub(crate) async fn serve(
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
     let plan = loaded.plan;
-    let listener = bind(plan.listen).await.map_err(|error| Exit::Start.with(error))?;
-    let operators = bind_api(origin, &plan).await.map_err(|error| Exit::Start.with(error))?;
+    let listener = bind(plan.listen).map_err(|error| Exit::Start.with(error))?;
+    let operators = bind_api(origin, &plan).map_err(|error| Exit::Start.with(error))?;
     let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
     // Whoever asks is told that we are not ready, while a store is waited for.
     let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
@@ -109,12 +109,12 @@ impl Addresses {
 }
 
 /// Where operators are answered. Who has not chosen the port gets another one if it is taken.
-async fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
+fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
     let Some(api) = &plan.api else { return Ok(None) };
-    match TcpListener::bind(api.listen).await {
+    match listen(api.listen) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if matches!(origin, Origin::Quick(_)) && error.kind() == std::io::ErrorKind::AddrInUse => {
-            Ok(Some(bind(SocketAddr::new(api.listen.ip(), 0)).await?))
+            Ok(Some(bind(SocketAddr::new(api.listen.ip(), 0))?))
         }
         Err(error) => {
             Err(anyhow!("cannot listen on {}: {error}; choose another address for `api.listen`", api.listen))
@@ -122,8 +122,8 @@ async fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+fn bind(address: SocketAddr) -> Result<TcpListener> {
+    listen(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow!(
             "{address} is taken: another program listens there, perhaps another `oncebox serve`; stop it, or choose another \
              address with --listen {}:0",

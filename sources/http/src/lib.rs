@@ -20,7 +20,7 @@ pub use ingress::Ingress;
 /// How events are read and written.
 pub use oncebox_cloudevents as cloudevents;
 pub use quota::Quota;
-pub use server::{Limits, Server, Tls};
+pub use server::{Limits, Server, Tls, listen};
 pub use verify::{Encoding, Verify};
 
 /// The programs of the guides, so that they compile and run.

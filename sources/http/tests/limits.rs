@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use h2::Reason;
 use http::Request;
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Verify, listen};
 use support::{Running, in_time, request};
 use tokio::net::TcpStream;
 
@@ -43,6 +44,18 @@ async fn serving(limits: Limits) -> Running {
 async fn works(server: &Running) {
     let answer = in_time("a good client is answered", server.post("/in/x", &HEADERS, "{}")).await;
     assert!([200, 202].contains(&answer.status), "{answer:?}");
+}
+
+// After a restart all clients come at once; one that finds no place to wait tries again only after seconds.
+#[tokio::test]
+async fn many_may_wait_to_be_accepted() {
+    let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let mut clients = Vec::new();
+    for _ in 0..300 {
+        let connected = in_time("a client finds a place", TcpStream::connect(address)).await;
+        clients.push(connected.expect("a connection"));
+    }
 }
 
 #[tokio::test]

@@ -10,12 +10,13 @@ mod tls;
 pub use limits::Limits;
 pub use tls::Tls;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use oncebox::time::{Clock as _, SystemClock};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -24,6 +25,24 @@ use places::Places;
 
 /// How long to wait when the system has no more sockets.
 const BREATH: Duration = Duration::from_millis(100);
+
+/// How many connections may wait to be accepted, unless the system allows less. The usual 128 are too few: a client that finds no
+/// place tries again after a second, and then after three.
+const BACKLOG: u32 = 4_096;
+
+/// Listens on an address, with room for many clients that come at the same moment, as they do after a restart.
+///
+/// # Errors
+///
+/// If the address is taken or not ours.
+pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Otherwise nobody could listen here for a minute after a restart. On Windows it means something else.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves any [`axum::Router`] on a socket, in HTTP/1 and HTTP/2, under [`Limits`] on what clients can cost.
 ///
@@ -38,7 +57,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with the default limits.
+    /// A server with the default limits, on a socket that somebody listens on, as [`listen`] does.
     pub fn new(listener: TcpListener, router: Router) -> Self {
         Self { listener, router, limits: Limits::default(), tls: None }
     }
