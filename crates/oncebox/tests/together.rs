@@ -2,177 +2,412 @@
 
 mod support;
 
-use oncebox::source::{Ack, ChannelSender, channel};
-use oncebox::{Config, ErrorKind, Message, Result};
-use oncebox_testkit::{Fault, Verb};
-use support::{SECOND, World, counts, in_time, message, quiet};
-use tokio::task::JoinHandle;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use oncebox::config::MissingKey;
+use oncebox::source::{Ack, Delivery, Settle, Source};
+use oncebox::{Config, ErrorKind, Inbox, KeyStrategy, Memory, Message, Result, Running};
+use oncebox_testkit::{Fault, TestClock, Verb};
+use parking_lot::Mutex;
+use support::panicky::Panicky;
+use support::{Faulty, SECOND, Stage, World, counts, in_time, message, pass, quiet};
+use tokio::sync::Notify;
 
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
+/// How often a message may come back before the broker puts it aside, as a quorum queue does.
+const LIMIT: u32 = 20;
 
-type Deliveries = Vec<JoinHandle<Result<Ack>>>;
+/// A broker that hands out all it has at once, and counts what comes back.
+#[derive(Clone, Default)]
+struct Broker(Arc<Shared>);
 
-/// Delivers without waiting for answers; all of it has come when this returns.
-async fn deliver(sender: &ChannelSender, messages: impl IntoIterator<Item = Message>) -> Deliveries {
-    let deliver = |message| {
-        let sender = sender.clone();
-        tokio::spawn(async move { sender.deliver(message).await })
-    };
-    let deliveries = messages.into_iter().map(deliver).collect();
-    quiet().await;
-    deliveries
+#[derive(Default)]
+struct Shared {
+    seen: Mutex<Seen>,
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Seen {
+    waiting: VecDeque<(Message, u32)>,
+    taken: usize,
+    acks: Vec<(String, Ack)>,
+    came_back: u32,
+    dead: Vec<String>,
+    /// Deliveries until `ready` panics.
+    panics_in: Option<u32>,
+    /// The message whose acknowledgement panics.
+    bad_ack: Option<&'static str>,
+}
+
+struct Queue(Broker);
+
+struct Tag {
+    broker: Broker,
+    message: Option<(Message, u32)>,
+}
+
+fn id(message: &Message) -> String {
+    String::from_utf8_lossy(message.id()).into_owned()
+}
+
+impl Broker {
+    fn send(&self, messages: impl IntoIterator<Item = Message>) {
+        self.seen().waiting.extend(messages.into_iter().map(|message| (message, 0)));
+        self.0.more.notify_one();
+    }
+
+    fn seen(&self) -> parking_lot::MutexGuard<'_, Seen> {
+        self.0.seen.lock()
+    }
+
+    fn next(&self) -> Option<Delivery> {
+        let mut seen = self.seen();
+        let one = seen.waiting.pop_front()?;
+        seen.taken += 1;
+        Some(Delivery::new(one.0.clone(), Tag { broker: self.clone(), message: Some(one) }))
+    }
+
+    fn done(&self) -> usize {
+        self.seen().acks.iter().filter(|(_, ack)| *ack == Ack::Done).count()
+    }
+
+    fn rejected(&self) -> Vec<String> {
+        let seen = self.seen();
+        let rejected = seen.acks.iter().filter(|(_, ack)| matches!(ack, Ack::Reject { .. }));
+        rejected.map(|(id, _)| id.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Source for Queue {
+    fn name(&self) -> &'static str {
+        "broker"
+    }
+
+    async fn recv(&mut self) -> Option<Delivery> {
+        loop {
+            if let Some(delivery) = self.0.next() {
+                return Some(delivery);
+            }
+            self.0.0.more.notified().await;
+        }
+    }
+
+    fn ready(&mut self) -> Option<Delivery> {
+        let mut seen = self.0.seen();
+        if seen.panics_in == Some(0) {
+            seen.panics_in = None;
+            drop(seen);
+            panic!("the source has a bug");
+        }
+        seen.panics_in = seen.panics_in.map(|left| left - 1);
+        drop(seen);
+        self.0.next()
+    }
+}
+
+#[async_trait]
+impl Settle for Tag {
+    async fn settle(mut self: Box<Self>, ack: Ack) -> Result<()> {
+        let (message, _) = self.message.take().unwrap();
+        tokio::task::yield_now().await;
+        let mut seen = self.broker.seen();
+        let bad = seen.bad_ack == Some(&id(&message));
+        if bad {
+            drop(seen);
+            panic!("an acknowledgement with a bug");
+        }
+        seen.acks.push((id(&message), ack));
+        Ok(())
+    }
+}
+
+/// What is dropped comes back, and goes to the end of its life if it does so too often.
+impl Drop for Tag {
+    fn drop(&mut self) {
+        let Some((message, count)) = self.message.take() else { return };
+        let mut seen = self.broker.seen();
+        seen.came_back += 1;
+        if count == LIMIT {
+            seen.dead.push(id(&message));
+        } else {
+            seen.waiting.push_front((message, count + 1));
+            drop(seen);
+            self.broker.0.more.notify_one();
+        }
+    }
 }
 
 fn messages(ids: std::ops::Range<usize>) -> impl Iterator<Item = Message> {
     ids.map(|id| message(&id.to_string(), "ok"))
 }
 
-async fn acks(deliveries: Deliveries) -> Vec<Ack> {
-    let mut acks = Vec::new();
-    for delivery in deliveries {
-        acks.push(in_time(delivery).await.unwrap().unwrap());
-    }
-    acks
+/// An inbox that receives from a broker.
+fn receiving(config: Config) -> (World, Running<Faulty>, Broker) {
+    let world = World::new(|inbox, stage| {
+        inbox.config(config).on("t", stage.handler("h")).on("inline", stage.handler("now").inline())
+    });
+    let (running, broker) = (world.inbox.start(), Broker::default());
+    running.receive(Queue(broker.clone())).unwrap();
+    (world, running, broker)
 }
 
-/// An inbox that receives, and a sender whose first `ids` are in two batches that the store does not answer.
-async fn busy(
-    prefetch: usize,
-    ids: std::ops::Range<usize>,
-) -> (World, oncebox::Running<support::Faulty>, ChannelSender, Deliveries) {
-    let world = World::new(|inbox, stage| {
-        inbox.config(Config { prefetch, ..Config::default() }).on("t", stage.handler("h"))
-    });
-    let running = world.inbox.start();
-    let (sender, source) = channel("source", 100);
-    running.receive(source).unwrap();
-    world.store().faults().script(Verb::Accept, [Some(Fault::Hang), Some(Fault::Hang)]);
-    let mut deliveries = Vec::new();
-    for (hanging, message) in messages(ids).enumerate() {
-        deliveries.extend(deliver(&sender, [message]).await);
-        in_time(world.store().faults().wait_for_hanging((hanging + 1).min(2))).await;
-    }
-    (world, running, sender, deliveries)
+/// The same, with message 0 in a call of the store that hangs.
+async fn busy(config: Config) -> (World, Running<Faulty>, Broker) {
+    let (world, running, broker) = receiving(config);
+    world.store().faults().next(Verb::Accept, Fault::Hang);
+    broker.send(messages(0..1));
+    in_time(world.store().faults().wait_for_hanging(1)).await;
+    (world, running, broker)
 }
 
 #[tokio::test]
-async fn what_comes_while_two_batches_are_stored_shares_the_next_one() {
-    let (world, running, sender, mut deliveries) = busy(100, 0..2).await;
-    deliveries.extend(deliver(&sender, messages(2..40)).await);
-    assert_eq!(world.store().faults().calls(Verb::Accept), 2, "nothing is asked for beside two batches");
+async fn what_comes_while_a_batch_is_stored_shares_the_next_one() {
+    let (world, running, broker) = busy(Config::default()).await;
+    broker.send(messages(1..40));
+    quiet().await;
+    assert_eq!((broker.seen().taken, world.store().faults().calls(Verb::Accept)), (40, 1));
     world.store().faults().release();
-    assert_eq!(acks(deliveries).await, vec![Ack::Done; 40]);
-    assert_eq!(world.store().faults().calls(Verb::Accept), 3, "the others were stored together");
+    in_time(running.idle()).await;
+    quiet().await;
+    assert_eq!((broker.done(), world.store().faults().calls(Verb::Accept)), (40, 2));
     in_time(running.idle()).await;
     assert_eq!(world.stage.log().len(), 40);
 }
 
 #[tokio::test]
-async fn no_more_are_taken_together_than_may_be_in_hand() {
-    let (world, _running, sender, mut deliveries) = busy(10, 0..2).await;
-    deliveries.extend(deliver(&sender, messages(2..40)).await);
-    world.store().faults().script(Verb::Accept, [None, Some(Fault::Hang)]);
-    world.store().faults().release();
+async fn no_more_are_taken_than_may_be_in_hand() {
+    let (world, _running, broker) = busy(Config { prefetch: 10, ..Config::default() }).await;
+    broker.send(messages(1..40));
     quiet().await;
-    in_time(world.store().faults().wait_for_hanging(1)).await;
-    let stored = counts(&world.inbox).await.messages;
-    assert!((10..=12).contains(&stored), "the two from before and at most ten others: {stored}");
+    assert_eq!(broker.seen().taken, 10);
     world.store().faults().release();
-    assert_eq!(acks(deliveries).await, vec![Ack::Done; 40]);
+    world.pass(SECOND).await;
+    assert_eq!(broker.done(), 40);
 }
 
 // FAULTS A4, A15: of several, too.
 #[tokio::test]
 async fn those_of_a_batch_whose_commit_is_unknown_are_asked_for_again_before_they_are_acknowledged() {
-    for fault in [Fault::ErrAfter, AWAY, Fault::ErrBefore(ErrorKind::Corrupt)] {
-        let (world, running, sender, deliveries) = busy(100, 0..2).await;
-        let together = deliver(&sender, messages(2..10)).await;
-        world.store().faults().script(Verb::Accept, [Some(fault)]);
-        world.store().faults().release();
-        assert_eq!(acks(deliveries).await, vec![Ack::Done; 2]);
+    for fault in [Fault::ErrAfter, AWAY, Fault::ErrBefore(ErrorKind::Full)] {
+        let (world, running, broker) = busy(Config::default()).await;
+        broker.send(messages(1..10));
         quiet().await;
-        assert!(together.iter().all(|delivery| !delivery.is_finished()), "{fault:?}");
+        world.store().faults().next(Verb::Accept, fault);
+        world.store().faults().release();
+        quiet().await;
+        assert_eq!(broker.done(), 1, "{fault:?}");
         let stored = counts(&world.inbox).await.messages;
-        assert_eq!(stored, if matches!(fault, Fault::ErrAfter) { 10 } else { 2 }, "{fault:?}");
+        assert_eq!(stored, if matches!(fault, Fault::ErrAfter) { 10 } else { 1 }, "{fault:?}");
         world.pass(SECOND).await;
-        assert_eq!(acks(together).await, vec![Ack::Done; 8], "{fault:?}");
+        assert_eq!(broker.done(), 10, "{fault:?}");
         in_time(running.idle()).await;
-        assert_eq!(world.stage.log().len(), 10, "{fault:?}");
+        assert_eq!((world.stage.log().len(), broker.seen().came_back), (10, 0), "{fault:?}");
     }
+}
+
+// FAULTS A4: what is compared with nothing is prepared once, and recognised.
+#[tokio::test]
+async fn messages_without_a_key_whose_commit_is_unknown_are_stored_once() {
+    let config = Config { missing_key: MissingKey::Undeduplicated, ..Config::default() };
+    let (world, running, broker) = receiving(config);
+    world.store().faults().script(Verb::Accept, [Some(Fault::ErrAfter), Some(Fault::ErrAfter)]);
+    broker.send((0..10).map(|_| message("", "ok")));
+    world.pass(10 * SECOND).await;
+    assert_eq!((broker.done(), counts(&world.inbox).await.messages), (10, 10));
+    in_time(running.idle()).await;
+    assert_eq!(world.stage.log().len(), 10);
 }
 
 // FAULTS A11: what is wrong with one of them is not said of the others.
 #[tokio::test]
 async fn one_that_can_never_be_taken_takes_no_others_with_it() {
-    let (world, running, sender, deliveries) = busy(100, 0..2).await;
-    let bad = [message("3", "ok"), message("", "ok"), message("4", "ok")];
-    let together = deliver(&sender, bad).await;
+    let (world, running, broker) = receiving(Config::default());
+    world.store().faults().next(Verb::Accept, Fault::Hang);
+    broker.send([message("0", "ok"), message("", "ok")]);
+    in_time(world.store().faults().wait_for_hanging(1)).await;
+    quiet().await;
+    assert_eq!(broker.rejected(), [""], "what is refused without the store does not wait for it");
+    broker.send([message("1", "ok"), message("2", "ok")]);
+    quiet().await;
     // A store that finds something only when it looks closer refuses the whole call.
-    let unfit = Fault::ErrBefore(ErrorKind::InvalidMessage);
-    world.store().faults().script(Verb::Accept, [Some(unfit), Some(unfit)]);
+    let unfit = Some(Fault::ErrBefore(ErrorKind::InvalidMessage));
+    world.store().faults().script(Verb::Accept, [unfit, unfit]);
     world.store().faults().release();
-    assert_eq!(acks(deliveries).await, vec![Ack::Done; 2]);
-    let acks = acks(together).await;
-    assert!(matches!(&acks[1], Ack::Reject { reason } if reason.contains("has no id")), "{acks:?}");
+    quiet().await;
     // Asked for by itself, one of the two was refused, and the other was not.
-    let rejected = acks.iter().filter(|ack| matches!(ack, Ack::Reject { .. })).count();
-    assert_eq!((rejected, acks.len()), (2, 3), "{acks:?}");
-    assert_eq!(counts(&world.inbox).await.messages, 3);
+    assert_eq!((broker.done(), broker.rejected().len()), (2, 2));
+    assert_eq!(counts(&world.inbox).await.messages, 2);
     in_time(running.idle()).await;
 }
 
 #[tokio::test]
 async fn one_that_has_to_wait_keeps_neither_room_nor_turns_from_others() {
-    let (world, _running, sender, deliveries) = busy(4, 0..2).await;
-    let together = deliver(&sender, messages(2..6)).await;
-    let wrong = Some(Fault::ErrBefore(ErrorKind::Corrupt));
-    // The batch; and then, one by one, three of the four that were in it.
-    world.store().faults().script(Verb::Accept, [wrong, wrong, wrong, wrong]);
-    world.store().faults().release();
-    assert_eq!(acks(deliveries).await, vec![Ack::Done; 2]);
+    let (world, _running, broker) = busy(Config { prefetch: 5, ..Config::default() }).await;
+    broker.send(messages(1..5));
     quiet().await;
-    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Corrupt));
+    // The batch, and then one of the four that were in it.
+    let wrong = Some(Fault::ErrBefore(ErrorKind::Corrupt));
+    world.store().faults().script(Verb::Accept, [wrong, wrong]);
+    world.store().faults().release();
+    quiet().await;
+    assert_eq!(broker.done(), 4);
+    broker.send(messages(5..30));
+    quiet().await;
+    assert_eq!(broker.done(), 29, "all but the one that waits");
     world.pass(SECOND).await;
-    let waiting = together.iter().filter(|delivery| !delivery.is_finished()).count();
-    assert!(waiting > 0, "some of them wait");
-    world.store().faults().clear();
-    let others = deliver(&sender, messages(6..9)).await;
-    world.pass(60 * SECOND).await;
-    assert_eq!(acks(others).await, vec![Ack::Done; 3]);
-    assert_eq!(acks(together).await, vec![Ack::Done; 4]);
+    assert_eq!(broker.done(), 30);
 }
 
 #[tokio::test]
 async fn what_has_come_twice_is_stored_once() {
-    let (world, running, sender, mut deliveries) = busy(100, 0..2).await;
-    deliveries.extend(deliver(&sender, messages(2..5).chain(messages(2..5)).chain(messages(0..1))).await);
+    let (world, running, broker) = busy(Config::default()).await;
+    broker.send(messages(1..5).chain(messages(1..5)).chain(messages(0..1)));
+    quiet().await;
     world.store().faults().release();
-    assert_eq!(acks(deliveries).await, vec![Ack::Done; 9]);
     in_time(running.idle()).await;
-    assert_eq!((counts(&world.inbox).await.messages, world.stage.log().len()), (5, 5));
+    quiet().await;
+    assert_eq!((broker.done(), counts(&world.inbox).await.messages), (10, 5));
+    in_time(running.idle()).await;
+    assert_eq!(world.stage.log().len(), 5);
 }
 
-// What has more to be done than to be stored goes its own way, from the same batch.
+// What has more to be done than to be stored goes its own way.
 #[tokio::test]
-async fn inline_handlers_and_lines_are_not_delayed_by_those_that_are_only_stored() {
-    let world = World::new(|inbox, stage| {
-        inbox.on("t", stage.handler("h")).on("inline", stage.handler("now").inline())
-    });
-    let running = world.inbox.start();
-    let (sender, source) = channel("source", 100);
-    running.receive(source).unwrap();
-    quiet().await;
+async fn inline_handlers_and_lines_do_not_wait_for_those_that_are_only_stored() {
+    let (world, running, broker) = busy(Config::default()).await;
     let ordered = |id: &str| message(id, "ok").with_ordering_key("a");
-    let inline = Message::new("3", "inline", "wait");
-    let mixed = [inline, message("1", "ok"), ordered("2"), ordered("4"), message("5", "ok")];
-    let mut deliveries = deliver(&sender, mixed).await;
-    let inline = deliveries.remove(0);
-    assert_eq!(acks(deliveries).await, vec![Ack::Done; 4]);
-    assert!(!inline.is_finished(), "its handler waits");
+    broker.send([ordered("1"), Message::new("2", "inline", "wait"), ordered("3"), message("4", "ok")]);
+    in_time(world.stage.started(1)).await;
+    quiet().await;
+    assert_eq!(broker.done(), 2, "the ordered ones");
     world.stage.go(1);
-    assert_eq!(acks(vec![inline]).await, [Ack::Done]);
+    quiet().await;
+    assert_eq!(broker.done(), 3, "and the one that was handled");
+    world.store().faults().release();
     in_time(running.idle()).await;
     let log = world.stage.log();
     let place = |id: &str| log.iter().position(|line| line.starts_with(&format!("h {id} "))).unwrap();
-    assert!(place("2") < place("4"), "{log:?}");
+    assert!(place("1") < place("3"), "{log:?}");
+}
+
+#[tokio::test]
+async fn lines_keep_their_order_beside_batches() {
+    for seed in 0..30_usize {
+        let (world, running, broker) = receiving(Config { prefetch: 7, ..Config::default() });
+        let faults = [Fault::ErrAfter, AWAY, Fault::ErrBefore(ErrorKind::Corrupt)];
+        let fault = |call: usize| faults.get((call * 7_919 + seed * 104_729) % 7).copied();
+        world.store().faults().script(Verb::Accept, (0..60).map(fault));
+        broker.send((0..60).map(|number| {
+            let one = message(&format!("{number:03}"), "ok");
+            if number % 3 == 0 { one } else { one.with_ordering_key(format!("line {}", number % 3)) }
+        }));
+        world.pass(120 * SECOND).await;
+        in_time(running.idle()).await;
+        assert_eq!((broker.done(), world.stage.log().len()), (60, 60));
+        for line in 1..3 {
+            let log = world.stage.log();
+            let of = |log: &&String| log[2..5].parse::<usize>().unwrap() % 3 == line;
+            assert!(log.iter().filter(of).is_sorted(), "{log:?}");
+        }
+    }
+}
+
+// FAULTS F1: a bug that one message meets does not cost others their deliveries.
+#[tokio::test]
+async fn a_message_that_makes_its_key_panic_takes_no_others_with_it() {
+    let key = KeyStrategy::custom(|message| {
+        assert!(message.payload() != "poison", "a key function with a bug");
+        None
+    });
+    let (world, _running, broker) = receiving(Config { key, ..Config::default() });
+    broker.send(messages(0..5).chain([message("bad", "poison")]).chain(messages(5..10)));
+    world.pass(60 * SECOND).await;
+    assert_eq!((broker.done(), broker.seen().dead.clone()), (10, vec!["bad".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_store_that_panics_gives_back_no_more_than_one_message_for_it() {
+    for panics in [1, 2, 7] {
+        let clock = TestClock::new();
+        let store = Panicky::new(Memory::with_clock(clock.shared()));
+        let stage = Stage::default();
+        let builder = Inbox::builder("test", store.clone()).on("t", stage.handler("h"));
+        let inbox = builder.clock(clock.shared()).build().unwrap();
+        let (running, broker) = (inbox.start(), Broker::default());
+        for _ in 0..panics {
+            store.panic_at(Verb::Accept);
+        }
+        broker.send(messages(0..10));
+        running.receive(Queue(broker.clone())).unwrap();
+        pass(&clock, 10 * SECOND).await;
+        assert_eq!(broker.done(), 10);
+        // The first one met all of them; then each of them at most one.
+        assert!(broker.seen().came_back < panics.max(2), "{} of {panics}", broker.seen().came_back);
+        in_time(running.shutdown()).await;
+    }
+}
+
+// FAULTS J8
+#[tokio::test]
+async fn what_was_taken_before_a_source_panics_stays_in_hand() {
+    let (world, _running, broker) = busy(Config::default()).await;
+    for round in 0..5 {
+        broker.seen().panics_in = Some(3);
+        broker.send(messages(10 * round + 1..10 * round + 11));
+        world.pass(10 * SECOND).await;
+    }
+    world.store().faults().release();
+    world.pass(SECOND).await;
+    assert_eq!((broker.done(), broker.seen().came_back), (51, 0));
+}
+
+#[tokio::test]
+async fn an_acknowledgement_that_panics_keeps_no_others_from_the_broker() {
+    let (world, _running, broker) = busy(Config::default()).await;
+    broker.seen().bad_ack = Some("3");
+    broker.send(messages(1..10));
+    quiet().await;
+    world.store().faults().release();
+    world.pass(SECOND).await;
+    assert_eq!(broker.done(), 9);
+}
+
+#[tokio::test]
+async fn at_a_shutdown_what_is_stored_is_acknowledged_and_the_rest_goes_back() {
+    // The store answers within the grace, or not.
+    for answers in [true, false] {
+        let (world, running, broker) = busy(Config { prefetch: 4, ..Config::default() }).await;
+        world.store().faults().always(Verb::Accept, Fault::Hang);
+        broker.send(messages(1..20));
+        quiet().await;
+        let end = tokio::spawn(running.shutdown());
+        quiet().await;
+        assert!(!end.is_finished());
+        if answers {
+            world.store().faults().clear();
+        }
+        world.pass(120 * SECOND).await;
+        in_time(end).await.unwrap();
+        let stored = usize::try_from(counts(&world.inbox).await.messages).unwrap();
+        assert_eq!(broker.done(), stored, "{answers}");
+        assert_eq!((stored > 0, stored + broker.seen().waiting.len()), (answers, 20), "{answers}");
+    }
+}
+
+// FAULTS A15, F1: no delivery is burned, however long it takes.
+#[tokio::test]
+async fn those_of_a_batch_that_wait_go_back_once_and_only_at_a_stop() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Corrupt, ErrorKind::CommitUnknown] {
+        let (world, running, broker) = receiving(Config::default());
+        world.store().faults().always(Verb::Accept, Fault::ErrBefore(kind));
+        broker.send(messages(0..50));
+        world.pass(300 * SECOND).await;
+        assert_eq!((broker.done(), broker.seen().came_back), (0, 0), "{kind:?}");
+        in_time(running.shutdown()).await;
+        assert_eq!(broker.seen().waiting.len(), 50, "{kind:?}");
+    }
 }

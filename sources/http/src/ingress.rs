@@ -23,18 +23,34 @@ use crate::endpoint::Endpoint;
 use crate::format::{Content, Sent, kept};
 use crate::problem::{Cause, Problem, respond};
 use crate::quota::Bucket;
+use crate::together::Together;
 use crate::verify::{Proof, REPLAY_WINDOW, Verify};
 
 /// An inbox, whatever its store.
 #[async_trait]
-trait Sink: Send + Sync {
+pub(crate) trait Sink: Send + Sync {
+    /// Messages of one request.
     async fn receive(&self, messages: Vec<Message>) -> Result<Vec<Result<Received>>>;
+
+    /// Messages of several requests.
+    async fn receive_each(&self, messages: Vec<Message>) -> Vec<Result<Received>>;
+
+    /// Whether no handler runs before the answer.
+    fn only_stores(&self, message: &Message) -> bool;
 }
 
 #[async_trait]
 impl<S: Store> Sink for Inbox<S> {
     async fn receive(&self, messages: Vec<Message>) -> Result<Vec<Result<Received>>> {
         self.receive_batch(messages).await
+    }
+
+    async fn receive_each(&self, messages: Vec<Message>) -> Vec<Result<Received>> {
+        Inbox::receive_each(self, messages).await
+    }
+
+    fn only_stores(&self, message: &Message) -> bool {
+        Inbox::only_stores(self, message)
     }
 }
 
@@ -112,7 +128,13 @@ impl Ingress {
             }
             let bucket = endpoint.quota.map(|quota| Bucket::new(quota, clock.monotonic()));
             let (path, source) = (endpoint.path.clone(), Arc::from(&*endpoint.name));
-            if routes.insert(path.clone(), Arc::new(Route { endpoint, source, sink, bucket })).is_some() {
+            if routes
+                .insert(
+                    path.clone(),
+                    Arc::new(Route { endpoint, source, sink, together: Together::default(), bucket }),
+                )
+                .is_some()
+            {
                 return refuse(format!("two endpoints have the path {path:?}"));
             }
         }
@@ -148,6 +170,7 @@ struct Route {
     /// Its name, for labels.
     source: Arc<str>,
     sink: Arc<dyn Sink>,
+    together: Together,
     bucket: Option<Bucket>,
 }
 
@@ -223,28 +246,40 @@ impl Route {
         let headers = &parts.headers;
         let sent = Sent { headers, kept: kept(headers, proof), kind, max_batch };
         let content = self.endpoint.format.read(sent, body)?;
-        let (items, one) = match content {
-            Content::One(message) => (vec![Ok(message)], true),
-            Content::Many(items) => (items, false),
+        let items = match content {
+            Content::One(message) => {
+                self.spend(1, clock)?;
+                let answer = self.store_one(message, share).await;
+                count(Some(&self.source), answer.word());
+                return Ok(answer::one(answer));
+            }
+            Content::Many(items) => items,
             Content::Question(text) => {
                 return Ok(respond(StatusCode::OK, "text/plain; charset=utf-8", Body::from(text)));
             }
         };
-        if let Some(bucket) = &self.bucket {
-            let quota = bucket.take(items.len().max(1), clock.monotonic());
-            quota.map_err(|wait| Problem::new(Cause::Quota, "the quota is used up").after(wait))?;
-        }
-        let mut answers = self.store(items, share).await;
+        self.spend(items.len().max(1), clock)?;
+        let answers = self.store(items, share).await;
         for answer in &answers {
             count(Some(&self.source), answer.word());
         }
-        Ok(match (one, answers.pop()) {
-            (true, Some(answer)) => answer::one(answer),
-            (_, last) => {
-                answers.extend(last);
-                answer::many(&answers)
-            }
-        })
+        Ok(answer::many(&answers))
+    }
+
+    /// Takes messages from the quota.
+    fn spend(&self, messages: usize, clock: &SharedClock) -> Result<(), Problem> {
+        let Some(bucket) = &self.bucket else { return Ok(()) };
+        let quota = bucket.take(messages, clock.monotonic());
+        quota.map_err(|wait| Problem::new(Cause::Quota, "the quota is used up").after(wait))
+    }
+
+    /// Stores the one message of a request, together with those of others; unless a handler runs first.
+    async fn store_one(&self, message: Message, share: Share) -> Answer {
+        if self.sink.only_stores(&message) {
+            return Answer::of(self.together.receive(&self.sink, self.owned(message), share).await);
+        }
+        let mut answers = self.store(vec![Ok(message)], share).await;
+        answers.pop().unwrap_or_else(|| Answer::of(lost()))
     }
 
     /// Stores what could be read. In a task of its own: a sender that goes away does not stop it, least of all between a
@@ -272,7 +307,6 @@ impl Route {
             Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
         }
         .into_iter();
-        let lost = || Err(Error::new(ErrorKind::CommitUnknown, "the store did not answer for a message"));
         let answer = |refused: Option<Problem>| match refused {
             Some(problem) => Answer::Problem(problem),
             None => Answer::of(received.next().unwrap_or_else(lost)),
@@ -288,4 +322,8 @@ impl Route {
             None => message,
         }
     }
+}
+
+fn lost() -> Result<Received> {
+    Err(Error::new(ErrorKind::CommitUnknown, "the store did not answer for a message"))
 }

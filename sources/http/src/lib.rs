@@ -12,6 +12,7 @@ mod problem;
 mod quota;
 mod secret;
 mod server;
+mod together;
 mod verify;
 
 pub use body::BodyLimits;

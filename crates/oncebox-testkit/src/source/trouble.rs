@@ -48,7 +48,7 @@ pub async fn what_a_crash_left_unsettled_comes_again<T: Transport>(world: &World
     let instance = world.start().await;
     world.faults().always(Verb::Accept, Fault::Hang);
     world.send_many(0..3).await;
-    world.faults().wait_for_hanging(3).await;
+    world.faults().wait_for_hanging(1).await;
     world.transport.crash(instance).await;
     world.faults().clear();
     let books = world.books().await;
@@ -63,7 +63,7 @@ pub async fn a_shutdown_settles_what_is_in_hand_or_leaves_it<T: Transport>(world
     let instance = world.start().await;
     world.faults().always(Verb::Accept, Fault::Hang);
     world.send_many(0..5).await;
-    world.faults().wait_for_hanging(5).await;
+    world.faults().wait_for_hanging(1).await;
     let release = async {
         // The shutdown comes first: it is polled before this.
         tokio::task::yield_now().await;

@@ -65,6 +65,13 @@ impl SourceState {
         limit.saturating_sub(self.inner.lock().in_hand)
     }
 
+    /// Completes when none is in hand.
+    pub(crate) async fn has_none(&self) {
+        while self.inner.lock().in_hand > 0 {
+            self.less.notified().await;
+        }
+    }
+
     /// Completes when there is room for one.
     pub(crate) async fn has_room(&self, limit: usize) {
         while self.room(limit) == 0 {

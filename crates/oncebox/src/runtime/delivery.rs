@@ -1,20 +1,22 @@
 //! Stores deliveries, and only then tells the broker.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use tokio::sync::OwnedSemaphorePermit;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::Core;
+use super::executor::text_of;
 use super::lines::Place;
 use super::repeat::{Pauses, is_trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::{InHand, SourceState};
 use crate::inbox::{Prepared, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Ack, Delivery, Settle};
+use crate::source::{Ack, Delivery, Settle, Turn};
 use crate::state::ErrorText;
 use crate::store::Store;
 
@@ -64,7 +66,7 @@ pub(super) async fn store_together<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,
     together: Vec<Taken>,
-    turn: OwnedSemaphorePermit,
+    turn: Turn,
 ) {
     let propagator = &core.inbox.store.watch().propagator;
     let span = match &together[..] {
@@ -76,44 +78,67 @@ pub(super) async fn store_together<S: Store>(
     };
     let (mut prepared, mut rests, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for Taken { message, rest } in together {
-        match core.inbox.prepare_delivery(core.inbox.own(message)) {
-            Ok(one) => {
+        match span.in_scope(|| prepare(&core.inbox, message)) {
+            Some(Ok(one)) => {
                 prepared.push(one);
                 rests.push(rest);
             }
-            Err(error) => refused.push(rest.settle(&state, reject(&error))),
+            Some(Err(error)) => refused.push(caught(rest.settle(&state, reject(&error)))),
+            None => {}
         }
     }
-    let received = core.inbox.receive_all(prepared.iter()).instrument(span.clone()).await;
-    drop(turn);
-    let one = prepared.len() == 1;
-    let mut received = match received {
-        Ok(received) => received.into_iter().map(Some).collect(),
-        // What is wrong with one of several is said of all of them: each is to be asked for by itself.
-        Err(error) if one || waits(&error) => prepared.iter().map(|_| Some(Err(error.duplicate()))).collect(),
-        Err(_) => Vec::new(),
-    }
-    .into_iter();
-    let settled = prepared.into_iter().zip(rests).map(|(prepared, mut rest)| {
-        let first = received.next().flatten();
-        let (core, state, span) = (&core, &state, &span);
-        async move {
-            let ack = match first {
-                Some(Ok(Received { receipt: Receipt::Done, .. })) => {
-                    core.door.open();
-                    Some(Ack::Done)
-                }
-                // Seldom, and much larger.
-                first => {
-                    Box::pin(receive(core, &mut rest.in_hand, prepared, first).instrument(span.clone())).await
-                }
-            };
-            if let Some(ack) = ack {
-                rest.settle(state, ack).await;
-            }
+    let stored = async {
+        let received = core.inbox.receive_each(&prepared).instrument(span.clone()).await;
+        drop(turn);
+        let settled = prepared.into_iter().zip(rests).zip(received).map(|((prepared, rest), first)| {
+            caught(settle_stored(&core, &state, &span, (prepared, rest), first))
+        });
+        join_all(settled).await
+    };
+    // What is refused without the store does not wait for it.
+    futures_util::future::join(stored, join_all(refused)).await;
+}
+
+/// Settles a delivery of which the store was asked; goes on asking if it has to. Nothing was answered if that panicked: then the
+/// broker brings it again.
+async fn settle_stored<S: Store>(
+    core: &Core<S>,
+    state: &SourceState,
+    span: &Span,
+    (prepared, mut rest): (Prepared, Rest),
+    first: Option<Result<Received>>,
+) {
+    let ack = match first {
+        Some(Ok(Received { receipt: Receipt::Done, .. })) => {
+            drop(prepared);
+            core.door.open();
+            Some(Ack::Done)
         }
-    });
-    futures_util::future::join(join_all(settled), join_all(refused)).await;
+        // Seldom, and much larger.
+        Some(first) => {
+            let on = receive(core, &mut rest.in_hand, prepared, Some(first));
+            Box::pin(on.instrument(span.clone())).await
+        }
+        None => None,
+    };
+    if let Some(ack) = ack {
+        rest.settle(state, ack).await;
+    }
+}
+
+/// Prepares a message, which may call functions of the program; nothing if one of them panicked.
+pub(crate) fn prepare<S: Store>(inbox: &Shared<S>, message: Message) -> Option<Result<Prepared>> {
+    let prepared = catch_unwind(AssertUnwindSafe(|| inbox.prepare_delivery(inbox.own(message))));
+    prepared.inspect_err(|panic| panicked(&**panic)).ok()
+}
+
+/// What a future says; nothing if it panicked.
+pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+    AssertUnwindSafe(future).catch_unwind().await.inspect_err(|panic| panicked(&**panic)).ok()
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) {
+    tracing::error!(error = text_of(panic), "taking a message in panicked");
 }
 
 /// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same

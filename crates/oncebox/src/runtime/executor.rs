@@ -272,7 +272,12 @@ pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure
 }
 
 pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    format!("the handler panicked: {}", text_of(panic))
+}
+
+/// What a panic said.
+pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the handler panicked: {}", text.unwrap_or("no text"))
+    text.unwrap_or("no text")
 }

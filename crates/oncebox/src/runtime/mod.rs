@@ -33,6 +33,7 @@ mod settler;
 mod supervisor;
 mod sweeper;
 
+pub(crate) use delivery::prepare;
 pub(crate) use direct::run_directly;
 pub(crate) use drive::{drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
@@ -140,7 +141,7 @@ impl<S: Store> Running<S> {
         receiver::check_window(&self.core.inbox, &source)?;
         let state = Arc::new(SourceState::new(&self.core.inbox.name, source.name()));
         self.core.sources.lock().push(Arc::clone(&state));
-        let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(source, state)));
+        let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(&self.core, source, state)));
         let task =
             supervise(&self.core, RECEIVER, true, move |core| receiver::run(core, Arc::clone(&intake)));
         self.receivers.lock().push(task);

@@ -2,39 +2,49 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use futures_util::future::join_all;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::Core;
-use super::delivery::{Taken, store_alone, store_together};
+use super::delivery::{Taken, caught, store_alone, store_together};
 use super::lines::Lines;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::SourceState;
 use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Delivery, Redelivery, Source};
+use crate::source::{Delivery, Gather, Redelivery, Source};
 use crate::store::{Accepted, Store};
 
-/// How many batches of deliveries are stored at the same time: what comes meanwhile shares the next one.
-const TURNS: usize = 2;
-/// The most deliveries that are stored together.
-const TOGETHER: usize = 500;
+/// The most deliveries that are taken before somebody else has a turn.
+const AT_ONCE: usize = 500;
 
 /// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
 /// with them: a broker does not bring again what it still believes to be in good hands.
 pub(super) struct Intake<Src> {
     source: Src,
     state: Arc<SourceState>,
-    in_hand: JoinSet<()>,
+    /// Those that are only to be stored.
+    together: Gather<Taken>,
+    /// Those with more to be done, each by itself.
+    alone: JoinSet<()>,
     lines: Lines,
-    turns: Arc<Semaphore>,
 }
 
 impl<Src> Intake<Src> {
-    pub(super) fn new(source: Src, state: Arc<SourceState>) -> Self {
-        let turns = Arc::new(Semaphore::new(TURNS));
-        Self { source, state, in_hand: JoinSet::new(), lines: Lines::default(), turns }
+    pub(super) fn new<S: Store>(core: &Arc<Core<S>>, source: Src, state: Arc<SourceState>) -> Self {
+        let (core, of) = (Arc::clone(core), Arc::clone(&state));
+        let store = move |taken, turn| store_together(Arc::clone(&core), Arc::clone(&of), taken, turn);
+        let together = Gather::start(|taken: &Taken| taken.message().payload().len(), store);
+        Self { source, state, together, alone: JoinSet::new(), lines: Lines::default() }
+    }
+}
+
+/// What is in hand when the source is let go is dropped unsettled, and the broker keeps it.
+impl<Src> Drop for Intake<Src> {
+    fn drop(&mut self) {
+        self.together.abort();
     }
 }
 
@@ -72,32 +82,23 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>, intake: Arc<Mutex<Intake<i
     let intake = &mut *intake.lock().await;
     let state = Arc::clone(&intake.state);
     let receiving = Receiving::new(&state);
-    while let Some((turn, first)) = intake.next(&core).await {
-        let together = intake.take(&core, first);
-        if !together.is_empty() {
-            intake.in_hand.spawn(store_together(Arc::clone(&core), Arc::clone(&state), together, turn));
-        }
+    while let Some(first) = intake.next(&core).await {
+        intake.take(&core, first);
     }
     receiving.over(core.stop.requested());
     // Deliveries in hand are settled before the source is let go. What the grace does not suffice for is dropped
     // unsettled, and the broker keeps it.
     tokio::select! {
-        () = async { while ended(intake.in_hand.join_next().await.as_ref()) {} } => {}
+        () = state.has_none() => {}
         () = core.cut.wait() => {}
     }
     Ok(())
 }
 
 impl<Src: Source> Intake<Src> {
-    /// The next delivery, as soon as there is room for it, and a turn to store it with those that have come with it; `None` at
-    /// a request to stop or when the source is over.
-    async fn next<S: Store>(&mut self, core: &Core<S>) -> Option<(OwnedSemaphorePermit, Delivery)> {
-        while ended(self.in_hand.try_join_next().as_ref()) {}
-        let turn = tokio::select! {
-            biased;
-            () = core.stop.wait() => return None,
-            turn = Arc::clone(&self.turns).acquire_owned() => turn.ok()?,
-        };
+    /// The next delivery, as soon as there is room for it; `None` at a request to stop or when the source is over.
+    async fn next<S: Store>(&mut self, core: &Core<S>) -> Option<Delivery> {
+        while ended(self.alone.try_join_next().as_ref()) {}
         loop {
             tokio::select! {
                 biased;
@@ -113,29 +114,30 @@ impl<Src: Source> Intake<Src> {
                 () = core.stop.wait() => return None,
                 // A source that lost its connection must not consume again now.
                 () = core.door.shuts() => {}
-                delivery = self.source.recv() => return Some((turn, delivery?)),
+                delivery = self.source.recv() => return delivery,
             }
         }
     }
 
-    /// Takes a delivery and what is here already behind it. Those that may be stored together are given back; each of the
-    /// others is on its way.
-    fn take<S: Store>(&mut self, core: &Arc<Core<S>>, first: Delivery) -> Vec<Taken> {
-        let mut together = Vec::new();
-        let (mut next, mut left) = (Some(first), self.state.room(core.inbox.config.prefetch).min(TOGETHER));
-        while let Some(delivery) = next {
-            left = left.saturating_sub(1);
+    /// Takes a delivery, and what is here already behind it.
+    fn take<S: Store>(&mut self, core: &Arc<Core<S>>, first: Delivery) {
+        let room = self.state.room(core.inbox.config.prefetch).min(AT_ONCE);
+        let mut next = Some(first);
+        for left in (0..room.max(1)).rev() {
+            let Some(delivery) = next.take() else { return };
             let line = core.inbox.line_of(delivery.message());
             let taken = Taken::new(&self.state, delivery);
             if line.is_none() && core.inbox.only_stores(taken.message()) {
-                together.push(taken);
+                // Nobody is there to take it only when the runtime ends.
+                let _ = self.together.push(taken);
             } else {
                 let place = line.map(|line| self.lines.place(line));
-                self.in_hand.spawn(store_alone(Arc::clone(core), Arc::clone(&self.state), taken, place));
+                self.alone.spawn(store_alone(Arc::clone(core), Arc::clone(&self.state), taken, place));
             }
-            next = if left > 0 { self.source.ready() } else { None };
+            if left > 0 {
+                next = self.source.ready();
+            }
         }
-        together
     }
 }
 
@@ -199,8 +201,24 @@ impl<S: Store> Shared<S> {
         Ok(all)
     }
 
-    /// The same, of messages that are prepared.
-    pub(super) async fn receive_all<'a>(
+    /// Takes messages the whole way that have nothing to do with each other: together if the store takes them so, and each by
+    /// itself if something may be wrong with one of them. Nothing of one for which something panicked.
+    pub(crate) async fn receive_each(
+        self: &Arc<Self>,
+        prepared: &[Prepared],
+    ) -> Vec<Option<Result<Received>>> {
+        let many = prepared.len() > 1;
+        match caught(self.receive_all(prepared.iter())).await {
+            Some(Ok(received)) => received.into_iter().map(Some).collect(),
+            Some(Err(error)) if !many || !is_of_one(error.kind()) => {
+                prepared.iter().map(|_| Some(Err(error.duplicate()))).collect()
+            }
+            None if !many => vec![None],
+            _ => join_all(prepared.iter().map(|prepared| caught(self.receive(prepared)))).await,
+        }
+    }
+
+    async fn receive_all<'a>(
         self: &Arc<Self>,
         prepared: impl Iterator<Item = &'a Prepared> + Clone + Send,
     ) -> Result<Vec<Result<Received>>> {
@@ -215,7 +233,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Whether nothing is to be done with a message before it is acknowledged but to store it.
-    fn only_stores(&self, message: &Message) -> bool {
+    pub(crate) fn only_stores(&self, message: &Message) -> bool {
         !self.is_direct() && self.registry.inline(message.kind()).next().is_none()
     }
 
@@ -249,4 +267,10 @@ impl<S: Store> Shared<S> {
         }
         Ok(Received { receipt, accepted, duplicate })
     }
+}
+
+/// Whether an error of the store may be the doing of one message among many.
+const fn is_of_one(kind: ErrorKind) -> bool {
+    use ErrorKind::{Corrupt, InvalidMessage, MissingKey, Tenant, TooLarge, Unrouted};
+    matches!(kind, MissingKey | InvalidMessage | TooLarge | Unrouted | Tenant | Corrupt)
 }

@@ -1,8 +1,10 @@
 //! The seam to the broker: deliveries come out, and each is settled exactly once.
 
 mod channel;
+mod gather;
 
 pub use channel::{ChannelSender, ChannelSource, channel};
+pub use gather::{Gather, Turn};
 
 use std::time::Duration;
 
