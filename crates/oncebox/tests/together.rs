@@ -112,7 +112,7 @@ impl Source for Queue {
 #[async_trait]
 impl Settle for Tag {
     async fn settle(mut self: Box<Self>, ack: Ack) -> Result<()> {
-        let (message, _) = self.message.take().unwrap();
+        let (message, _) = self.message.take().expect("settled once");
         tokio::task::yield_now().await;
         let mut seen = self.broker.seen();
         let bad = seen.bad_ack == Some(&id(&message));
@@ -151,7 +151,7 @@ fn receiving(config: Config) -> (World, Running<Faulty>, Broker) {
         inbox.config(config).on("t", stage.handler("h")).on("inline", stage.handler("now").inline())
     });
     let (running, broker) = (world.inbox.start(), Broker::default());
-    running.receive(Queue(broker.clone())).unwrap();
+    running.receive(Queue(broker.clone())).expect("a window that is long enough");
     (world, running, broker)
 }
 
@@ -410,4 +410,32 @@ async fn those_of_a_batch_that_wait_go_back_once_and_only_at_a_stop() {
         in_time(running.shutdown()).await;
         assert_eq!(broker.seen().waiting.len(), 50, "{kind:?}");
     }
+}
+
+// Messages of several senders, as a source of the program's own would bring them.
+#[tokio::test]
+async fn what_is_wrong_with_one_message_is_not_said_of_those_of_other_senders() {
+    let key = KeyStrategy::custom(|message| {
+        assert!(message.payload() != "poison", "a key function with a bug");
+        Some(message.id().to_vec())
+    });
+    let world = World::new(|inbox, stage| {
+        inbox.config(Config { key, ..Config::default() }).on("t", stage.handler("h"))
+    });
+    let kinds = async |messages: Vec<Message>| {
+        let received = world.inbox.receive_each(messages).await;
+        received.into_iter().map(|one| one.err().map(|error| error.kind())).collect::<Vec<_>>()
+    };
+    let (unfit, unknown) = (ErrorKind::InvalidMessage, ErrorKind::CommitUnknown);
+    let four =
+        || vec![message("1", "ok"), message("2", "poison"), Message::new("3", "", ""), message("4", "ok")];
+    world.store().faults().next(Verb::Accept, Fault::ErrBefore(unfit));
+    assert_eq!(kinds(four()).await, [None, Some(unknown), Some(unfit), None], "each is asked for by itself");
+    world.store().faults().next(Verb::Accept, Fault::Panic);
+    assert_eq!(kinds(four()).await, [None, Some(unknown), Some(unfit), None]);
+    world.store().faults().next(Verb::Accept, AWAY);
+    let away = Some(ErrorKind::Unavailable);
+    assert_eq!(kinds(four()).await, [away, Some(unknown), Some(unfit), away], "that is said of all of them");
+    assert!(kinds(Vec::new()).await.is_empty());
+    assert_eq!(counts(&world.inbox).await.messages, 2);
 }
