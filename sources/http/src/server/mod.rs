@@ -30,7 +30,8 @@ const BREATH: Duration = Duration::from_millis(100);
 /// place tries again after a second, and then after three.
 const BACKLOG: u32 = 4_096;
 
-/// Listens on an address, with room for many clients that come at the same moment, as they do after a restart.
+/// Listens on an address, with room for many clients that come at the same moment, as they do after a restart. To be called within a
+/// Tokio runtime.
 ///
 /// # Errors
 ///

@@ -21,8 +21,7 @@ WITH offered AS MATERIALIZED (
     SELECT seq, now, $9, $6, $2, $7, $10, $11, $12, $13, $14, $15 FROM offered WHERE known IS NULL AND NOT stale
 ), due AS (
     INSERT INTO @entry (seq, due, lane, handler)
-    SELECT o.seq, o.now, $6, e.handler FROM offered o CROSS JOIN unnest($4::int2[]) AS e (handler)
-    WHERE o.known IS NULL AND NOT o.stale
+    SELECT seq, now, $6, unnest($4::int2[]) FROM offered WHERE known IS NULL AND NOT stale
 )
 SELECT $5::int4, CASE WHEN known IS NULL AND stale THEN NULL ELSE coalesce(known, seq) END, known IS NULL AND NOT stale, stale,
        fingerprint, handlers, now - known_at

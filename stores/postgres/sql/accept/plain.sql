@@ -34,8 +34,7 @@ WITH moment AS MATERIALIZED (
     FROM offered WHERE known IS NULL AND NOT stale
 ), due AS (
     INSERT INTO @entry (seq, due, lane, handler)
-    SELECT o.seq, o.now, o.lane, e.handler FROM offered o CROSS JOIN unnest($4::int2[]) AS e (handler)
-    WHERE o.known IS NULL AND NOT o.stale
+    SELECT seq, now, lane, unnest($4::int2[]) FROM offered WHERE known IS NULL AND NOT stale
 )
 SELECT array_agg(place) FILTER (WHERE fresh), array_agg(seq) FILTER (WHERE fresh),
        array_agg(place) FILTER (WHERE NOT fresh), array_agg(known) FILTER (WHERE NOT fresh), array_agg(stale) FILTER (WHERE NOT fresh),
