@@ -445,11 +445,13 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     gone.send(support::request("/in/shop", &[TOKEN, ("message-id", "1"), ("message-type", "t")], "{}")).await;
     in_time("the store is asked", faults.wait_for_hanging(1)).await;
     drop(gone);
-    // There is room for one connection only: this one is served when the other is over.
-    assert_eq!(in_time("the connection ends", world.send("2", "{}")).await.status, 202);
+    // There is room for one connection only: this one is answered when the other is over.
+    let stranger = world.server.post("/in/shop", &[("message-id", "2"), ("message-type", "t")], "{}");
+    assert_eq!(in_time("the connection ends", stranger).await.status, 401);
+    assert_eq!(world.counts().await.messages, 0);
     faults.release();
     let stored = async {
-        while world.counts().await.messages < 2 {
+        while world.counts().await.messages < 1 {
             tokio::task::yield_now().await;
         }
     };
