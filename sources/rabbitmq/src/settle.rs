@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use lapin::options::{BasicAckOptions, BasicNackOptions};
@@ -11,6 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How many verdicts are looked at together.
 const BATCH: usize = 1_024;
+/// How many acknowledgements wait for those of earlier deliveries, and for how long, so that one tells of all.
+const LATE: usize = 2_048;
+const PATIENCE: Duration = Duration::from_millis(10);
 
 /// What the broker is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,30 +78,44 @@ fn gone() -> Error {
 }
 
 async fn run(connection: Connection, channel: Channel, mut queue: mpsc::UnboundedReceiver<Order>) {
-    let (mut orders, mut tags) = (Vec::new(), Tags::default());
-    while queue.recv_many(&mut orders, BATCH).await > 0 {
-        let (mut verdicts, mut waiting, mut close) = (Vec::new(), Vec::new(), false);
-        for order in orders.drain(..) {
-            match order {
-                Order::Settle { tag, verdict, written } => {
-                    verdicts.push((tag, verdict));
-                    waiting.extend(written);
+    let (mut orders, mut tags, mut waiting) = (Vec::new(), Tags::default(), Vec::new());
+    let mut open = true;
+    while open {
+        let more = queue.recv_many(&mut orders, BATCH);
+        let frames = if let Some(more) = in_time(more, !tags.late.is_empty()).await {
+            open = more > 0;
+            let mut verdicts = Vec::with_capacity(more);
+            for order in orders.drain(..) {
+                match order {
+                    Order::Settle { tag, verdict, written } => {
+                        verdicts.push((tag, verdict));
+                        waiting.extend(written.map(|written| (tag, written)));
+                    }
+                    Order::Close => open = false,
                 }
-                Order::Close => close = true,
             }
-        }
-        let told = tell(&channel, tags.frames(&verdicts)).await;
-        for written in waiting {
-            // Whoever does not wait any more does not need to know.
-            let _ = written.send(if told { Ok(()) } else { Err(gone()) });
-        }
-        if close {
-            break;
+            tags.frames(&verdicts)
+        } else {
+            tags.rest()
+        };
+        let told = tell(&channel, frames).await && (open || tell(&channel, tags.rest()).await);
+        for (tag, written) in std::mem::take(&mut waiting) {
+            if tags.late.contains(&tag) {
+                waiting.push((tag, written));
+            } else {
+                // Whoever does not wait any more does not need to know.
+                let _ = written.send(if told { Ok(()) } else { Err(gone()) });
+            }
         }
     }
     // Deliveries that are still in hand find nobody to tell from here on.
     drop(queue);
     let _ = connection.close(200, "done".into()).await;
+}
+
+/// Waits for a future; not for ever, if there is something to be done meanwhile.
+async fn in_time<T>(future: impl Future<Output = T>, hurry: bool) -> Option<T> {
+    if hurry { tokio::time::timeout(PATIENCE, future).await.ok() } else { Some(future.await) }
 }
 
 /// Writes frames. Whether all of them were written.
@@ -140,11 +158,13 @@ struct Tags {
     floor: u64,
     /// And these.
     above: BTreeSet<u64>,
+    /// Those of them whose acknowledgement is not written yet.
+    late: BTreeSet<u64>,
 }
 
 impl Tags {
     /// One acknowledgement for all those below which everything is settled, because each costs the broker as much as a
-    /// message does; and one for each other.
+    /// message does. Others wait a little for those below them, unless there are too many.
     fn frames(&mut self, verdicts: &[(u64, Verdict)]) -> Frames {
         self.above.extend(verdicts.iter().map(|(tag, _)| tag));
         while self.above.remove(&(self.floor + 1)) {
@@ -153,13 +173,22 @@ impl Tags {
         let mut frames = Frames::default();
         for &(tag, verdict) in verdicts {
             match verdict {
-                Verdict::Ack if tag <= self.floor => frames.all_up_to = frames.all_up_to.max(Some(tag)),
-                Verdict::Ack => frames.each.push(Frame::Ack(tag)),
+                Verdict::Ack => _ = self.late.insert(tag),
                 Verdict::Reject => frames.each.push(Frame::Nack { tag, requeue: false }),
                 Verdict::GiveBack => frames.each.push(Frame::Nack { tag, requeue: true }),
             }
         }
+        let late = self.late.split_off(&(self.floor + 1));
+        frames.all_up_to = std::mem::replace(&mut self.late, late).last().copied();
+        if self.late.len() > LATE {
+            frames.each.extend(self.rest().each);
+        }
         frames
+    }
+
+    /// One for each that waits.
+    fn rest(&mut self) -> Frames {
+        Frames { each: std::mem::take(&mut self.late).into_iter().map(Frame::Ack).collect(), all_up_to: None }
     }
 }
 
@@ -203,11 +232,24 @@ mod tests {
         let mut tags = Tags::default();
         let acks = |numbers: &[u64]| numbers.iter().map(|tag| (*tag, Verdict::Ack)).collect::<Vec<_>>();
         assert_eq!(tags.frames(&acks(&[1, 2, 3])), frames(&[], 3));
-        // 4 is still in hand.
-        assert_eq!(tags.frames(&acks(&[6, 5])), frames(&[Frame::Ack(6), Frame::Ack(5)], None));
-        assert_eq!(tags.frames(&acks(&[8, 4])), frames(&[Frame::Ack(8)], 4));
+        // 4 is still in hand, and those behind it wait for it.
+        assert_eq!(tags.frames(&acks(&[6, 5])), frames(&[], None));
+        assert_eq!(tags.frames(&acks(&[8, 4])), frames(&[], 6));
         assert_eq!(tags.frames(&acks(&[7, 9])), frames(&[], 9));
-        assert_eq!((tags.floor, tags.above.len()), (9, 0));
+        assert_eq!((tags.floor, tags.above.len(), tags.late.len()), (9, 0, 0));
+    }
+
+    #[test]
+    fn what_has_waited_long_enough_is_acknowledged_by_itself() {
+        let mut tags = Tags::default();
+        assert_eq!(tags.frames(&[(3, Verdict::Ack), (2, Verdict::Ack)]), frames(&[], None));
+        assert_eq!(tags.rest(), frames(&[Frame::Ack(2), Frame::Ack(3)], None));
+        assert_eq!(tags.rest(), frames(&[], None), "each is told once");
+        // Of those that were told nothing is said again.
+        assert_eq!(tags.frames(&[(1, Verdict::Ack)]), frames(&[], 1));
+        let many: Vec<_> = (5..).take(LATE + 1).map(|tag| (tag, Verdict::Ack)).collect();
+        assert_eq!(tags.frames(&many).each.len(), LATE + 1, "too many to wait");
+        assert!(tags.late.is_empty());
     }
 
     // An acknowledgement of several must never take one that was rejected or given back.
