@@ -128,13 +128,8 @@ impl Ingress {
             }
             let bucket = endpoint.quota.map(|quota| Bucket::new(quota, clock.monotonic()));
             let (path, source) = (endpoint.path.clone(), Arc::from(&*endpoint.name));
-            if routes
-                .insert(
-                    path.clone(),
-                    Arc::new(Route { endpoint, source, sink, together: Together::default(), bucket }),
-                )
-                .is_some()
-            {
+            let route = Route { endpoint, source, sink, together: Together::default(), bucket };
+            if routes.insert(path.clone(), Arc::new(route)).is_some() {
                 return refuse(format!("two endpoints have the path {path:?}"));
             }
         }

@@ -9,6 +9,7 @@ use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::{Channel, Connection};
 use oncebox::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// How many verdicts are looked at together.
 const BATCH: usize = 1_024;
@@ -81,10 +82,9 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
     let (mut orders, mut tags, mut waiting) = (Vec::new(), Tags::default(), Vec::new());
     let mut open = true;
     while open {
-        let more = queue.recv_many(&mut orders, BATCH);
-        let frames = if let Some(more) = in_time(more, !tags.late.is_empty()).await {
+        let mut verdicts = Vec::new();
+        if let Some(more) = until(tags.until, queue.recv_many(&mut orders, BATCH)).await {
             open = more > 0;
-            let mut verdicts = Vec::with_capacity(more);
             for order in orders.drain(..) {
                 match order {
                     Order::Settle { tag, verdict, written } => {
@@ -94,11 +94,8 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
                     Order::Close => open = false,
                 }
             }
-            tags.frames(&verdicts)
-        } else {
-            tags.rest()
-        };
-        let told = tell(&channel, frames).await && (open || tell(&channel, tags.rest()).await);
+        }
+        let told = tell(&channel, tags.frames(&verdicts, open.then(Instant::now))).await;
         for (tag, written) in std::mem::take(&mut waiting) {
             if tags.late.contains(&tag) {
                 waiting.push((tag, written));
@@ -113,9 +110,12 @@ async fn run(connection: Connection, channel: Channel, mut queue: mpsc::Unbounde
     let _ = connection.close(200, "done".into()).await;
 }
 
-/// Waits for a future; not for ever, if there is something to be done meanwhile.
-async fn in_time<T>(future: impl Future<Output = T>, hurry: bool) -> Option<T> {
-    if hurry { tokio::time::timeout(PATIENCE, future).await.ok() } else { Some(future.await) }
+/// What a future says, if it does so in time.
+async fn until<T>(end: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match end {
+        Some(end) => tokio::time::timeout_at(end, future).await.ok(),
+        None => Some(future.await),
+    }
 }
 
 /// Writes frames. Whether all of them were written.
@@ -158,14 +158,15 @@ struct Tags {
     floor: u64,
     /// And these.
     above: BTreeSet<u64>,
-    /// Those of them whose acknowledgement is not written yet.
+    /// Those of them whose acknowledgement is not written yet, and when that has to be, whatever becomes of those before them.
     late: BTreeSet<u64>,
+    until: Option<Instant>,
 }
 
 impl Tags {
     /// One acknowledgement for all those below which everything is settled, because each costs the broker as much as a
-    /// message does. Others wait a little for those below them, unless there are too many.
-    fn frames(&mut self, verdicts: &[(u64, Verdict)]) -> Frames {
+    /// message does. Others wait a little for those below them, unless there are too many, or this is the end: no time.
+    fn frames(&mut self, verdicts: &[(u64, Verdict)], now: Option<Instant>) -> Frames {
         self.above.extend(verdicts.iter().map(|(tag, _)| tag));
         while self.above.remove(&(self.floor + 1)) {
             self.floor += 1;
@@ -180,15 +181,13 @@ impl Tags {
         }
         let late = self.late.split_off(&(self.floor + 1));
         frames.all_up_to = std::mem::replace(&mut self.late, late).last().copied();
-        if self.late.len() > LATE {
-            frames.each.extend(self.rest().each);
+        let is_time = now.is_none_or(|now| self.until.is_some_and(|until| until <= now));
+        if is_time || self.late.len() > LATE {
+            frames.each.extend(std::mem::take(&mut self.late).into_iter().map(Frame::Ack));
         }
+        let wait = now.filter(|_| !self.late.is_empty()).map(|now| now + PATIENCE);
+        self.until = wait.map(|wait| self.until.unwrap_or(wait));
         frames
-    }
-
-    /// One for each that waits.
-    fn rest(&mut self) -> Frames {
-        Frames { each: std::mem::take(&mut self.late).into_iter().map(Frame::Ack).collect(), all_up_to: None }
     }
 }
 
@@ -229,27 +228,47 @@ mod tests {
 
     #[test]
     fn those_below_which_all_is_settled_share_one_acknowledgement() {
-        let mut tags = Tags::default();
+        let (mut tags, now) = (Tags::default(), Some(Instant::now()));
         let acks = |numbers: &[u64]| numbers.iter().map(|tag| (*tag, Verdict::Ack)).collect::<Vec<_>>();
-        assert_eq!(tags.frames(&acks(&[1, 2, 3])), frames(&[], 3));
+        assert_eq!(tags.frames(&acks(&[1, 2, 3]), now), frames(&[], 3));
         // 4 is still in hand, and those behind it wait for it.
-        assert_eq!(tags.frames(&acks(&[6, 5])), frames(&[], None));
-        assert_eq!(tags.frames(&acks(&[8, 4])), frames(&[], 6));
-        assert_eq!(tags.frames(&acks(&[7, 9])), frames(&[], 9));
-        assert_eq!((tags.floor, tags.above.len(), tags.late.len()), (9, 0, 0));
+        assert_eq!(tags.frames(&acks(&[6, 5]), now), frames(&[], None));
+        assert_eq!(tags.frames(&acks(&[8, 4]), now), frames(&[], 6));
+        assert_eq!(tags.frames(&acks(&[7, 9]), now), frames(&[], 9));
+        assert_eq!((tags.floor, tags.above.len(), tags.late.len(), tags.until), (9, 0, 0, None));
+    }
+
+    // One that is held for long, while others come and go, keeps nobody else's from the broker.
+    #[test]
+    fn what_has_waited_long_enough_is_acknowledged_by_itself() {
+        let (mut tags, start) = (Tags::default(), Instant::now());
+        let mut at =
+            |parts: u32, tag: u64| tags.frames(&[(tag, Verdict::Ack)], Some(start + PATIENCE * parts / 4));
+        assert_eq!(at(0, 2), frames(&[], None));
+        assert_eq!(at(3, 4), frames(&[], None));
+        assert_eq!(
+            at(4, 3),
+            frames(&[Frame::Ack(2), Frame::Ack(3), Frame::Ack(4)], None),
+            "the first has waited"
+        );
+        assert_eq!(at(5, 6), frames(&[], None), "each is told once, and the next ones wait anew");
+        assert_eq!(at(8, 7), frames(&[], None));
+        assert_eq!(
+            tags.frames(&[], Some(start + PATIENCE * 9 / 4)),
+            frames(&[Frame::Ack(6), Frame::Ack(7)], None)
+        );
+        // Of those that were told nothing is said again.
+        assert_eq!(tags.frames(&[(1, Verdict::Ack)], Some(start + PATIENCE * 9)), frames(&[], 1));
+        assert_eq!(tags.floor, 4);
     }
 
     #[test]
-    fn what_has_waited_long_enough_is_acknowledged_by_itself() {
+    fn too_many_do_not_wait_and_neither_do_the_last() {
         let mut tags = Tags::default();
-        assert_eq!(tags.frames(&[(3, Verdict::Ack), (2, Verdict::Ack)]), frames(&[], None));
-        assert_eq!(tags.rest(), frames(&[Frame::Ack(2), Frame::Ack(3)], None));
-        assert_eq!(tags.rest(), frames(&[], None), "each is told once");
-        // Of those that were told nothing is said again.
-        assert_eq!(tags.frames(&[(1, Verdict::Ack)]), frames(&[], 1));
-        let many: Vec<_> = (5..).take(LATE + 1).map(|tag| (tag, Verdict::Ack)).collect();
-        assert_eq!(tags.frames(&many).each.len(), LATE + 1, "too many to wait");
-        assert!(tags.late.is_empty());
+        let many: Vec<_> = (2..).take(LATE + 1).map(|tag| (tag, Verdict::Ack)).collect();
+        assert_eq!(tags.frames(&many, Some(Instant::now())).each.len(), LATE + 1);
+        assert!(tags.late.is_empty() && tags.until.is_none());
+        assert_eq!(tags.frames(&[(9_000, Verdict::Ack)], None), frames(&[Frame::Ack(9_000)], None));
     }
 
     // An acknowledgement of several must never take one that was rejected or given back.
@@ -258,8 +277,9 @@ mod tests {
         let mut tags = Tags::default();
         let verdicts = [(2, Verdict::Ack), (1, Verdict::Reject), (3, Verdict::GiveBack), (4, Verdict::Ack)];
         let nack = |tag, requeue| Frame::Nack { tag, requeue };
-        assert_eq!(tags.frames(&verdicts), frames(&[nack(1, false), nack(3, true)], 4));
-        assert_eq!(tags.frames(&[(6, Verdict::Reject)]), frames(&[nack(6, false)], None));
-        assert_eq!(tags.frames(&[(5, Verdict::Ack)]), frames(&[], 5));
+        let now = Some(Instant::now());
+        assert_eq!(tags.frames(&verdicts, now), frames(&[nack(1, false), nack(3, true)], 4));
+        assert_eq!(tags.frames(&[(6, Verdict::Reject)], now), frames(&[nack(6, false)], None));
+        assert_eq!(tags.frames(&[(5, Verdict::Ack)], now), frames(&[], 5));
     }
 }
