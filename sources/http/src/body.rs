@@ -66,7 +66,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn none(budget: &Arc<Budget>) -> Self {
+    pub(crate) fn none(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 

@@ -37,9 +37,10 @@ impl Together {
             Gather::start(bytes, move |calls, turn| store(Arc::clone(&sink), calls, turn))
         });
         let (answer, answered) = oneshot::channel();
-        let lost = || Error::new(ErrorKind::CommitUnknown, "storing the message was cut off");
-        calls.push(Call { message, share, answer }).map_err(|_| lost())?;
-        answered.await.unwrap_or_else(|_| Err(lost()))
+        let ended = || Error::new(ErrorKind::Unavailable, "the program ends; the message was not stored");
+        calls.push(Call { message, share, answer }).map_err(|_| ended())?;
+        let lost = || Err(Error::new(ErrorKind::CommitUnknown, "storing the message was cut off"));
+        answered.await.unwrap_or_else(|_| lost())
     }
 }
 
@@ -53,5 +54,51 @@ async fn store(sink: Arc<dyn Sink>, calls: Vec<Call>, _turn: Turn) {
         drop(share);
         // Whoever has gone away will be told when it sends again.
         let _ = answer.send(received);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::Budget;
+    use async_trait::async_trait;
+
+    /// Answers each message with an error that names it, and no batch of a message named `bug` at all.
+    struct Echo;
+
+    #[async_trait]
+    impl Sink for Echo {
+        async fn receive(&self, _: Vec<Message>) -> Result<Vec<Result<Received>>> {
+            Ok(Vec::new())
+        }
+
+        async fn receive_each(&self, messages: Vec<Message>) -> Vec<Result<Received>> {
+            let id = |message: &Message| String::from_utf8_lossy(message.id()).into_owned();
+            assert!(!messages.iter().any(|message| id(message) == "bug"), "a store with a bug");
+            messages.iter().map(|message| Err(Error::new(ErrorKind::Full, id(message)))).collect()
+        }
+
+        fn only_stores(&self, _: &Message) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn each_of_many_gets_its_own_answer_and_gives_its_share_back() {
+        let (together, budget) = (Arc::<Together>::default(), Budget::new(1_000));
+        let sink: Arc<dyn Sink> = Arc::new(Echo);
+        let ask = |id: String| {
+            let (together, sink, share) = (Arc::clone(&together), Arc::clone(&sink), Share::none(&budget));
+            async move { together.receive(&sink, Message::new(id, "t", ""), share).await }
+        };
+        let asked: Vec<_> = (0..700).map(|id: usize| tokio::spawn(ask(id.to_string()))).collect();
+        for (id, answer) in asked.into_iter().enumerate() {
+            let answer = answer.await.expect("no panic");
+            assert_eq!(answer.err().map(|error| error.what().to_owned()), Some(id.to_string()));
+        }
+        let cut_off = ask("bug".to_owned()).await.err().map(|error| error.kind());
+        assert_eq!(cut_off, Some(ErrorKind::CommitUnknown), "nobody knows what became of it");
+        assert_eq!(ask("1".to_owned()).await.err().map(|error| error.kind()), Some(ErrorKind::Full));
+        assert_eq!(Arc::strong_count(&budget), 1, "no share is held");
     }
 }
