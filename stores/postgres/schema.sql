@@ -494,16 +494,17 @@ BEGIN
     -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
     PERFORM pg_advisory_xact_lock($16, l.number) FROM unnest($17) AS l (number);
     IF $8 IS NULL THEN
-        WITH ended AS (
+        WITH moment AS MATERIALIZED (
+            SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
+        ), ended AS (
             DELETE FROM "public"."oncebox_entry" r
             USING unnest($2, $3, $4, $5, $6, $7) AS s (place, lane, handler, seq, token, claim_id)
             WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.order_key, r.error
         ), finished AS (
             INSERT INTO "public"."oncebox_outcome" (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
-            SELECT e.seq, e.token, coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint),
-                   coalesce(e.attempts, 0), coalesce(e.crashes, 0), coalesce(e.generation, 0), e.lane, e.handler, 'completed',
-                   e.error
+            SELECT e.seq, e.token, (SELECT m.now FROM moment m), coalesce(e.attempts, 0), coalesce(e.crashes, 0),
+                   coalesce(e.generation, 0), e.lane, e.handler, 'completed', e.error
             FROM ended e
         )
         SELECT array_agg(e.place), array_agg(e.lane) FILTER (WHERE e.order_key IS NOT NULL),

@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use oncebox::state::{ErrorText, Outcome, Policies, Policy};
-use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token, Want};
-use oncebox::time::Timestamp;
+use oncebox::state::{Outcome, Policies, Policy};
+use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
 use oncebox::{ErrorKind, Result};
 use parking_lot::Mutex;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use crate::db::{Db, lane, millis};
+use crate::claimed::Answer;
+use crate::db::{Db, millis};
 use crate::error::unread;
-use crate::row::{self, get};
 use crate::settle::settle;
 use crate::unit::{Ask, ask};
 
@@ -26,8 +25,6 @@ const LEAST_SHARE: usize = 8;
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
 const LOOK_BACK_SHARE: u32 = 20;
-/// The attempts of an entry: none, not even 0, if it was claimed where it lay, with the work that nobody had touched.
-const ATTEMPTS: usize = 4;
 
 /// From which number on each lane and handler has untouched work, as far as this process knows. Without it every claim
 /// would pass all rows that are gone but not yet removed.
@@ -107,10 +104,10 @@ fn number(want: usize) -> i32 {
     i32::try_from(want + 1).unwrap_or(i32::MAX)
 }
 
-/// How many are looked for in a place.
-#[derive(Clone, Copy, Default)]
+/// How many are looked for in a place, and how many of those at most that have waited before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
-    untouched: usize,
+    all: usize,
     others: usize,
 }
 
@@ -150,7 +147,7 @@ async fn healthy(
     kin: &Kin,
 ) -> Result<Vec<Claimed>> {
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
-    let mut found = Vec::new();
+    let mut found = Answer::default();
     let mut goes_on = false;
     while !looks.is_empty() {
         let cursors = db.cursors.least(looks.iter().map(|look| (look.lane, look.handler)));
@@ -158,31 +155,24 @@ async fn healthy(
         let backs: HashMap<(i16, i16), u64> =
             looks.iter().map(|look| (look.lane, look.handler)).zip(backs).collect();
         let from_the_start = least.iter().all(|least| *least == 0);
-        let mut places = vec![0; wants.len()];
-        for look in &looks {
-            places[look.want] += 1;
-        }
-        let exact = looks.iter().any(|look| !is_shared(limits[look.want], places[look.want]));
-        for look in &mut looks {
-            look.share = share(limits[look.want], places[look.want], exact);
-        }
+        let exact = share_out(&mut looks, &limits);
         let start = Instant::now();
         let rows = ask_for(db, params, (&looks, &least, kin), &limits, (exact, goes_on)).await;
         let rows = rows.map_err(|error| if goes_on { unread(error) } else { error })?;
         if from_the_start {
             db.cursors.looked_back(start.elapsed());
         }
-        if rows.first().is_some_and(|row| get::<Option<i64>>(row, 0).is_ok_and(|seq| seq.is_none())) {
-            return held(db, params.claim_id, &params.policies).await;
+        let answer = Answer::read(rows).map_err(unread)?;
+        if !answer.is_all() {
+            return held(db, params.claim_id, &params.policies).await.map_err(unread);
         }
         let mut got: HashMap<(i16, i16), Share> = HashMap::new();
-        for row in &rows {
-            let seq: i64 = get(row, 0)?;
-            let place = (lane(Seq(seq)), get::<i16>(row, 1)?);
+        for entry in &answer.entries {
+            let place = entry.place();
             let got = got.entry(place).or_default();
-            if get::<Option<i32>>(row, ATTEMPTS)?.is_none() {
-                got.untouched += 1;
-                db.cursors.advance(place, backs.get(&place).copied().unwrap_or(0), seq);
+            got.all += 1;
+            if entry.is_untouched() {
+                db.cursors.advance(place, backs.get(&place).copied().unwrap_or(0), entry.seq.0);
             } else {
                 got.others += 1;
             }
@@ -190,36 +180,45 @@ async fn healthy(
         let mut more = Vec::new();
         for (look, least) in looks.into_iter().zip(least) {
             let got = got.get(&(look.lane, look.handler)).copied().unwrap_or_default();
-            limits[look.want] -= (got.untouched + got.others).min(limits[look.want]);
+            limits[look.want] -= got.all.min(limits[look.want]);
             // One that gave its whole share may have more. One that was not looked at from its start, too.
-            let all = got.untouched >= look.share.untouched || got.others >= look.share.others;
-            if !all && least > 0 {
+            let whole = got.all >= look.share.all || got.others >= look.share.others;
+            if !whole && least > 0 {
                 db.cursors.reset((look.lane, look.handler));
             }
-            if all || least > 0 {
+            if whole || least > 0 {
                 more.push(look);
             }
         }
         looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
-        goes_on |= !rows.is_empty();
-        found.extend(rows);
+        goes_on |= !answer.entries.is_empty();
+        found.extend(answer);
     }
-    claimed(db, params.claim_id, &found, &params.policies).await.map_err(unread)
+    found.claimed(db, params.claim_id, &params.policies).await.map_err(unread)
 }
 
-/// Whether a limit is large enough to be cut into shares of its places.
-fn is_shared(limit: usize, places: usize) -> bool {
-    limit > EXACT && limit / places.max(1) >= LEAST_SHARE
-}
-
-/// How many are looked for in each place: all that is wanted, if the oldest are to be chosen; else its share. What has waited
-/// before gets no more than half of it, so that retries leave room for what is new.
-fn share(limit: usize, places: usize, exact: bool) -> Share {
-    if exact {
-        return Share { untouched: limit, others: limit };
+/// Says how many are looked for in each place: all that is wanted, if the oldest are to be chosen; else its share, and the shares
+/// make up what is wanted. Whether the oldest are to be chosen: a limit has to be large to be cut into shares.
+fn share_out(looks: &mut [Look], limits: &[usize]) -> bool {
+    let mut places = vec![0; limits.len()];
+    for look in looks.iter() {
+        places[look.want] += 1;
     }
-    let share = limit.div_ceil(places.max(1));
-    Share { untouched: share, others: share.div_ceil(2) }
+    let is_large = |want: usize| limits[want] > EXACT && limits[want] / places[want] >= LEAST_SHARE;
+    let exact = !looks.iter().all(|look| is_large(look.want));
+    let mut rest: Vec<usize> = limits.to_vec();
+    for look in looks {
+        if exact {
+            look.share = Share { all: limits[look.want], others: limits[look.want] };
+            continue;
+        }
+        let all = rest[look.want].div_ceil(places[look.want]);
+        rest[look.want] -= all;
+        places[look.want] -= 1;
+        // So that retries leave room for what is new.
+        look.share = Share { all, others: all.div_ceil(2) };
+    }
+    exact
 }
 
 async fn ask_for(
@@ -230,22 +229,21 @@ async fn ask_for(
     (exact, goes_on): (bool, bool),
 ) -> Result<Vec<PgRow>> {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let claim = under(
-        ask(if exact { &db.sql.claim_oldest } else { &db.sql.claim_all }),
-        db,
-        params.claim_id,
-        params.lease,
-    )
-    .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
-    .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
-    .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
-    .bind(kin.wants.clone())
-    .bind(kin.handlers.clone())
-    .bind(least.to_vec())
-    .bind(looks.iter().map(|look| count(look.share.untouched)).collect::<Vec<_>>())
-    .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
-    .bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
-    .bind(goes_on);
+    let sql = if exact { &db.sql.claim_oldest } else { &db.sql.claim_all };
+    let mut claim = under(ask(sql), db, params.claim_id, params.lease)
+        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
+        .bind(kin.wants.clone())
+        .bind(kin.handlers.clone())
+        .bind(least.to_vec())
+        .bind(looks.iter().map(|look| count(look.share.all)).collect::<Vec<_>>())
+        .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
+        .bind(goes_on)
+        .bind(i64::from(db.lanes));
+    if exact {
+        claim = claim.bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>());
+    }
     let mut unit = db.control.single().await?;
     let rows = unit.rows(claim).await?;
     unit.end().await?;
@@ -291,55 +289,7 @@ async fn held(db: &Db, id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>>
     let mut unit = db.control.single().await?;
     let rows = unit.rows(ask(&db.sql.claim_held).bind(uuid(id))).await?;
     unit.end().await?;
-    claimed(db, id, &rows, policies).await
-}
-
-/// Reads claims. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
-async fn claimed(db: &Db, id: ClaimId, rows: &[PgRow], policies: &Policies) -> Result<Vec<Claimed>> {
-    let (mut claimed, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
-    let mut names = HashMap::new();
-    for row in rows {
-        let handler: i16 = get(row, 1)?;
-        if let std::collections::hash_map::Entry::Vacant(vacant) = names.entry(handler) {
-            vacant.insert(db.by_handler(handler).await?);
-        }
-        let (inbox, handler) = &names[&handler];
-        let due: i64 = get(row, 8)?;
-        let message = row::message(row, 11);
-        let claim = Claim {
-            inbox: inbox.clone(),
-            seq: Seq(get(row, 0)?),
-            handler: handler.clone(),
-            key: row::key(row, 9)
-                .or_else(|error| if message.is_err() { Ok(no_key()) } else { Err(error) })?,
-            token: Token(get(row, 2)?),
-            claim_id: id,
-            attempts: row::count(row, ATTEMPTS)?,
-            crashes: row::count(row, 5)?,
-            generation: row::count(row, 6)?,
-            order: row::order(row, 7)?,
-            received_at: Timestamp::from_millis(get::<Option<i64>>(row, 10)?.unwrap_or(0)),
-            claimed_at: Timestamp::from_millis(get(row, 3)?),
-        };
-        match message {
-            Ok(message) => claimed.push((due, Claimed { claim, message })),
-            Err(error) => {
-                tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
-                let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
-                damaged.push(claim.settle(&policies.of(&claim.handler), Outcome::Reject { error }));
-            }
-        }
-    }
-    if !damaged.is_empty() {
-        settle(db, &damaged).await?;
-    }
-    claimed.sort_by_key(|(due, claimed)| (*due, claimed.claim.seq));
-    Ok(claimed.into_iter().map(|(_, claimed)| claimed).collect())
-}
-
-/// The key of a message that cannot be read.
-fn no_key() -> oncebox::Key {
-    oncebox::Key::from_bytes([0; 32])
+    Answer::read(rows)?.claimed(db, id, policies).await
 }
 
 /// Gives back what was claimed for somebody who has gone away.
@@ -377,6 +327,28 @@ mod tests {
             assert!(least <= 3, "{least}");
             cursors.advance(PLACE, backs, 9);
             assert_eq!(cursors.least([PLACE].into_iter())[0].0, 10);
+        }
+    }
+
+    #[test]
+    fn shares_make_up_the_limit() {
+        let look = |want, lane| Look { lane, handler: 1, want, share: Share::default() };
+        for (limits, places) in [([1_000, 65], [3, 7]), ([77, 130], [4, 16]), ([4_001, 66], [64, 1])] {
+            let mut looks: Vec<Look> =
+                (0..2).flat_map(|want| (0..places[want]).map(move |lane| look(want, lane))).collect();
+            assert!(!share_out(&mut looks, &limits));
+            for (want, limit) in limits.into_iter().enumerate() {
+                let shares = || looks.iter().filter(|look| look.want == want).map(|look| look.share);
+                assert_eq!(shares().map(|share| share.all).sum::<usize>(), limit);
+                assert!(shares().all(|share| 0 < share.others && share.others < share.all));
+            }
+        }
+        // Too few to be cut: whoever is oldest.
+        for limits in [[64, 1_000], [1_000, 100]] {
+            let mut looks: Vec<Look> =
+                (0..2).flat_map(|want| (0..16).map(move |lane| look(want, lane))).collect();
+            assert!(share_out(&mut looks, &limits));
+            assert!(looks.iter().all(|look| look.share.all == limits[look.want]));
         }
     }
 }

@@ -18,6 +18,7 @@ mod admin;
 mod backfill;
 mod backlog;
 mod claim;
+mod claimed;
 mod connect;
 mod db;
 mod error;

@@ -42,9 +42,12 @@ pub(crate) fn key(row: &PgRow, column: usize) -> Result<Key> {
 }
 
 pub(crate) fn order(row: &PgRow, column: usize) -> Result<Option<OrderKey>> {
-    let Some(bytes) = get::<Option<&[u8]>>(row, column)? else { return Ok(None) };
+    get::<Option<&[u8]>>(row, column)?.map(order_key).transpose()
+}
+
+pub(crate) fn order_key(bytes: &[u8]) -> Result<OrderKey> {
     let bytes = bytes.try_into().map_err(|_| corrupt("a stored order key has a wrong length"))?;
-    Ok(Some(OrderKey::from_bytes(bytes)))
+    Ok(OrderKey::from_bytes(bytes))
 }
 
 /// A count, of which nothing stands for 0.

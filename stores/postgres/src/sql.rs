@@ -217,9 +217,9 @@ fn doubted(accept: &str, by_whom: &str) -> [String; 2] {
         .map(|watermark| strip(accept).replace(":watermark", strip(watermark)).replace(":doubted", by_whom))
 }
 
-/// The claim, with what of those found is taken.
-fn claim(chosen: &str) -> String {
-    in_line(include_str!("../sql/claim/claim.sql")).replace(":chosen", chosen.trim_end())
+/// The claim, with which of those found are taken.
+fn claim(found: &str) -> String {
+    in_line(&strip(include_str!("../sql/claim/claim.sql")).replace(":found", strip(found)))
 }
 
 /// A claim, with the look at other keys of a handler that was renamed.

@@ -107,7 +107,7 @@ async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
     // Two of them are one statement, with what each takes of what was found.
     let sql = match name {
         "claim/oldest" | "claim/all" => {
-            file("claim/claim").replace("\n:chosen\n", &format!("\n{}", file(name)))
+            file("claim/claim").replace("\n:found\n", &format!("\n{}", file(name)))
         }
         _ => file(name),
     };

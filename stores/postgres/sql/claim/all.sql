@@ -1,7 +1,19 @@
-    -- Each place gave no more than its share: what has waited before goes first, and nothing has to be sorted.
-    SELECT d.tid, d.later_tid
-    FROM generate_subscripts($12::int8[], 1) w CROSS JOIN LATERAL (
-        SELECT tid, later_tid FROM postponed WHERE want = w
-        UNION ALL SELECT tid, later_tid FROM fresh WHERE want = w
-        LIMIT ($12::int8[])[w]
-    ) d
+-- Each place gives no more than its share: what has waited before goes first, and nothing has to be sorted.
+postponed AS MATERIALIZED (
+    SELECT tid FROM waiting
+), fresh AS MATERIALIZED (
+    SELECT l.lane, l.handler, r.*
+    FROM look l CROSS JOIN LATERAL (
+        SELECT array_agg(e.tid) AS tids, min(e.seq) AS first, max(e.seq) AS last, array_agg(e.seq) AS seqs,
+               array_agg(e.due) AS dues, array_agg(e.order_key) AS order_keys
+        FROM (
+            SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM @entry e
+            WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
+              AND :first_of_line
+            ORDER BY e.seq
+            LIMIT l.most - (SELECT count(*) FROM waiting w WHERE w.lane = l.lane AND w.handler = l.handler)
+            FOR UPDATE SKIP LOCKED
+        ) e
+    ) r
+    WHERE r.first IS NOT NULL
+)

@@ -1,6 +1,27 @@
-    SELECT tid, later_tid
+-- The oldest of all places, at most so many for each want: $14 by want its limit.
+untaken AS MATERIALIZED (
+    SELECT l.want, l.lane, l.handler, r.*
+    FROM look l CROSS JOIN LATERAL (
+        SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM @entry e
+        WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
+          AND :first_of_line
+        ORDER BY e.seq LIMIT l.most FOR UPDATE SKIP LOCKED
+    ) r
+), chosen AS MATERIALIZED (
+    SELECT ranked.*
     FROM (
         SELECT d.*, row_number() OVER (PARTITION BY d.want ORDER BY d.due, d.seq) AS place
-        FROM (SELECT * FROM fresh UNION ALL SELECT * FROM postponed) d
+        FROM (
+            SELECT want, lane, handler, due, seq, order_key, tid, NULL::tid AS later_tid FROM untaken
+            UNION ALL
+            SELECT want, lane, handler, due, seq, NULL, NULL, tid FROM waiting
+        ) d
     ) ranked
-    WHERE place <= ($12::int8[])[want]
+    WHERE place <= ($14::int8[])[want]
+), postponed AS MATERIALIZED (
+    SELECT later_tid AS tid FROM chosen WHERE later_tid IS NOT NULL
+), fresh AS MATERIALIZED (
+    SELECT lane, handler, array_agg(tid) AS tids, min(seq) AS first, max(seq) AS last, array_agg(seq) AS seqs,
+           array_agg(due) AS dues, array_agg(order_key) AS order_keys
+    FROM chosen WHERE tid IS NOT NULL GROUP BY lane, handler
+)

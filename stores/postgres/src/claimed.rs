@@ -1,0 +1,188 @@
+//! Reads what a claim answers with: messages, and the entries that are for them.
+
+use std::collections::HashMap;
+
+use oncebox::state::{ErrorText, Outcome, Policies};
+use oncebox::store::{Claim, ClaimId, Claimed, Seq, Token};
+use oncebox::time::Timestamp;
+use oncebox::{OrderKey, Result};
+use sqlx::postgres::PgRow;
+
+use crate::db::{Db, lane};
+use crate::error::corrupt;
+use crate::row::{self, get};
+use crate::settle::settle;
+
+/// The columns of a row. It has a message, or entries in arrays, or how many rows were leased where they lay.
+mod column {
+    pub(super) const SEQ: usize = 0;
+    pub(super) const DIGEST: usize = 1;
+    pub(super) const RECEIVED_AT: usize = 2;
+    pub(super) const MESSAGE: usize = 3;
+    pub(super) const HANDLER: usize = 11;
+    pub(super) const TOKEN: usize = 12;
+    pub(super) const CLAIMED_AT: usize = 13;
+    pub(super) const SEQS: usize = 14;
+    pub(super) const DUES: usize = 15;
+    pub(super) const ORDER_KEYS: usize = 16;
+    pub(super) const ATTEMPTS: usize = 17;
+    pub(super) const CRASHES: usize = 18;
+    pub(super) const GENERATIONS: usize = 19;
+    pub(super) const LEASED: usize = 20;
+}
+
+/// An entry that was leased.
+pub(crate) struct Entry {
+    pub(crate) seq: Seq,
+    pub(crate) handler: i16,
+    token: Token,
+    claimed_at: Timestamp,
+    due: i64,
+    order: Option<OrderKey>,
+    /// Nothing if it was leased where it lay, with the work that nobody had touched.
+    waited: Option<Waited>,
+}
+
+/// What an entry brings along that has waited before.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    attempts: u32,
+    crashes: u32,
+    generation: u32,
+}
+
+impl Entry {
+    pub(crate) fn place(&self) -> (i16, i16) {
+        (lane(self.seq), self.handler)
+    }
+
+    pub(crate) const fn is_untouched(&self) -> bool {
+        self.waited.is_none()
+    }
+}
+
+/// What one or several statements have answered.
+#[derive(Default)]
+pub(crate) struct Answer {
+    pub(crate) entries: Vec<Entry>,
+    messages: Vec<PgRow>,
+    /// How many rows were leased where they lay; nothing if the claim id held something already, or was only looked at.
+    leased: Option<i64>,
+}
+
+impl Answer {
+    pub(crate) fn read(rows: Vec<PgRow>) -> Result<Self> {
+        let mut answer = Self { messages: Vec::with_capacity(rows.len()), ..Self::default() };
+        for row in rows {
+            if get::<Option<i64>>(&row, column::SEQ)?.is_some() {
+                answer.messages.push(row);
+            } else if let Some(seqs) = get::<Option<Vec<i64>>>(&row, column::SEQS)? {
+                answer.add(&row, seqs)?;
+            } else {
+                answer.leased = get(&row, column::LEASED)?;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn add(&mut self, row: &PgRow, seqs: Vec<i64>) -> Result<()> {
+        let handler = get(row, column::HANDLER)?;
+        let token = Token(get(row, column::TOKEN)?);
+        let claimed_at = Timestamp::from_millis(get(row, column::CLAIMED_AT)?);
+        let dues: Vec<i64> = get(row, column::DUES)?;
+        let order_keys: Vec<Option<Vec<u8>>> = get(row, column::ORDER_KEYS)?;
+        let waited = waited(row)?;
+        let as_many = dues.len() == seqs.len() && order_keys.len() == seqs.len();
+        if !as_many || waited.as_ref().is_some_and(|waited| waited.len() != seqs.len()) {
+            return Err(corrupt("the entries of a claim are not as many as their times"));
+        }
+        let found = seqs.into_iter().zip(dues).zip(order_keys).enumerate();
+        for (at, ((seq, due), order)) in found {
+            let order = order.as_deref().map(row::order_key).transpose()?;
+            let waited = waited.as_ref().map(|waited| waited[at]);
+            self.entries.push(Entry { seq: Seq(seq), handler, token, claimed_at, due, order, waited });
+        }
+        Ok(())
+    }
+
+    /// Whether it tells of all that the claim id holds. It does not if the id held something before, or if somebody has changed a
+    /// row in the moment between finding and leasing it.
+    pub(crate) fn is_all(&self) -> bool {
+        let untouched = self.entries.iter().filter(|entry| entry.is_untouched()).count();
+        self.leased.is_some_and(|leased| usize::try_from(leased) == Ok(untouched))
+    }
+
+    /// What came of a claim that went on.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+        self.messages.extend(other.messages);
+    }
+
+    /// The claims, oldest due first. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+    pub(crate) async fn claimed(mut self, db: &Db, id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>> {
+        debug_assert!(self.messages.len() <= self.entries.len(), "messages of others were read");
+        self.entries.sort_unstable_by_key(|entry| (entry.due, entry.seq));
+        let mut rows = HashMap::with_capacity(self.messages.len());
+        for row in &self.messages {
+            rows.insert(get::<i64>(row, column::SEQ)?, row);
+        }
+        let (mut claimed, mut damaged) = (Vec::with_capacity(self.entries.len()), Vec::new());
+        let mut names = HashMap::new();
+        for entry in &self.entries {
+            if let std::collections::hash_map::Entry::Vacant(vacant) = names.entry(entry.handler) {
+                vacant.insert(db.by_handler(entry.handler).await?);
+            }
+            let (inbox, handler) = &names[&entry.handler];
+            let (row, waited) = (rows.get(&entry.seq.0).copied(), entry.waited.unwrap_or_default());
+            let message = row
+                .ok_or_else(|| corrupt("it is not there"))
+                .and_then(|row| Ok((row::message(row, column::MESSAGE)?, row::key(row, column::DIGEST)?)));
+            let received_at = row.map_or(Ok(0), |row| get(row, column::RECEIVED_AT))?;
+            let claim = Claim {
+                inbox: inbox.clone(),
+                seq: entry.seq,
+                handler: handler.clone(),
+                key: message.as_ref().map_or_else(|_| no_key(), |(_, key)| *key),
+                token: entry.token,
+                claim_id: id,
+                attempts: waited.attempts,
+                crashes: waited.crashes,
+                generation: waited.generation,
+                order: entry.order,
+                received_at: Timestamp::from_millis(received_at),
+                claimed_at: entry.claimed_at,
+            };
+            match message {
+                Ok((message, _)) => claimed.push(Claimed { claim, message }),
+                Err(error) => {
+                    tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
+                    let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
+                    damaged.push(claim.settle(&policies.of(&claim.handler), Outcome::Reject { error }));
+                }
+            }
+        }
+        if !damaged.is_empty() {
+            settle(db, &damaged).await?;
+        }
+        Ok(claimed)
+    }
+}
+
+/// What the entries of a row bring along; nothing if nobody had touched them.
+fn waited(row: &PgRow) -> Result<Option<Vec<Waited>>> {
+    let Some(attempts) = get::<Option<Vec<i32>>>(row, column::ATTEMPTS)? else { return Ok(None) };
+    let crashes: Vec<i32> = get(row, column::CRASHES)?;
+    let generations: Vec<i32> = get(row, column::GENERATIONS)?;
+    let counts = attempts.into_iter().zip(crashes).zip(generations);
+    let waited = |((attempts, crashes), generation): ((i32, i32), i32)| Waited {
+        attempts: attempts.unsigned_abs(),
+        crashes: crashes.unsigned_abs(),
+        generation: generation.unsigned_abs(),
+    };
+    Ok(Some(counts.map(waited).collect()))
+}
+
+/// The key of a message that cannot be read.
+fn no_key() -> oncebox::Key {
+    oncebox::Key::from_bytes([0; 32])
+}

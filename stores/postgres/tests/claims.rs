@@ -1,0 +1,110 @@
+//! What a claim reads and hands out: the messages of its own entries, each to its entry, and nothing that it does not hold.
+
+mod fixture;
+mod support;
+
+use std::collections::BTreeSet;
+
+use fixture::{LEASE, accept_new, claim, handler, inbox, message, offer, route, settle};
+use oncebox::state::Outcome;
+use oncebox::store::{ClaimParams, Claimed, Store as _, Want};
+use oncebox_postgres::Postgres;
+use support::Schema;
+
+async fn store() -> (Schema, Postgres) {
+    let schema = Schema::new(oncebox_servers::shared::debian_url());
+    let store = schema.options().open().await.expect("the store opens");
+    (schema, store)
+}
+
+/// The ids of claims, each of which must have brought the message with that id.
+fn ids(claimed: &[Claimed]) -> BTreeSet<String> {
+    let id = |claimed: &Claimed| {
+        let payload = String::from_utf8(claimed.message.payload().to_vec()).expect("text");
+        assert_eq!(claimed.claim.key, fixture::key(&payload), "an entry has got the message of another one");
+        payload
+    };
+    let ids: BTreeSet<String> = claimed.iter().map(id).collect();
+    assert_eq!(ids.len(), claimed.len(), "an entry was claimed twice");
+    ids
+}
+
+fn numbered(numbers: impl Iterator<Item = usize>) -> BTreeSet<String> {
+    numbers.map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn every_entry_gets_its_own_message_wherever_that_lies() {
+    let (_schema, store) = store().await;
+    // All in a row, then every other one, then few far apart: they are read in different ways.
+    let handlers_of = |number: usize| match number {
+        0..400 => vec!["h"],
+        400..800 if number % 2 == 0 => vec!["h"],
+        400..800 => vec!["g"],
+        800..1_200 if number % 50 == 0 => vec!["g", "h"],
+        _ => vec!["other"],
+    };
+    let offers: Vec<_> =
+        (0..1_200).map(|number| offer(message(&number.to_string()), &handlers_of(number))).collect();
+    for chunk in offers.chunks(300) {
+        store.accept(chunk).await.expect("accept");
+    }
+    let of = |handler: &str| numbered((0..1_200).filter(|number| handlers_of(*number).contains(&handler)));
+    let want = |name: &str, limit| Want { route: route(name), limit };
+    // Some of them come back, and lie elsewhere from then on.
+    let back = claim(&store, "h", 100).await;
+    settle(&store, &back, &Outcome::Released).await;
+    let params = ClaimParams::new(inbox(), vec![want("h", 5_000), want("g", 5_000)], LEASE);
+    let claimed = store.claim(&params).await.expect("claim");
+    for name in ["h", "g"] {
+        let of_handler: Vec<_> =
+            claimed.iter().filter(|claimed| claimed.claim.handler == handler(name)).cloned().collect();
+        assert_eq!(ids(&of_handler), of(name), "{name}");
+    }
+    // The same id again gets the same claims.
+    let again = store.claim(&params).await.expect("claim");
+    let holds = |claimed: &[Claimed]| -> BTreeSet<_> {
+        claimed.iter().map(|one| (one.claim.seq, one.claim.handler.clone(), one.claim.token)).collect()
+    };
+    assert_eq!(holds(&again), holds(&claimed));
+    assert_eq!(claim(&store, "other", 5_000).await.len(), of("other").len());
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_however_it_is_shared() {
+    let (_schema, store) = store().await;
+    accept_new(&store, (0..1_000).map(|number| number.to_string())).await;
+    let first = claim(&store, "h", 300).await;
+    settle(&store, &first, &Outcome::Released).await;
+    let mut all = BTreeSet::new();
+    for limit in [65, 70, 101, 7, 203, 333] {
+        let claimed = claim(&store, "h", limit).await;
+        assert_eq!(claimed.len(), limit);
+        let before = all.len();
+        all.extend(ids(&claimed));
+        assert_eq!(all.len(), before + limit, "one was claimed twice");
+    }
+    assert_eq!(claim(&store, "h", 5_000).await.len(), 1_000 - all.len());
+}
+
+#[tokio::test]
+async fn what_was_found_but_could_not_be_leased_is_not_handed_out() {
+    let (schema, store) = store().await;
+    accept_new(&store, (0..100).map(|number| number.to_string())).await;
+    // As if somebody had changed these rows between finding and leasing them.
+    schema
+        .run(
+            "CREATE FUNCTION @refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             RETURN CASE WHEN NEW.seq >> 6 & 3 > 0 THEN NEW END; END $$;
+             CREATE TRIGGER refuse BEFORE UPDATE ON @entry FOR EACH ROW EXECUTE FUNCTION @refuse()",
+        )
+        .await;
+    for limit in [90, 40] {
+        let claimed = claim(&store, "h", limit).await;
+        let leased: BTreeSet<i64> = claimed.iter().map(|one| one.claim.seq.0).collect();
+        let sql = "SELECT count(*) FROM @entry WHERE token IS NOT NULL";
+        assert_eq!(schema.number(sql).await, i64::try_from(leased.len()).expect("few"));
+        assert!(!leased.is_empty() && leased.iter().all(|seq| seq >> 6 & 3 > 0), "{leased:?}");
+        settle(&store, &claimed, &Outcome::Done).await;
+    }
+}
