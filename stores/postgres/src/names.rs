@@ -56,15 +56,19 @@ impl Db {
         if let Some(id) = self.names.inbox_id(name) {
             return Ok(Some(id));
         }
-        self.load_names().await?;
+        Box::pin(self.load_names()).await?;
         Ok(self.names.inbox_id(name))
     }
 
-    /// The number of an inbox, made if it is new.
+    /// The number of an inbox, made if it is new. Mostly it is known: what asks the server is no part of every call's state.
     pub(crate) async fn inbox(&self, name: &InboxName) -> Result<i16> {
-        if let Some(id) = self.known_inbox(name).await? {
-            return Ok(id);
+        match self.known_inbox(name).await? {
+            Some(id) => Ok(id),
+            None => Box::pin(self.add_inbox(name)).await,
         }
+    }
+
+    async fn add_inbox(&self, name: &InboxName) -> Result<i16> {
         let mut unit = self.control.single().await?;
         unit.run(ask(&self.sql.names_add_inbox).bind(name.as_str().to_owned())).await?;
         unit.end().await?;
@@ -76,15 +80,19 @@ impl Db {
         if let Some(id) = self.names.handler_id(inbox, key) {
             return Ok(Some(id));
         }
-        self.load_names().await?;
+        Box::pin(self.load_names()).await?;
         Ok(self.names.handler_id(inbox, key))
     }
 
     /// The number of a handler, made if it is new.
     pub(crate) async fn handler(&self, inbox: i16, key: &HandlerKey) -> Result<i16> {
-        if let Some(id) = self.known_handler(inbox, key).await? {
-            return Ok(id);
+        match self.known_handler(inbox, key).await? {
+            Some(id) => Ok(id),
+            None => Box::pin(self.add_handler(inbox, key)).await,
         }
+    }
+
+    async fn add_handler(&self, inbox: i16, key: &HandlerKey) -> Result<i16> {
         let mut unit = self.control.single().await?;
         unit.run(ask(&self.sql.names_add_handler).bind(inbox).bind(key.as_str().to_owned())).await?;
         unit.end().await?;

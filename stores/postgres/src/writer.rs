@@ -54,8 +54,9 @@ impl Writer {
             offers.push(Offer::new(db, new).await?);
         }
         if let Some(_alone) = self.ingest.alone() {
-            // Nobody else is there: no need to go through the queue. Whoever goes away spoils only its own batch.
-            return self.ingest.store(&offers).await;
+            // Nobody else is there: no need to go through the queue. Whoever goes away spoils only its own batch. The state of it is
+            // large, and of no use to calls that wait.
+            return Box::pin(self.ingest.store(&offers)).await;
         }
         let (answer, answered) = oneshot::channel();
         self.calls.send(Call { offers, answer }).map_err(|_| stopped(ErrorKind::Unavailable))?;
