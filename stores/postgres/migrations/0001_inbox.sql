@@ -658,6 +658,47 @@ BEGIN
     END IF;
 END $body$;
 
+-- Stores messages that all go to the same handlers, at once, and ask for no order, if all of them are new; nothing of them, and no
+-- row, if a key of theirs is known. To look for the keys first would take a good part of the time, and mostly for nothing. What is
+-- caught here is not written to the server's log. The places and numbers; $1 now or nothing, $2 inbox, $3 handlers as the proof holds
+-- them, $4 handlers; by message: $5 place, $6 lane, $7 digest, $8 fingerprint, $9 time, $10 source, $11 id, $12 type, $13 headers,
+-- $14 payload, $15 tenant. Nothing stands for the time and tenant if no message has one, and for the source, type and headers if all
+-- have those in $16, $17 and $18.
+CREATE FUNCTION @accept_new(
+    bigint, smallint, bytea, smallint[], int[], smallint[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[], bytea[],
+    text[], text, text, bytea
+) RETURNS TABLE (places int[], seqs bigint[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_nestloop = off SET work_mem = '16MB'
+AS $body$
+BEGIN
+    WITH moment AS MATERIALIZED (
+        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted
+        FROM @meta WHERE one
+    ), offered AS MATERIALIZED (
+        SELECT o.*, m.now, (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.lane AS seq
+        FROM moment m CROSS JOIN unnest($5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+             AS o (place, lane, digest, fingerprint, time, source, id, type, headers, payload, tenant)
+    ), proved AS (
+        INSERT INTO @proof (seq, received_at, lane, inbox, digest, fingerprint, handlers, tenant)
+        SELECT seq, now, lane, $2, digest, fingerprint, $3, tenant FROM offered
+        -- Two batches that share keys must not wait for each other in a ring.
+        ORDER BY lane, digest
+    ), stored AS (
+        INSERT INTO @message (seq, received_at, time, lane, inbox, digest, source, id, type, headers, payload, tenant)
+        SELECT seq, now, time, lane, $2, digest, coalesce(source, $16), id, coalesce(type, $17), coalesce(headers, $18), payload,
+               tenant
+        FROM offered
+    ), due AS (
+        INSERT INTO @entry (seq, due, lane, handler)
+        SELECT seq, now, lane, unnest($4) FROM offered
+    )
+    SELECT array_agg(place), array_agg(seq) INTO places, seqs FROM offered;
+    RETURN NEXT;
+EXCEPTION WHEN unique_violation THEN
+    NULL;
+END $body$;
+
 -- Marks a key for a handler. First, unless it is marked; busy if another transaction that has not ended has it. Who finds the mark
 -- takes no lock: duplicates are not in each other's way. A function, because it runs in sessions of others, whose plans may be
 -- older than the table is large. $1 lock, $2 now or nothing, $3 lane, $4 digest, $5 inbox, $6 handler.
@@ -685,6 +726,8 @@ REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @
     @accept(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
             bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
             int[], smallint[]),
+    @accept_new(bigint, smallint, bytea, smallint[], int[], smallint[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
+                bytea[], text[], text, text, bytea),
     @settle(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
             text[], boolean, int, int[], text[]) FROM PUBLIC;
 

@@ -2,6 +2,7 @@
 
 mod care;
 mod short;
+mod wary;
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use crate::row::get;
 use crate::unit::{Ask, Units, ask};
 pub(crate) use care::order_of;
 use care::take_care;
-use short::Short;
+use short::{Short, Way};
+pub(crate) use wary::Wary;
 
 /// The most messages in one statement.
 const MOST: usize = 1_000;
@@ -203,24 +205,37 @@ async fn offer(db: &Db, units: &Units, offers: &[Offer], indexes: &[usize]) -> R
     Ok(verdicts)
 }
 
-/// Offers messages in one statement. The short way fails if a key comes in from elsewhere at the same moment; the long one waits
-/// for it.
+/// Offers messages in one statement, or in two if one that was stored without looking is known. The short way fails if a key comes in
+/// from elsewhere at the same moment; the long one waits for it.
 async fn offer_round(
     db: &Db,
     units: &Units,
     offers: &[Offer],
     round: &[usize],
 ) -> Result<Vec<(usize, Verdict)>> {
-    if let Some(short) = Short::new(db, offers, round) {
+    let mut looks = db.wary.looks();
+    while let Some(Short { ask, way }) = Short::new(db, offers, round, looks) {
         let mut unit = units.single().await?;
-        match unit.rows(short.ask).await {
+        match unit.rows(ask).await {
             Ok(rows) => {
                 unit.end().await?;
-                let said = if short.one { said(&rows)? } else { short::said(&rows)? };
+                let said = match way {
+                    Way::New if rows.is_empty() => {
+                        looks = true;
+                        continue;
+                    }
+                    Way::New | Way::Plain => short::said(&rows)?,
+                    Way::One => said(&rows)?,
+                };
+                let known = said.iter().any(|said| !said.is_new);
+                // One by itself says little of how batches fare, unless it was known.
+                if known || way != Way::One {
+                    db.wary.learn(known);
+                }
                 return verdicts_of(offers, said);
             }
             // Nothing of the statement was stored.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => break,
             Err(error) => return Err(error),
         }
     }

@@ -8,6 +8,7 @@ use oncebox::time::SharedClock;
 use oncebox::{Key, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
+use crate::accept::Wary;
 use crate::claim::Cursors;
 use crate::names::Names;
 use crate::row::get;
@@ -28,6 +29,7 @@ pub(crate) struct Db {
     pub(crate) reads: Units,
     pub(crate) names: Names,
     pub(crate) cursors: Cursors,
+    pub(crate) wary: Wary,
     /// The clock to go by; the server's own if there is none.
     pub(crate) clock: Option<SharedClock>,
     pub(crate) lanes: i16,

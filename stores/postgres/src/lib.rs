@@ -211,6 +211,7 @@ impl Options {
             reads: self.reads(),
             names: names::Names::default(),
             cursors: claim::Cursors::default(),
+            wary: accept::Wary::default(),
             clock: self.clock.clone(),
             lanes,
             lock_class: options::lock_class(&self.plan.place),

@@ -104,6 +104,7 @@ macro_rules! statements {
 
 statements! {
     accept: "../sql/accept/accept.sql",
+    accept_new: "../sql/accept/new.sql",
     accept_known: "../sql/accept/known.sql",
     accept_aside: "../sql/accept/aside.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",

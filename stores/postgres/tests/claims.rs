@@ -39,9 +39,9 @@ async fn every_entry_gets_its_own_message_wherever_that_lies() {
     // All in a row, then every other one, then few far apart: they are read in different ways.
     let handlers_of = |number: usize| match number {
         0..400 => vec!["h"],
-        400..800 if number % 2 == 0 => vec!["h"],
+        400..800 if number.is_multiple_of(2) => vec!["h"],
         400..800 => vec!["g"],
-        800..1_200 if number % 50 == 0 => vec!["g", "h"],
+        800..1_200 if number.is_multiple_of(50) => vec!["g", "h"],
         _ => vec!["other"],
     };
     let offers: Vec<_> =

@@ -47,8 +47,15 @@ const HOT: [(&str, &str, &[&str]); 25] = [
 ];
 
 /// The functions whose statements are as hot, with the number of them that are looked at.
-const FUNCTIONS: [(&str, usize); 6] =
-    [("accept", 1), ("settle", 2), ("release", 1), ("step_back", 1), ("park", 2), ("mark", 1)];
+const FUNCTIONS: [(&str, usize); 7] = [
+    ("accept", 1),
+    ("accept_new", 1),
+    ("settle", 2),
+    ("release", 1),
+    ("step_back", 1),
+    ("park", 2),
+    ("mark", 1),
+];
 
 /// The types of values that the server cannot find out from the text alone.
 const TYPES: [(&str, &str); 2] = [
@@ -166,8 +173,8 @@ fn statements_of(source: &str) -> Vec<String> {
             found.push(format!("SELECT EXISTS{condition}"));
         }
         if let Some(at) = piece.find("WITH ") {
-            let into = "INTO places, line_lanes, line_handlers, line_keys";
-            found.push(piece[at..].replace(into, ""));
+            let into = ["INTO places, line_lanes, line_handlers, line_keys", "INTO places, seqs"];
+            found.push(into.iter().fold(piece[at..].to_owned(), |sql, into| sql.replace(into, "")));
         }
     }
     found

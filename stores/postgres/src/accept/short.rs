@@ -2,6 +2,7 @@
 
 use oncebox::time::Timestamp;
 use oncebox::{Message, Result};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::{KnownWith, Offer, Said, chosen, column, encode_handlers, places};
@@ -10,15 +11,27 @@ use crate::error::corrupt;
 use crate::row::get;
 use crate::unit::{Ask, ask};
 
-/// A statement, and whether it is for one message: that one answers as the long way does.
+/// Which statement it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// For one message; answers as the long way does.
+    One,
+    /// For many, of which some may be known.
+    Plain,
+    /// For many that are all new; stores and answers nothing if they are not.
+    New,
+}
+
+/// A statement.
 pub(super) struct Short<'a> {
     pub(super) ask: Ask<'a>,
-    pub(super) one: bool,
+    pub(super) way: Way,
 }
 
 impl<'a> Short<'a> {
-    /// Nothing if a message needs the long way.
-    pub(super) fn new(db: &Db, offers: &'a [Offer], round: &[usize]) -> Option<Self> {
+    /// Nothing if a message needs the long way. `looks` says whether many look for known keys first; they always do if they may
+    /// have been forgotten.
+    pub(super) fn new(db: &Db, offers: &'a [Offer], round: &[usize], looks: bool) -> Option<Self> {
         let chosen = chosen(offers, round);
         let (_, first) = chosen.first()?;
         let doubted = chosen.iter().map(|(_, offer)| &offer.doubted).find(|doubted| !doubted.is_empty());
@@ -27,12 +40,13 @@ impl<'a> Short<'a> {
         if !chosen.iter().all(|(_, offer)| plain(offer)) {
             return None;
         }
-        let looks = usize::from(!doubted.is_empty());
-        let (ask, one) = match chosen[..] {
-            [(place, offer)] => (alone(&db.sql.accept_one[looks], db, place, offer), true),
-            _ => (together(&db.sql.accept_plain[looks], db, &chosen, first), false),
+        let by_time = usize::from(!doubted.is_empty());
+        let (ask, way) = match chosen[..] {
+            [(place, offer)] => (alone(&db.sql.accept_one[by_time], db, place, offer), Way::One),
+            _ if !looks && doubted.is_empty() => (together(&db.sql.accept_new, db, &chosen, first), Way::New),
+            _ => (together(&db.sql.accept_plain[by_time], db, &chosen, first), Way::Plain),
         };
-        Some(Self { ask: if doubted.is_empty() { ask } else { ask.bind(doubted) }, one })
+        Some(Self { ask: if doubted.is_empty() { ask } else { ask.bind(doubted) }, way })
     }
 }
 
@@ -108,7 +122,7 @@ pub(super) fn said(rows: &[PgRow]) -> Result<Vec<Said>> {
         .zip(seqs)
         .map(|(place, seq)| Said { place, seq: Some(seq), is_new: true, is_stale: false, known: None })
         .collect();
-    let places: Vec<i32> = list(row, 2)?;
+    let places: Vec<i32> = if row.len() > 2 { list(row, 2)? } else { Vec::new() };
     if !places.is_empty() {
         let seqs: Vec<Option<i64>> = list(row, 3)?;
         let stale: Vec<bool> = list(row, 4)?;
