@@ -134,9 +134,10 @@ pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<St
     let mut answers: Vec<Option<Accepted>> = vec![None; offers.len()];
     let mut waiting: Vec<usize> = (0..offers.len()).collect();
     let mut work = false;
-    for _ in 0..RACES {
+    for turn in 0..RACES {
         let mut cares = Vec::new();
-        let verdicts = offer(db, units, offers, &waiting).await?;
+        let verdicts = offer(db, units, offers, &waiting).await;
+        let verdicts = verdicts.map_err(|error| if turn == 0 { error } else { partly(error) })?;
         waiting.clear();
         for (index, verdict) in verdicts {
             match verdict {
@@ -221,6 +222,7 @@ async fn offer_round(
                 unit.end().await?;
                 let said = match way {
                     Way::New if rows.is_empty() => {
+                        db.wary.learn(true);
                         looks = true;
                         continue;
                     }
@@ -236,7 +238,11 @@ async fn offer_round(
             }
             // Nothing of the statement was stored.
             Err(error) if error.kind() == ErrorKind::Corrupt => break,
-            Err(error) => return Err(error),
+            Err(error) => {
+                // It may have waited in vain for somebody who is changing what is known of a key: who looks does not wait for that.
+                db.wary.learn(true);
+                return Err(error);
+            }
         }
     }
     let mut unit = units.single().await?;

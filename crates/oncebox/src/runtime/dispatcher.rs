@@ -21,8 +21,6 @@ use crate::store::{Claim, ClaimParams, Claimed, Store, Wakeup, Want};
 const ALONE_WITHIN: Duration = Duration::from_secs(10);
 /// When a suspect is looked at again that cannot run beside its neighbours at all.
 const ALONE_LATER: Duration = Duration::from_mins(1);
-/// So many take a while to be started: the next ones are claimed meanwhile.
-const MANY: usize = 64;
 /// How long a little room is kept free in the hope of more.
 const GATHER: Duration = Duration::from_millis(20);
 
@@ -210,12 +208,7 @@ impl<S: Store> Dispatcher<S> {
                 self.hungry[index] = false;
             }
         }
-        if claimed.len() < MANY {
-            launch_all(&self.core, &self.settlements, claimed);
-        } else {
-            let (core, settlements) = (Arc::clone(&self.core), self.settlements.clone());
-            tokio::spawn(async move { launch_all(&core, &settlements, claimed) });
-        }
+        launch_all(&self.core, &self.settlements, claimed);
         Ok(())
     }
 

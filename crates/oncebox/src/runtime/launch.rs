@@ -15,6 +15,9 @@ use crate::name::HandlerKey;
 use crate::state::{Ended, ErrorText, Outcome, Pass, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
+/// So many take a while to be started: the next ones are claimed meanwhile.
+const MANY: usize = 64;
+
 /// Runs what one claim brought: each entry in a task of its own, or several in one where a handler takes many messages
 /// or shares its commits.
 pub(super) fn launch_all<S: Store>(
@@ -22,8 +25,19 @@ pub(super) fn launch_all<S: Store>(
     settlements: &UnboundedSender<Settlement>,
     claimed: Vec<Claimed>,
 ) {
+    // Made at once, so that whatever happens each ends in a settlement, and the gates know of them before the next claim.
+    let runs: Vec<Run<S>> =
+        claimed.into_iter().filter_map(|claimed| Run::new(core, settlements, claimed)).collect();
+    if runs.len() < MANY {
+        start_all(runs);
+    } else {
+        tokio::spawn(async move { start_all(runs) });
+    }
+}
+
+fn start_all<S: Store>(runs: Vec<Run<S>>) {
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
-    for run in claimed.into_iter().filter_map(|claimed| Run::new(core, settlements, claimed)) {
+    for run in runs {
         let most = run.handler.registration.together();
         if most <= 1 {
             start_alone(run);
@@ -58,6 +72,10 @@ pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
     if core.stop.requested() {
         return None;
     }
+    runs.retain(|run| core.flights.may_run(&run.claimed.claim));
+    if runs.is_empty() {
+        return None;
+    }
     let claims: Vec<Claim> = runs.iter().map(|run| run.claimed.claim.clone()).collect();
     let batch =
         runs.first().is_some_and(|run| matches!(run.handler.registration.function, Function::Batch(_)));
@@ -71,7 +89,8 @@ pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
 /// Runs one entry in a task of its own; gives it back if nothing new is begun any more.
 fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
     let core = Arc::clone(&run.core);
-    if core.stop.requested() {
+    // Its lease may have been lost before it was its turn.
+    if core.stop.requested() || !core.flights.may_run(&run.claimed.claim) {
         return None;
     }
     let claim = run.claimed.claim.clone();
