@@ -50,13 +50,14 @@ async fn known_keys_are_looked_for_after_a_start_and_after_each_that_was_found()
         }
         store.accept(&[offer(message("new"), &["h"])]).await.expect("a single one always looks");
     }
-    let mut looked = 0;
+    let mut looked = 0_usize;
     while pair(&store, [&format!("{looked}-x"), &format!("{looked}-y")]).await.is_ok() {
         looked += 1;
         assert!(looked < 100, "it never stops looking");
     }
     assert!(looked > 0);
-    assert_eq!(schema.number("SELECT count(*) FROM @message").await, 2 * (QUIET as i64 + 90 + looked) + 1);
+    let stored = i64::try_from(2 * (QUIET + 90 + looked) + 1).expect("few");
+    assert_eq!(schema.number("SELECT count(*) FROM @message").await, stored);
 
     let again = schema.options().open().await.expect("the store opens");
     let answers =
