@@ -98,6 +98,34 @@ async fn a_handler_that_lost_its_lease_is_stopped_and_changes_nothing() {
     assert_eq!((done.status, done.attempts, done.crashes), (Status::Completed, 0, 1));
 }
 
+// FAULTS B6: a worker that stood still while its claim was answered. Somebody else may have begun meanwhile.
+#[tokio::test]
+async fn what_was_claimed_so_long_ago_that_its_lease_is_over_is_not_begun() {
+    for count in [1, 100] {
+        let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").concurrency(200)));
+        for id in 0..count {
+            world.accept(&id.to_string(), "wait").await;
+        }
+        // The first looks for entries that crashed a worker.
+        world.store().faults().script(Verb::Claim, [None, Some(Fault::Hang)]);
+        let running = world.inbox.start();
+        quiet().await;
+        world.clock.advance(LEASE);
+        let settled = world.store().faults().calls(Verb::Settle);
+        world.store().faults().release();
+        in_time(world.stage.started(count)).await;
+        assert!(
+            world.store().faults().calls(Verb::Settle) > settled,
+            "they were given back before they began"
+        );
+        world.stage.go(count);
+        in_time(running.idle()).await;
+        assert_eq!(world.count(Status::Completed).await, count as u64);
+        assert_eq!(world.stage.log().len(), count, "each ran once");
+        drop(running);
+    }
+}
+
 #[tokio::test]
 async fn a_crash_is_counted_once_and_the_entry_comes_back() {
     let world = one_handler();

@@ -273,7 +273,7 @@ impl<S: Store> Dispatcher<S> {
             () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
             () = core.stop.wait() => {}
         }
-        if core.stop.requested() || !core.flights.may_run(&claim) {
+        if core.stop.requested() || !core.flights.may_run(&claim, core.inbox.clock.monotonic()) {
             return give_back(core, &self.settlements, &claim, Outcome::Released);
         }
         if core.flights.neighbours(&claim).iter().any(|neighbour| self.is_at_its_last(neighbour)) {

@@ -207,9 +207,9 @@ impl Flights {
         self.table.lock().get(claim).is_some()
     }
 
-    /// Whether a claim is in hand and may run.
-    pub(super) fn may_run(&self, claim: &Claim) -> bool {
-        self.table.lock().get(claim).is_some_and(|flight| !flight.stopped)
+    /// Whether a claim is in hand and may begin to run now. An answer may come so late that its lease has run out on the way.
+    pub(super) fn may_run(&self, claim: &Claim, now: Duration) -> bool {
+        self.table.lock().get(claim).is_some_and(|flight| !flight.stopped && now < flight.deadline)
     }
 
     pub(super) fn count(&self, handler: &HandlerKey) -> usize {
@@ -289,7 +289,7 @@ mod tests {
         let late = task();
         flights.attach(&stopped, late.abort_handle());
         assert!(is_stopped(late).await);
-        assert!(flights.holds(&stopped) && !flights.may_run(&stopped));
+        assert!(flights.holds(&stopped) && !flights.may_run(&stopped, Duration::ZERO));
         assert!(flights.claims().is_empty(), "a stopped run is not renewed");
 
         flights.insert(&closed, &closed.handler, Duration::ZERO);
@@ -297,5 +297,18 @@ mod tests {
         let late = task();
         flights.attach(&closed, late.abort_handle());
         assert!(is_stopped(late).await);
+    }
+
+    // FAULTS B6
+    #[test]
+    fn nothing_begins_when_its_lease_is_over() {
+        let (flights, claim, second) = (Flights::default(), claim(1), Duration::from_secs(1));
+        flights.insert(&claim, &claim.handler, second);
+        assert!(flights.may_run(&claim, Duration::ZERO));
+        assert!(!flights.may_run(&claim, second) && flights.holds(&claim));
+        flights.extend(std::slice::from_ref(&claim), 2 * second);
+        assert!(flights.may_run(&claim, second));
+        flights.lose(std::slice::from_ref(&claim));
+        assert!(!flights.may_run(&claim, Duration::ZERO));
     }
 }

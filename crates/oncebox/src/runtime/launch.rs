@@ -72,7 +72,7 @@ pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
     if core.stop.requested() {
         return None;
     }
-    runs.retain(|run| core.flights.may_run(&run.claimed.claim));
+    runs.retain(Run::is_held);
     if runs.is_empty() {
         return None;
     }
@@ -89,8 +89,7 @@ pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
 /// Runs one entry in a task of its own; gives it back if nothing new is begun any more.
 fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
     let core = Arc::clone(&run.core);
-    // Its lease may have been lost before it was its turn.
-    if core.stop.requested() || !core.flights.may_run(&run.claimed.claim) {
+    if core.stop.requested() || !run.is_held() {
         return None;
     }
     let claim = run.claimed.claim.clone();
@@ -166,6 +165,11 @@ impl<S: Store> Run<S> {
             Self { core, settlements, handler, claimed, verdict: None, pass, told: false, alone: false };
         // Given back at once if its handler is left alone.
         run.may_begin().then_some(run)
+    }
+
+    /// Whether its lease holds: it may have run out before it was its turn.
+    fn is_held(&self) -> bool {
+        self.core.flights.may_run(&self.claimed.claim, self.core.inbox.clock.monotonic())
     }
 
     /// Runs the entry by itself.
