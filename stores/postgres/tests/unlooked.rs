@@ -67,7 +67,16 @@ async fn known_keys_are_looked_for_after_a_start_and_after_each_that_was_found()
 
 #[tokio::test]
 async fn a_batch_that_did_not_look_tells_all_its_messages_apart() {
-    let (schema, store) = store().await;
+    tells_apart(&Schema::shared()).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_did_not_look_tells_all_its_messages_apart_through_a_pooler() {
+    tells_apart(&Schema::pooled()).await;
+}
+
+async fn tells_apart(schema: &Schema) {
+    let store = schema.options().open().await.expect("the store opens");
     quiet(&store, "quiet").await;
     let other = Message::new("quiet-1-0", "order.placed", "another payload");
     let batch: Vec<NewMessage> = vec![
