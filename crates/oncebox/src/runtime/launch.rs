@@ -167,9 +167,16 @@ impl<S: Store> Run<S> {
         run.may_begin().then_some(run)
     }
 
-    /// Whether its lease holds: it may have run out before it was its turn.
+    /// Whether its lease holds: it may have run out before it was its turn. Where that happens all the time nothing ever runs, and
+    /// nobody else would tell.
     fn is_held(&self) -> bool {
-        self.core.flights.may_run(&self.claimed.claim, self.core.inbox.clock.monotonic())
+        let Core { inbox, flights, .. } = &*self.core;
+        let held = flights.may_run(&self.claimed.claim, inbox.clock.monotonic());
+        if !held && let Some(unsaid) = inbox.store.watch().hush.may_say("not begun", "") {
+            let lease = inbox.config.lease;
+            tracing::warn!(inbox = %inbox.name, ?lease, unsaid, "given back, not begun: its lease was over by then; the store answers too late, or this process stood still");
+        }
+        held
     }
 
     /// Runs the entry by itself.
