@@ -134,15 +134,17 @@ impl Answer {
             }
             let (inbox, handler) = &names[&entry.handler];
             let (row, waited) = (rows.get(&entry.seq.0).copied(), entry.waited.unwrap_or_default());
-            let message = row
-                .ok_or_else(|| corrupt("it is not there"))
-                .and_then(|row| Ok((row::message(row, column::MESSAGE)?, row::key(row, column::DIGEST)?)));
+            let row_of = || row.ok_or_else(|| corrupt("it is not there"));
+            let (key, message) = (
+                row_of().and_then(|row| row::key(row, column::DIGEST)),
+                row_of().and_then(|row| row::message(row, column::MESSAGE)),
+            );
             let received_at = row.map_or(Ok(0), |row| get(row, column::RECEIVED_AT))?;
             let claim = Claim {
                 inbox: inbox.clone(),
                 seq: entry.seq,
                 handler: handler.clone(),
-                key: message.as_ref().map_or_else(|_| no_key(), |(_, key)| *key),
+                key: key.as_ref().map_or_else(|_| no_key(), |key| *key),
                 token: entry.token,
                 claim_id: id,
                 attempts: waited.attempts,
@@ -152,8 +154,8 @@ impl Answer {
                 received_at: Timestamp::from_millis(received_at),
                 claimed_at: entry.claimed_at,
             };
-            match message {
-                Ok((message, _)) => claimed.push(Claimed { claim, message }),
+            match key.and(message) {
+                Ok(message) => claimed.push(Claimed { claim, message }),
                 Err(error) => {
                     tracing::error!(seq = claim.seq.0, %error, "a stored message is damaged");
                     let error = ErrorText::new(format!("the stored message is damaged: {}", error.what()));
