@@ -108,3 +108,16 @@ async fn what_was_found_but_could_not_be_leased_is_not_handed_out() {
         settle(&store, &claimed, &Outcome::Done).await;
     }
 }
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_or_is_gone_keeps_no_other_waiting() {
+    let (schema, store) = store().await;
+    accept_new(&store, (0..100).map(|number| number.to_string())).await;
+    schema
+        .run("UPDATE @message SET headers = '\\xff' WHERE id = '7'; DELETE FROM @message WHERE id = '8'")
+        .await;
+    let expected = numbered((0..100).filter(|number| ![7, 8].contains(number)));
+    assert_eq!(ids(&claim(&store, "h", 200).await), expected);
+    let rejected = "SELECT count(*) FROM @poisoned WHERE error LIKE 'the stored message is damaged: %'";
+    assert_eq!(schema.number(rejected).await, 2);
+}
