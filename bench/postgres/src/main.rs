@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
+use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
 use oncebox_servers::{Cluster, Version};
 
 /// Measures accepting, processing and latency on PostgreSQL, beside hand-written loops.
@@ -42,6 +43,7 @@ fn main() -> Result<()> {
         (url.clone(), None)
     } else {
         let cluster = server()?;
+        runtime.block_on(age(&cluster.url("postgres")))?;
         (cluster.url("postgres"), Some(cluster))
     };
     let bench = Bench { url, args };
@@ -65,6 +67,14 @@ fn server() -> Result<Cluster> {
         .set("max_wal_size", "4GB")
         .set("max_connections", "200")
         .start()
+}
+
+/// Lets the server make the files of its log now, as many as it ever needs, and not while something is measured: one that has run for
+/// an hour uses its old ones again.
+async fn age(url: &str) -> Result<()> {
+    let mut connection = PgConnection::connect(url).await?;
+    connection.execute(sqlx::raw_sql(include_str!("../sql/age.sql"))).await?;
+    Ok(())
 }
 
 /// Messages a second.

@@ -71,40 +71,48 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     if !bench.args.json {
         println!("{:<20} {:>10} {:>10} {:>6}", "row", "ours", "limit", "ratio");
     }
-    let wanted = |row: &str| bench.args.only.as_deref().is_none_or(|only| row.starts_with(only));
-    if wanted("accept-256") {
+    if is_next(bench, "accept-256").await? {
         accept(bench, &size).await?;
     }
-    if wanted("accept-1") {
+    if is_next(bench, "accept-1").await? {
         accept_one(bench, &size).await?;
     }
-    if wanted("drain-plain") {
+    if is_next(bench, "drain-plain").await? {
         drain(bench, &size).await?;
     }
     for (row, mode) in [("drain-tx-single", Mode::Own), ("drain-tx-batched", Mode::Shared)] {
-        if wanted(row) {
+        if is_next(bench, row).await? {
             drain_in_transactions(bench, &size, row, mode).await?;
         }
     }
-    if wanted("ordered-10k") {
+    if is_next(bench, "ordered-10k").await? {
         ordered(bench, &size).await?;
     }
-    if wanted("growth-5m") {
+    if is_next(bench, "growth-5m").await? {
         growth(bench, &size).await?;
     }
-    if wanted("pinned-horizon") {
+    if is_next(bench, "pinned-horizon").await? {
         pinned_horizon(bench, &size).await?;
     }
-    if wanted("retention") {
+    if is_next(bench, "retention").await? {
         retention(bench, &size).await?;
     }
-    if wanted("sustained") {
+    if is_next(bench, "sustained").await? {
         sustained(bench, &size).await?;
     }
-    if wanted("latency-200") {
+    if is_next(bench, "latency-200").await? {
         latency(bench, &size).await?;
     }
     Ok(())
+}
+
+/// Whether a row is wanted. What the rows before it have left to be written to the disk is not what it measures.
+async fn is_next(bench: &Bench, row: &str) -> Result<bool> {
+    if bench.args.only.as_deref().is_some_and(|only| !row.starts_with(only)) {
+        return Ok(false);
+    }
+    PgConnection::connect(&bench.url).await?.execute(sqlx::raw_sql("CHECKPOINT")).await?;
+    Ok(true)
 }
 
 async fn accept(bench: &Bench, size: &Size) -> Result<()> {
@@ -247,15 +255,17 @@ async fn retention(bench: &Bench, size: &Size) -> Result<()> {
 
 /// Accept and process together: the last sixth of the time beside the first.
 async fn sustained(bench: &Bench, size: &Size) -> Result<()> {
-    let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
-    let rates = ours.sustain(size.sustain, size.sustain / 6, 256).await?;
-    let (first, last) = (rates[0], rates[rates.len() - 1]);
-    Rates { ours: vec![last], limit: vec![first] }.show(bench, "sustained")
+    let mut rates = Rates::default();
+    for _ in 0..size.rounds {
+        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+        let windows = ours.sustain(size.sustain, size.sustain / 6, 256).await?;
+        rates.limit.push(windows[0]);
+        rates.ours.push(windows[windows.len() - 1]);
+    }
+    rates.show(bench, "sustained")
 }
 
 async fn latency(bench: &Bench, size: &Size) -> Result<()> {
-    // What the rows before have left to be written to the disk is not what is measured here.
-    PgConnection::connect(&bench.url).await?.execute(sqlx::raw_sql("CHECKPOINT")).await?;
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
     let times = ours.latencies(size.latencies).await?;
     let at = |part: usize| times[(times.len() - 1) * part / 100].as_secs_f64() * 1_000.0;

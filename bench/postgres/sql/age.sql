@@ -1,0 +1,9 @@
+-- Fills files of the log, each with next to nothing: 256 of 16 MB are the 4 GB that the server may keep.
+DO $$
+BEGIN
+    FOR file IN 1..256 LOOP
+        PERFORM pg_logical_emit_message(false, 'bench', '');
+        PERFORM pg_switch_wal();
+    END LOOP;
+END $$;
+CHECKPOINT
