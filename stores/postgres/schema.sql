@@ -317,7 +317,9 @@ BEGIN
     IF EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
     FOREACH parent IN ARRAY ARRAY['message', 'outcome'] LOOP
         -- Attached afterwards: making it as a partition at once would lock out everybody who reads.
-        EXECUTE format('CREATE TABLE "public"."oncebox_%s_%s" (LIKE "public"."oncebox_%s" INCLUDING ALL)', parent, segment, parent);
+        -- It is never vacuumed for what was added to it, a good part of the work of a busy server: it leaves as a whole.
+        EXECUTE format('CREATE TABLE "public"."oncebox_%s_%s" (LIKE "public"."oncebox_%s" INCLUDING ALL) WITH (autovacuum_vacuum_insert_threshold = -1)',
+            parent, segment, parent);
         EXECUTE format('ALTER TABLE "public"."oncebox_%s" ATTACH PARTITION "public"."oncebox_%s_%s" FOR VALUES FROM (%s) TO (%s)',
             parent, parent, segment, segment << 36, (segment + 1) << 36);
     END LOOP;
