@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use oncebox::state::{Outcome, Policies, Policy};
 use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
 use oncebox::{ErrorKind, Result};
-use parking_lot::Mutex;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::claimed::Answer;
+use crate::cursors::{Again, Extent, Place, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
 use crate::settle::settle;
@@ -21,75 +21,18 @@ use crate::unit::{Ask, ask};
 const EXACT: usize = 64;
 /// The least that a lane is asked for its share.
 const LEAST_SHARE: usize = 8;
-/// How long claims look only behind what was claimed last. What came in late before it waits no longer than this.
-const LOOK_BACK: Duration = Duration::from_secs(1);
-/// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
-const LOOK_BACK_SHARE: u32 = 20;
-
-/// From which number on each lane and handler has untouched work, as far as this process knows. Without it every claim
-/// would pass all rows that are gone but not yet removed.
-#[derive(Default)]
-pub(crate) struct Cursors {
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    least: HashMap<(i16, i16), i64>,
-    /// How often work came in before what was claimed: a claim that was on its way meanwhile knows nothing of it.
-    backs: HashMap<(i16, i16), u64>,
-    look_back: Option<Instant>,
-}
-
-impl Cursors {
-    /// Where to look from; everywhere from the start, if it is time. With it, what to say when advancing.
-    fn least(&self, places: impl Iterator<Item = (i16, i16)>) -> Vec<(i64, u64)> {
-        let mut known = self.known.lock();
-        if known.look_back.is_none_or(|at| Instant::now() >= at) {
-            known.least.clear();
-        }
-        let of = |place| {
-            let least = known.least.get(&place).copied().unwrap_or(0);
-            (least, known.backs.get(&place).copied().unwrap_or(0))
-        };
-        places.map(of).collect()
-    }
-
-    /// This was claimed, by a claim that began after so many steps back.
-    fn advance(&self, place: (i16, i16), backs: u64, seq: i64) {
-        let mut known = self.known.lock();
-        if known.backs.get(&place).copied().unwrap_or(0) != backs {
-            return;
-        }
-        let least = known.least.entry(place).or_default();
-        *least = (*least).max(seq.saturating_add(1));
-    }
-
-    /// There is work from this number on.
-    pub(crate) fn step_back(&self, place: (i16, i16), seq: i64) {
-        let mut known = self.known.lock();
-        *known.backs.entry(place).or_default() += 1;
-        if let Some(least) = known.least.get_mut(&place) {
-            *least = (*least).min(seq);
-        }
-    }
-
-    fn reset(&self, place: (i16, i16)) {
-        self.known.lock().least.remove(&place);
-    }
-
-    /// Everything was looked at, and took `took`.
-    fn looked_back(&self, took: Duration) {
-        self.known.lock().look_back = Some(Instant::now() + LOOK_BACK.max(took * LOOK_BACK_SHARE));
-    }
-}
-
 /// One place to look at: a handler in a lane, on behalf of a want.
 struct Look {
     lane: i16,
     handler: i16,
     want: usize,
     share: Share,
+}
+
+impl Look {
+    fn place(&self) -> Place {
+        (self.lane, self.handler)
+    }
 }
 
 /// The keys of handlers that have several, by want: a line runs through all of them.
@@ -148,53 +91,97 @@ async fn healthy(
 ) -> Result<Vec<Claimed>> {
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = Answer::default();
-    let mut goes_on = false;
+    let (mut goes_on, mut everything) = (false, false);
+    // Until what may have been passed may be looked at.
+    let mut later: Option<Duration> = None;
     while !looks.is_empty() {
-        let cursors = db.cursors.least(looks.iter().map(|look| (look.lane, look.handler)));
-        let (least, backs): (Vec<i64>, Vec<u64>) = cursors.into_iter().unzip();
-        let backs: HashMap<(i16, i16), u64> =
-            looks.iter().map(|look| (look.lane, look.handler)).zip(backs).collect();
-        let from_the_start = least.iter().all(|least| *least == 0);
         let exact = share_out(&mut looks, &limits);
+        let extent = match exact {
+            _ if std::mem::take(&mut everything) => Extent::All,
+            true => Extent::Oldest,
+            false => Extent::Many,
+        };
+        let starts = db.cursors.starts(looks.iter().map(Look::place), extent);
         let start = Instant::now();
-        let rows = ask_for(db, params, (&looks, &least, kin), &limits, (exact, goes_on)).await;
+        let rows = ask_for(db, params, (&looks, &starts, kin), &limits, (exact, goes_on)).await;
         let rows = rows.map_err(|error| if goes_on { unread(error) } else { error })?;
-        if from_the_start {
-            db.cursors.looked_back(start.elapsed());
-        }
+        let took = start.elapsed();
         let answer = Answer::read(rows).map_err(unread)?;
         if !answer.is_all() {
             return held(db, params.claim_id, &params.policies).await.map_err(unread);
         }
-        let mut got: HashMap<(i16, i16), Share> = HashMap::new();
-        for entry in &answer.entries {
-            let place = entry.place();
-            let got = got.entry(place).or_default();
-            got.all += 1;
-            if entry.is_untouched() {
-                db.cursors.advance(place, backs.get(&place).copied().unwrap_or(0), entry.seq.0);
-            } else {
-                got.others += 1;
-            }
-        }
-        let mut more = Vec::new();
-        for (look, least) in looks.into_iter().zip(least) {
-            let got = got.get(&(look.lane, look.handler)).copied().unwrap_or_default();
-            limits[look.want] -= got.all.min(limits[look.want]);
-            // One that gave its whole share may have more. One that was not looked at from its start, too.
-            let whole = got.all >= look.share.all || got.others >= look.share.others;
-            if !whole && least > 0 {
-                db.cursors.reset((look.lane, look.handler));
-            }
-            if whole || least > 0 {
-                more.push(look);
-            }
-        }
-        looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
+        let got = Got::by_place(&answer);
         goes_on |= !answer.entries.is_empty();
         found.extend(answer);
+        for look in &looks {
+            limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
+        }
+        let mut more = Vec::new();
+        for (look, start) in looks.into_iter().zip(starts) {
+            let (place, got) = (look.place(), got.of(&look));
+            if start.least == 0 {
+                db.cursors.looked_back(place, took);
+            }
+            db.cursors.advance(place, start, got.untouched, got.last);
+            // One that gave its whole share may have more.
+            let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
+            if whole || limits[look.want] == 0 {
+                db.cursors.found_all(place);
+                more.push(look);
+                continue;
+            }
+            match db.cursors.found_less(place, start, !goes_on) {
+                Again::No => continue,
+                Again::After(rest) => {
+                    later = Some(later.map_or(rest, |later| later.min(rest)));
+                    continue;
+                }
+                Again::Recent => {}
+                Again::All => everything = true,
+            }
+            more.push(look);
+        }
+        looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
+    }
+    if let Some(later) = later {
+        db.waker.work_here_after(later);
     }
     found.claimed(db, params.claim_id, &params.policies).await.map_err(unread)
+}
+
+/// What was found in each place.
+#[derive(Default)]
+struct Got {
+    by_place: HashMap<Place, GotHere>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct GotHere {
+    share: Share,
+    /// How many that nobody had touched, and the greatest number of them.
+    untouched: u64,
+    last: i64,
+}
+
+impl Got {
+    fn by_place(answer: &Answer) -> Self {
+        let mut got = Self::default();
+        for entry in &answer.entries {
+            let here = got.by_place.entry(entry.place()).or_default();
+            here.share.all += 1;
+            if entry.is_untouched() {
+                here.untouched += 1;
+                here.last = here.last.max(entry.seq.0);
+            } else {
+                here.share.others += 1;
+            }
+        }
+        got
+    }
+
+    fn of(&self, look: &Look) -> GotHere {
+        self.by_place.get(&look.place()).copied().unwrap_or_default()
+    }
 }
 
 /// Says how many are looked for in each place: all that is wanted, if the oldest are to be chosen; else its share, and the shares
@@ -224,7 +211,7 @@ fn share_out(looks: &mut [Look], limits: &[usize]) -> bool {
 async fn ask_for(
     db: &Db,
     params: &ClaimParams,
-    (looks, least, kin): (&[Look], &[i64], &Kin),
+    (looks, starts, kin): (&[Look], &[Start], &Kin),
     limits: &[usize],
     (exact, goes_on): (bool, bool),
 ) -> Result<Vec<PgRow>> {
@@ -236,7 +223,7 @@ async fn ask_for(
         .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
         .bind(kin.wants.clone())
         .bind(kin.handlers.clone())
-        .bind(least.to_vec())
+        .bind(starts.iter().map(|start| start.least).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| count(look.share.all)).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
         .bind(goes_on)
@@ -309,26 +296,6 @@ pub(crate) fn uuid(id: ClaimId) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PLACE: (i16, i16) = (1, 2);
-
-    #[test]
-    fn a_step_back_during_a_claim_is_not_lost() {
-        for known in [false, true] {
-            let cursors = Cursors::default();
-            cursors.looked_back(Duration::ZERO);
-            if known {
-                cursors.advance(PLACE, 0, 5);
-            }
-            let (_, backs) = cursors.least([PLACE].into_iter())[0];
-            cursors.step_back(PLACE, 3);
-            cursors.advance(PLACE, backs, 9);
-            let (least, backs) = cursors.least([PLACE].into_iter())[0];
-            assert!(least <= 3, "{least}");
-            cursors.advance(PLACE, backs, 9);
-            assert_eq!(cursors.least([PLACE].into_iter())[0].0, 10);
-        }
-    }
 
     #[test]
     fn shares_make_up_the_limit() {

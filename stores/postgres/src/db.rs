@@ -9,11 +9,13 @@ use oncebox::{Key, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
 use crate::accept::Wary;
-use crate::claim::Cursors;
+use crate::cursors::Cursors;
 use crate::names::Names;
 use crate::row::get;
 use crate::sql::Statements;
+use crate::tidy::Tidy;
 use crate::unit::{Ask, Unit, Units, ask};
+use crate::wake::Waker;
 
 /// The bits of a message's number that say its lane.
 const LANE_BITS: i64 = 63;
@@ -30,6 +32,8 @@ pub(crate) struct Db {
     pub(crate) names: Names,
     pub(crate) cursors: Cursors,
     pub(crate) wary: Wary,
+    pub(crate) tidy: Tidy,
+    pub(crate) waker: Waker,
     /// The clock to go by; the server's own if there is none.
     pub(crate) clock: Option<SharedClock>,
     pub(crate) lanes: i16,

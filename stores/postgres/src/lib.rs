@@ -20,6 +20,7 @@ mod backlog;
 mod claim;
 mod claimed;
 mod connect;
+mod cursors;
 mod db;
 mod error;
 mod examine;
@@ -36,6 +37,7 @@ mod segment;
 mod settle;
 mod sql;
 mod sweep;
+mod tidy;
 mod transaction;
 mod unit;
 mod wake;
@@ -204,19 +206,20 @@ impl Options {
             unit.end().await?;
             lanes.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
         };
-        let notify = Arc::clone(&sql.notify);
+        let (notify, waker) = (Arc::clone(&sql.notify), Waker::new(&self.plan.place));
         let db = Arc::new(Db {
             sql,
             control,
             reads: self.reads(),
             names: names::Names::default(),
-            cursors: claim::Cursors::default(),
+            cursors: cursors::Cursors::default(),
             wary: accept::Wary::default(),
+            tidy: tidy::Tidy::new(self.clock.as_ref()),
+            waker: waker.clone(),
             clock: self.clock.clone(),
             lanes,
             lock_class: options::lock_class(&self.plan.place),
         });
-        let waker = Waker::new(&self.plan.place);
         let tasks = Tasks::default();
         if !self.pooled {
             tasks.tell(&waker, self.wakeups(), notify);
@@ -249,6 +252,8 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
+        // Whoever claims passes what is left of what is gone.
+        tidy::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
 

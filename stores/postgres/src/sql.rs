@@ -120,6 +120,8 @@ statements! {
     renew: "../sql/renew/renew.sql",
     rescue: "../sql/rescue/rescue.sql",
     rescue_forget: "../sql/rescue/forget.sql",
+    tidy_due: "../sql/tidy/due.sql",
+    tidy_vacuum: "../sql/tidy/vacuum.sql",
     order_lock: "../sql/order/lock.sql",
     order_step_back: "../sql/order/step_back.sql",
     order_release: "../sql/order/release.sql",

@@ -2,6 +2,7 @@
 //! asking.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oncebox::Result;
@@ -28,6 +29,8 @@ pub(crate) struct Waker {
 struct Shared {
     here: watch::Sender<u64>,
     there: Notify,
+    /// Whether it is known that there may be work later.
+    later: AtomicBool,
     channel: String,
     /// Tells our own notifications from those of others.
     me: String,
@@ -53,6 +56,7 @@ impl Waker {
         let shared = Shared {
             here: watch::Sender::new(0),
             there: Notify::new(),
+            later: AtomicBool::new(false),
             channel: format!("{}.{}work", place.schema, place.prefix),
             me: uuid::Uuid::now_v7().to_string(),
         };
@@ -63,6 +67,19 @@ impl Waker {
     pub(crate) fn work(&self) {
         self.here();
         self.shared.there.notify_one();
+    }
+
+    /// There may be work for this process after a time. What is said before the last one has come is part of that.
+    pub(crate) fn work_here_after(&self, time: Duration) {
+        if self.shared.later.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let waker = self.clone();
+        tokio::spawn(async move {
+            pause(time).await;
+            waker.shared.later.store(false, Ordering::Release);
+            waker.here();
+        });
     }
 
     fn here(&self) {

@@ -1,0 +1,101 @@
+//! Tidying up: removes what is left of rows that have gone from the hot table.
+//!
+//! The server does so by itself, but looks only once a minute. At tens of thousands of messages a second there are a million of
+//! them by then, the table no longer fits in memory, and whoever looks for work passes them all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oncebox::Result;
+use oncebox::time::{SharedClock, SystemClock};
+use parking_lot::Mutex;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::db::{Db, SharedDb};
+use crate::error::Phase;
+use crate::row::get;
+use crate::unit::ask;
+
+/// How often this process looks whether it has to be done.
+const EVERY: Duration = Duration::from_secs(5);
+/// It may take this part of the time.
+const SHARE: u32 = 20;
+/// When it is tried again if it did not help, because somebody may still see what is gone.
+const HELD: Duration = Duration::from_mins(1);
+/// When it is tried again if we have no right to.
+const FORBIDDEN: Duration = Duration::from_hours(1);
+
+/// When to look the next time.
+pub(crate) struct Tidy {
+    clock: SharedClock,
+    /// Nothing while it is being done.
+    next: Mutex<Option<Duration>>,
+}
+
+impl Tidy {
+    pub(crate) fn new(clock: Option<&SharedClock>) -> Self {
+        let clock = clock.cloned().unwrap_or_else(SystemClock::shared);
+        let next = Mutex::new(Some(clock.monotonic().saturating_add(EVERY)));
+        Self { clock, next }
+    }
+
+    /// Whether it is time; from then on it is being done.
+    fn begin(&self) -> bool {
+        let mut next = self.next.lock();
+        let due = next.is_some_and(|next| self.clock.monotonic() >= next);
+        if due {
+            *next = None;
+        }
+        due
+    }
+
+    fn end(&self, wait: Duration) {
+        *self.next.lock() = Some(self.clock.monotonic().saturating_add(wait));
+    }
+}
+
+/// Tidies up beside whoever claims, if it is time to.
+pub(crate) fn if_due(db: &SharedDb) {
+    if !db.tidy.begin() {
+        return;
+    }
+    let db = Arc::clone(db);
+    tokio::spawn(async move {
+        let wait = tidy(&db).await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
+            HELD
+        });
+        db.tidy.end(wait);
+    });
+}
+
+/// Tidies up if need be, and says when to look again.
+async fn tidy(db: &Db) -> Result<Duration> {
+    match look(db).await? {
+        (false, _) => return Ok(FORBIDDEN),
+        (true, false) => return Ok(EVERY),
+        (true, true) => {}
+    }
+    let start = Instant::now();
+    let vacuum = Arc::clone(&db.sql.tidy_vacuum);
+    // Not as a change of ours: it cannot be part of a transaction.
+    let mut lent = db.reads.pool.lend().await?;
+    lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
+    })
+    .await?;
+    lent.give_back();
+    let took = start.elapsed();
+    let (_, held) = look(db).await?;
+    Ok(if held { HELD } else { EVERY }.max(took * SHARE))
+}
+
+/// Whether we may, and whether we have to.
+async fn look(db: &Db) -> Result<(bool, bool)> {
+    let mut unit = db.reads.look().await?;
+    let rows = unit.rows(ask(&db.sql.tidy_due)).await?;
+    unit.end().await?;
+    let Some(row) = rows.first() else { return Ok((false, false)) };
+    Ok((get(row, 0)?, get(row, 1)?))
+}
