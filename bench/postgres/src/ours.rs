@@ -90,8 +90,9 @@ impl Ours {
         let done = Arc::new(Done::default());
         let registration = match mode {
             Mode::Plain => handler("noop", noop).concurrency(8_000),
-            // The store lends 16 connections to handlers: 16 transactions at once. The others wait for one.
-            Mode::Own => handler("noop", business).concurrency(256),
+            // The store lends 16 connections to handlers: 16 transactions at once. As many are in hand as the loop has, which claims 50
+            // on each of its connections.
+            Mode::Own => handler("noop", business).concurrency(800),
             Mode::Shared => shared(handler("noop", business)),
         };
         let config = match mode {

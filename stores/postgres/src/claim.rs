@@ -18,7 +18,7 @@ use crate::unit::{Ask, ask};
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
 /// its share.
-const EXACT: usize = 64;
+const EXACT: usize = 31;
 /// The least that a lane is asked for its share.
 const LEAST_SHARE: usize = 8;
 /// One place to look at: a handler in a lane, on behalf of a want.
