@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Policies, Policy};
 use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
-use oncebox::{ErrorKind, Result};
-use sqlx::postgres::PgRow;
+use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use crate::claimed::Answer;
-use crate::cursors::{Again, Extent, Place, Start};
+use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
 use crate::settle::settle;
@@ -27,6 +26,8 @@ struct Look {
     handler: i16,
     want: usize,
     share: Share,
+    /// Whether to look at everything there, whatever the cursor says.
+    at_all: bool,
 }
 
 impl Look {
@@ -70,6 +71,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
                 handler,
                 want: index,
                 share: Share::default(),
+                at_all: false,
             }));
         }
     }
@@ -91,21 +93,22 @@ async fn healthy(
 ) -> Result<Vec<Claimed>> {
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = Answer::default();
-    let (mut goes_on, mut everything) = (false, false);
-    // Until what may have been passed may be looked at.
-    let mut later: Option<Duration> = None;
+    let mut goes_on = false;
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
-        let extent = match exact {
-            _ if std::mem::take(&mut everything) => Extent::All,
-            true => Extent::Oldest,
-            false => Extent::Many,
-        };
-        let starts = db.cursors.starts(looks.iter().map(Look::place), extent);
+        let extent = if exact { Extent::Oldest } else { Extent::Many };
+        let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
+        let starts = db.cursors.starts(looks.iter().map(from));
+        let claim = ask_for(db, params, (&looks, &starts, kin), &limits, (exact, goes_on));
+        let mut unit = db.control.single().await.map_err(|error| lost_after(goes_on, error))?;
         let start = Instant::now();
-        let rows = ask_for(db, params, (&looks, &starts, kin), &limits, (exact, goes_on)).await;
-        let rows = rows.map_err(|error| if goes_on { unread(error) } else { error })?;
-        let took = start.elapsed();
+        let rows = unit.rows(claim).await;
+        // One that failed has taken its time as well.
+        for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
+            db.cursors.looked_back(look.place(), start.elapsed());
+        }
+        let rows = rows.map_err(|error| lost_after(goes_on, error))?;
+        unit.end().await.map_err(|error| lost_after(goes_on, error))?;
         let answer = Answer::read(rows).map_err(unread)?;
         if !answer.is_all() {
             return held(db, params.claim_id, &params.policies).await.map_err(unread);
@@ -117,36 +120,33 @@ async fn healthy(
             limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
         }
         let mut more = Vec::new();
-        for (look, start) in looks.into_iter().zip(starts) {
-            let (place, got) = (look.place(), got.of(&look));
-            if start.least == 0 {
-                db.cursors.looked_back(place, took);
-            }
-            db.cursors.advance(place, start, got.untouched, got.last);
+        for (mut look, start) in looks.into_iter().zip(starts) {
+            let (got, filled) = (got.of(&look), limits[look.want] == 0);
             // One that gave its whole share may have more.
             let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
-            if whole || limits[look.want] == 0 {
-                db.cursors.found_all(place);
+            let rest = match whole || filled {
+                true => Rest::Behind,
+                false if goes_on => Rest::Passed,
+                false => Rest::PassedByAll,
+            };
+            let here = Found { untouched: got.untouched, last: got.last, rest };
+            let again = db.cursors.found(look.place(), start, here);
+            if let Again::After(rest) = again {
+                db.waker.work_here_after(rest);
+            }
+            look.at_all = again == Again::All;
+            if !filled && (whole || matches!(again, Again::Recent | Again::All)) {
                 more.push(look);
-                continue;
             }
-            match db.cursors.found_less(place, start, !goes_on) {
-                Again::No => continue,
-                Again::After(rest) => {
-                    later = Some(later.map_or(rest, |later| later.min(rest)));
-                    continue;
-                }
-                Again::Recent => {}
-                Again::All => everything = true,
-            }
-            more.push(look);
         }
         looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
     }
-    if let Some(later) = later {
-        db.waker.work_here_after(later);
-    }
     found.claimed(db, params.claim_id, &params.policies).await.map_err(unread)
+}
+
+/// What became of a claim whose last statement was not answered: if there were others before it, they hold something.
+fn lost_after(others: bool, error: Error) -> Error {
+    if others { unread(error) } else { error }
 }
 
 /// What was found in each place.
@@ -208,16 +208,16 @@ fn share_out(looks: &mut [Look], limits: &[usize]) -> bool {
     exact
 }
 
-async fn ask_for(
+fn ask_for(
     db: &Db,
     params: &ClaimParams,
     (looks, starts, kin): (&[Look], &[Start], &Kin),
     limits: &[usize],
     (exact, goes_on): (bool, bool),
-) -> Result<Vec<PgRow>> {
+) -> Ask<'static> {
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let sql = if exact { &db.sql.claim_oldest } else { &db.sql.claim_all };
-    let mut claim = under(ask(sql), db, params.claim_id, params.lease)
+    let claim = under(ask(sql), db, params.claim_id, params.lease)
         .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
@@ -228,13 +228,7 @@ async fn ask_for(
         .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
         .bind(goes_on)
         .bind(i64::from(db.lanes));
-    if exact {
-        claim = claim.bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>());
-    }
-    let mut unit = db.control.single().await?;
-    let rows = unit.rows(claim).await?;
-    unit.end().await?;
-    Ok(rows)
+    if exact { claim.bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>()) } else { claim }
 }
 
 /// What claims and rescues start with: the time, their id, and the lease.
@@ -299,7 +293,7 @@ mod tests {
 
     #[test]
     fn shares_make_up_the_limit() {
-        let look = |want, lane| Look { lane, handler: 1, want, share: Share::default() };
+        let look = |want, lane| Look { lane, handler: 1, want, share: Share::default(), at_all: false };
         for (limits, places) in [([1_000, 65], [3, 7]), ([77, 130], [4, 16]), ([4_001, 66], [64, 1])] {
             let mut looks: Vec<Look> =
                 (0..2).flat_map(|want| (0..places[want]).map(move |lane| look(want, lane))).collect();
@@ -309,6 +303,9 @@ mod tests {
                 assert_eq!(shares().map(|share| share.all).sum::<usize>(), limit);
                 assert!(shares().all(|share| 0 < share.others && share.others < share.all));
             }
+        }
+        for (limit, is_exact) in [(31, true), (32, false)] {
+            assert_eq!(share_out(&mut [look(0, 0)], &[limit]), is_exact, "{limit}");
         }
         // Too few to be cut: whoever is oldest.
         for limits in [[64, 1_000], [1_000, 100]] {

@@ -12,10 +12,14 @@ pub(crate) type Place = (i16, i16);
 const LOOK_BACK: Duration = Duration::from_secs(1);
 /// Looking at everything may take this part of the time, when rows that are gone cannot be removed yet.
 const LOOK_BACK_SHARE: u32 = 20;
-/// Whoever finds nothing looks at everything before it says so, unless that has taken longer.
-const BEFORE_NOTHING: Duration = Duration::from_millis(250);
-/// As long as fewer were claimed in a place there is little to pass, and it may always be looked at from its start.
+/// The same for whoever finds nothing, and would say so without having looked.
+const SHARE_OF_NOTHING: u32 = 4;
+/// However long it takes, what came in late does not wait longer.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+/// As long as fewer were claimed in a place there is mostly little to pass.
 const FEW: u64 = 5_000;
+/// Unless looking at it takes this long, because others have claimed there.
+const SLOW: Duration = Duration::from_millis(250);
 /// What is committed late, or was passed because another one was due before it, was mostly begun less than this ago.
 const RECENT: Duration = Duration::from_millis(250);
 
@@ -78,30 +82,58 @@ pub(crate) enum Again {
     All,
 }
 
+/// What a claim has found in a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    /// How many that nobody had touched, and the greatest number of them.
+    pub(crate) untouched: u64,
+    pub(crate) last: i64,
+    pub(crate) rest: Rest,
+}
+
+/// What may be left in a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// More behind what was found: it is all that was asked for, here or elsewhere.
+    Behind,
+    /// Only what was passed.
+    Passed,
+    /// The same, and nothing was found anywhere.
+    PassedByAll,
+}
+
 impl Cursor {
-    /// How long it is until it may be looked at from its start.
-    fn rest(&self) -> Duration {
+    /// How long it is until it may be looked at from its start, by whoever may take this part of the time for it.
+    fn rest(&self, share: u32) -> Duration {
         match self.looked_back {
-            Some((at, took)) if self.claimed >= FEW => (took * LOOK_BACK_SHARE).saturating_sub(at.elapsed()),
+            Some((at, took)) if self.claimed >= FEW || took >= SLOW => {
+                (took * share).min(LONGEST_REST).saturating_sub(at.elapsed())
+            }
             _ => Duration::ZERO,
         }
     }
 
     fn start(&self, extent: Extent) -> i64 {
-        let must =
-            self.looked_back.is_none_or(|(at, took)| at.elapsed() >= LOOK_BACK.max(took * LOOK_BACK_SHARE));
+        let pause = |took: Duration| LOOK_BACK.max((took * LOOK_BACK_SHARE).min(LONGEST_REST));
+        let must = self.looked_back.is_none_or(|(at, took)| at.elapsed() >= pause(took));
         match extent {
-            _ if must || self.short && self.rest().is_zero() => 0,
+            _ if must || self.short && self.rest(LOOK_BACK_SHARE).is_zero() => 0,
             Extent::All => 0,
             Extent::Many if !self.short => self.next,
             Extent::Many | Extent::Oldest => self.recent[0],
         }
     }
+
+    /// Claims go on behind this, or from there.
+    fn go_on(&mut self, next: i64) {
+        self.next = next;
+        self.recent = self.recent.map(|recent| recent.min(next));
+    }
 }
 
 impl Cursors {
     /// Where to look from in each place.
-    pub(crate) fn starts(&self, places: impl Iterator<Item = Place>, extent: Extent) -> Vec<Start> {
+    pub(crate) fn starts(&self, places: impl Iterator<Item = (Place, Extent)>) -> Vec<Start> {
         let mut known = self.known.lock();
         let now = Instant::now();
         if known.noted.is_none_or(|at| now >= at + RECENT) {
@@ -110,7 +142,7 @@ impl Cursors {
                 cursor.recent = [cursor.recent[1], cursor.next];
             }
         }
-        let start = |place| {
+        let start = |(place, extent)| {
             let cursor = known.places.get(&place).copied().unwrap_or_default();
             Start { least: cursor.start(extent), backs: cursor.backs }
         };
@@ -122,43 +154,30 @@ impl Cursors {
         self.known.lock().places.entry(place).or_default().looked_back = Some((Instant::now(), took));
     }
 
-    /// Of so many that a claim found in a place, this was the last.
-    pub(crate) fn advance(&self, place: Place, start: Start, count: u64, last: i64) {
-        if count == 0 {
-            return;
-        }
-        let mut known = self.known.lock();
-        let cursor = known.places.entry(place).or_default();
-        cursor.claimed = cursor.claimed.saturating_add(count);
-        if cursor.backs == start.backs {
-            cursor.next = cursor.next.max(last.saturating_add(1));
-        }
-    }
-
     /// There is work from this number on.
     pub(crate) fn step_back(&self, place: Place, seq: i64) {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
         cursor.backs += 1;
-        cursor.next = cursor.next.min(seq);
-        cursor.recent = cursor.recent.map(|recent| recent.min(seq));
+        cursor.go_on(cursor.next.min(seq));
     }
 
-    /// A claim has found all that it asked for.
-    pub(crate) fn found_all(&self, place: Place) {
-        self.known.lock().places.entry(place).or_default().short = false;
-    }
-
-    /// A claim has found less than it asked for in a place, or `nothing` at all in any place.
-    pub(crate) fn found_less(&self, place: Place, start: Start, nothing: bool) -> Again {
+    /// This is what a claim has found in a place. Whether it looks there again.
+    pub(crate) fn found(&self, place: Place, start: Start, found: Found) -> Again {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
-        cursor.short = true;
-        let rest = cursor.rest();
-        let quick = cursor.looked_back.is_none_or(|(_, took)| took < BEFORE_NOTHING);
-        if start.least == 0 {
+        cursor.claimed = cursor.claimed.saturating_add(found.untouched);
+        if found.untouched > 0 && cursor.backs == start.backs {
+            let next = found.last.saturating_add(1);
+            // After a look back there may be more of what came late, before what was claimed before.
+            cursor.go_on(if found.rest == Rest::Behind { next } else { next.max(cursor.next) });
+        }
+        cursor.short = found.rest != Rest::Behind;
+        let rest = cursor.rest(LOOK_BACK_SHARE);
+        if start.least == 0 || !cursor.short {
             Again::No
-        } else if rest.is_zero() || nothing && quick {
+        } else if rest.is_zero() || found.rest == Rest::PassedByAll && cursor.rest(SHARE_OF_NOTHING).is_zero()
+        {
             Again::All
         } else if start.least > cursor.recent[0] {
             Again::Recent
@@ -173,27 +192,44 @@ mod tests {
     use super::*;
 
     const PLACE: Place = (1, 2);
-    const SLOW: Duration = Duration::from_hours(1);
+    const HOUR: Duration = Duration::from_hours(1);
 
     fn start(cursors: &Cursors, extent: Extent) -> Start {
-        cursors.starts([PLACE].into_iter(), extent)[0]
+        cursors.starts([(PLACE, extent)].into_iter())[0]
     }
 
-    /// One that has passed many, and where it takes an hour to look at everything.
+    fn least(cursors: &Cursors, extent: Extent) -> i64 {
+        start(cursors, extent).least
+    }
+
+    fn found(untouched: u64, last: i64, rest: Rest) -> Found {
+        Found { untouched, last, rest }
+    }
+
+    const NOTHING: Found = Found { untouched: 0, last: 0, rest: Rest::PassedByAll };
+    const NO_MORE: Found = Found { untouched: 0, last: 0, rest: Rest::Passed };
+
+    /// One that has passed many, up to 99, and where it takes an hour to look at everything.
     fn after_many() -> Cursors {
         let cursors = Cursors::default();
         let first = start(&cursors, Extent::Many);
         assert_eq!(first.least, 0);
-        cursors.looked_back(PLACE, SLOW);
-        cursors.advance(PLACE, first, FEW, 99);
-        cursors.found_all(PLACE);
+        cursors.looked_back(PLACE, HOUR);
+        cursors.found(PLACE, first, found(FEW, 99, Rest::Behind));
         cursors
     }
 
     /// As if the time for which a cursor counts as recent had passed.
     fn pass_time(cursors: &Cursors) {
-        cursors.known.lock().noted = None;
-        start(cursors, Extent::Many);
+        for _ in 0..2 {
+            cursors.known.lock().noted = None;
+            start(cursors, Extent::Many);
+        }
+    }
+
+    fn looked_back_before(cursors: &Cursors, ago: Duration, took: Duration) {
+        let at = Instant::now().checked_sub(ago).expect("the machine is up for longer");
+        cursors.known.lock().places.entry(PLACE).or_default().looked_back = Some((at, took));
     }
 
     #[test]
@@ -202,75 +238,89 @@ mod tests {
             let cursors = Cursors::default();
             cursors.looked_back(PLACE, Duration::ZERO);
             if known {
-                let before = start(&cursors, Extent::Many);
-                cursors.advance(PLACE, before, 1, 5);
+                cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 5, Rest::Behind));
             }
             let before = start(&cursors, Extent::Many);
             cursors.step_back(PLACE, 3);
-            cursors.advance(PLACE, before, 1, 9);
+            cursors.found(PLACE, before, found(1, 9, Rest::Behind));
             let after = start(&cursors, Extent::Many);
             assert!(after.least <= 3, "{after:?}");
-            cursors.advance(PLACE, after, 1, 9);
-            assert_eq!(start(&cursors, Extent::Many).least, 10);
+            cursors.found(PLACE, after, found(1, 9, Rest::Behind));
+            assert_eq!(least(&cursors, Extent::Many), 10);
         }
     }
 
+    // FAULTS E15: with a snapshot held open, what is gone is passed seldom.
     #[test]
     fn a_claim_that_finds_less_looks_at_what_it_may_have_passed() {
         let cursors = after_many();
         let from_cursor = start(&cursors, Extent::Many);
         assert_eq!(from_cursor.least, 100);
-        assert_eq!(cursors.found_less(PLACE, from_cursor, false), Again::Recent);
-        assert_eq!(start(&cursors, Extent::Many).least, 0, "nothing was noted yet");
-        for _ in 0..2 {
-            pass_time(&cursors);
-        }
+        assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), Again::Recent);
+        assert_eq!(least(&cursors, Extent::Many), 0, "nothing was noted yet");
+        pass_time(&cursors);
         let recent = start(&cursors, Extent::Many);
         assert_eq!(recent.least, 100);
-        cursors.advance(PLACE, recent, 1, 199);
-        assert_eq!(start(&cursors, Extent::Many).least, 100, "not past what may come late");
-        assert_eq!(start(&cursors, Extent::Oldest).least, 100);
-        let Again::After(rest) = cursors.found_less(PLACE, recent, false) else {
+        let Again::After(rest) = cursors.found(PLACE, recent, found(1, 199, Rest::Passed)) else {
             panic!("it has passed nothing of late")
         };
-        assert!(rest > SLOW, "{rest:?}");
+        assert!(!rest.is_zero() && rest <= LONGEST_REST, "{rest:?}");
+        assert_eq!(least(&cursors, Extent::Many), 100, "not past what may come late");
+        assert_eq!(least(&cursors, Extent::Oldest), 100);
         cursors.step_back(PLACE, 7);
-        assert_eq!(start(&cursors, Extent::Many).least, 7);
-        cursors.found_all(PLACE);
-        assert_eq!(start(&cursors, Extent::Oldest).least, 7);
+        assert_eq!(least(&cursors, Extent::Many), 7);
+        cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 7, Rest::Behind));
+        assert_eq!(least(&cursors, Extent::Many), 8);
+        assert_eq!(least(&cursors, Extent::Oldest), 7);
+    }
+
+    // FAULTS B13
+    #[test]
+    fn what_a_look_back_finds_is_gone_on_with() {
+        let cursors = after_many();
+        pass_time(&cursors);
+        for extent in [Extent::Many, Extent::Oldest] {
+            let all = start(&cursors, Extent::All);
+            assert_eq!(cursors.found(PLACE, all, found(3, 12, Rest::Behind)), Again::No);
+            assert!(least(&cursors, extent) <= 13, "there may be more of them behind it");
+        }
     }
 
     #[test]
     fn nobody_says_nothing_without_having_looked_at_everything() {
         let cursors = after_many();
         let from_cursor = start(&cursors, Extent::Many);
-        assert_ne!(cursors.found_less(PLACE, from_cursor, true), Again::All, "that would take an hour");
-        cursors.looked_back(PLACE, BEFORE_NOTHING / 2);
-        assert_eq!(cursors.found_less(PLACE, from_cursor, true), Again::All);
+        assert_ne!(cursors.found(PLACE, from_cursor, NOTHING), Again::All, "that would take an hour");
+        let took = Duration::from_millis(100);
+        looked_back_before(&cursors, took * SHARE_OF_NOTHING, took);
+        assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All);
+        assert_eq!(cursors.found(PLACE, from_cursor, NOTHING), Again::All);
         let all = start(&cursors, Extent::All);
-        assert_eq!((all.least, cursors.found_less(PLACE, all, true)), (0, Again::No));
+        assert_eq!((all.least, cursors.found(PLACE, all, NOTHING)), (0, Again::No));
     }
 
     #[test]
     fn where_little_was_claimed_everything_is_looked_at() {
         let cursors = Cursors::default();
         let first = start(&cursors, Extent::Many);
-        cursors.looked_back(PLACE, SLOW);
-        cursors.advance(PLACE, first, FEW - 1, 99);
-        cursors.found_all(PLACE);
+        cursors.looked_back(PLACE, SLOW / 2);
+        cursors.found(PLACE, first, found(FEW - 1, 99, Rest::Behind));
         let from_cursor = start(&cursors, Extent::Many);
         assert_eq!(from_cursor.least, 100);
-        assert_eq!(cursors.found_less(PLACE, from_cursor, false), Again::All);
-        assert_eq!(start(&cursors, Extent::Many).least, 0);
+        assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All);
+        assert_eq!(least(&cursors, Extent::Many), 0);
+        cursors.looked_back(PLACE, SLOW);
+        assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All, "others have claimed there");
     }
 
     #[test]
     fn claims_that_find_all_look_back_now_and_then() {
         let cursors = after_many();
-        cursors.looked_back(PLACE, Duration::ZERO);
-        assert_eq!(start(&cursors, Extent::Many).least, 100);
-        let long_ago = Instant::now().checked_sub(LOOK_BACK).expect("the machine is up for longer");
-        cursors.known.lock().places.entry(PLACE).or_default().looked_back = Some((long_ago, Duration::ZERO));
-        assert_eq!(start(&cursors, Extent::Many).least, 0);
+        for (took, pause) in [(Duration::ZERO, LOOK_BACK), (HOUR, LONGEST_REST)] {
+            looked_back_before(&cursors, pause / 2, took);
+            assert_eq!(least(&cursors, Extent::Many), 100);
+            looked_back_before(&cursors, pause, took);
+            assert_eq!(least(&cursors, Extent::Many), 0);
+        }
     }
 }

@@ -246,7 +246,8 @@ impl Options {
 
     /// What operators look at: plans over everything are the server's business.
     pub(crate) fn reads(&self) -> Units {
-        self.units("reads", &[], 2, include_str!("../sql/transaction/begin_read.sql"))
+        let files = [include_str!("../sql/session/reads.sql")];
+        self.units("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
     }
 
     /// Telling other processes of work.

@@ -55,27 +55,46 @@ impl Tidy {
     }
 }
 
+/// A look under way: whatever becomes of it, there is a next one.
+struct Look {
+    db: SharedDb,
+    wait: Duration,
+}
+
+impl Look {
+    async fn finish(mut self) {
+        match tidy(&self.db).await {
+            Ok(wait) => self.wait = wait,
+            Err(error) => {
+                tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
+            }
+        }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.db.tidy.end(self.wait);
+    }
+}
+
 /// Tidies up beside whoever claims, if it is time to.
 pub(crate) fn if_due(db: &SharedDb) {
     if !db.tidy.begin() {
         return;
     }
-    let db = Arc::clone(db);
-    tokio::spawn(async move {
-        let wait = tidy(&db).await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
-            HELD
-        });
-        db.tidy.end(wait);
-    });
+    let look = Look { db: Arc::clone(db), wait: HELD };
+    tokio::spawn(look.finish());
 }
 
 /// Tidies up if need be, and says when to look again.
 async fn tidy(db: &Db) -> Result<Duration> {
-    match look(db).await? {
-        (false, _) => return Ok(FORBIDDEN),
-        (true, false) => return Ok(EVERY),
-        (true, true) => {}
+    let before = state(db).await?;
+    if !before.may {
+        return Ok(FORBIDDEN);
+    }
+    if !before.due {
+        return Ok(EVERY);
     }
     let start = Instant::now();
     let vacuum = Arc::clone(&db.sql.tidy_vacuum);
@@ -87,15 +106,23 @@ async fn tidy(db: &Db) -> Result<Duration> {
     .await?;
     lent.give_back();
     let took = start.elapsed();
-    let (_, held) = look(db).await?;
+    // What has gone meanwhile is still there as well.
+    let held = state(db).await?.dead > before.dead / 2;
     Ok(if held { HELD } else { EVERY }.max(took * SHARE))
 }
 
-/// Whether we may, and whether we have to.
-async fn look(db: &Db) -> Result<(bool, bool)> {
+/// How it looks in the table.
+struct State {
+    may: bool,
+    due: bool,
+    /// Rows that are gone, and still there.
+    dead: i64,
+}
+
+async fn state(db: &Db) -> Result<State> {
     let mut unit = db.reads.look().await?;
     let rows = unit.rows(ask(&db.sql.tidy_due)).await?;
     unit.end().await?;
-    let Some(row) = rows.first() else { return Ok((false, false)) };
-    Ok((get(row, 0)?, get(row, 1)?))
+    let Some(row) = rows.first() else { return Ok(State { may: false, due: false, dead: 0 }) };
+    Ok(State { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
 }

@@ -2,8 +2,7 @@
 //! asking.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncebox::Result;
 use oncebox::store::Wakeup;
@@ -29,8 +28,8 @@ pub(crate) struct Waker {
 struct Shared {
     here: watch::Sender<u64>,
     there: Notify,
-    /// Whether it is known that there may be work later.
-    later: AtomicBool,
+    /// When there may be work that is not told of.
+    later: Mutex<Option<Instant>>,
     channel: String,
     /// Tells our own notifications from those of others.
     me: String,
@@ -56,7 +55,7 @@ impl Waker {
         let shared = Shared {
             here: watch::Sender::new(0),
             there: Notify::new(),
-            later: AtomicBool::new(false),
+            later: Mutex::default(),
             channel: format!("{}.{}work", place.schema, place.prefix),
             me: uuid::Uuid::now_v7().to_string(),
         };
@@ -69,15 +68,23 @@ impl Waker {
         self.shared.there.notify_one();
     }
 
-    /// There may be work for this process after a time. What is said before the last one has come is part of that.
+    /// There may be work for this process after a time.
     pub(crate) fn work_here_after(&self, time: Duration) {
-        if self.shared.later.swap(true, Ordering::AcqRel) {
+        let at = Instant::now() + time;
+        let mut later = self.shared.later.lock();
+        if later.is_some_and(|known| known <= at) {
             return;
         }
+        *later = Some(at);
+        drop(later);
         let waker = self.clone();
         tokio::spawn(async move {
             pause(time).await;
-            waker.shared.later.store(false, Ordering::Release);
+            let mut later = waker.shared.later.lock();
+            if *later == Some(at) {
+                *later = None;
+            }
+            drop(later);
             waker.here();
         });
     }

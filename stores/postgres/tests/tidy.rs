@@ -27,6 +27,7 @@ fn vacuums(times: i64) -> String {
     format!("(SELECT vacuum_count FROM pg_stat_user_tables WHERE relid = '@entry'::regclass) = {times}")
 }
 
+// FAULTS E15
 #[tokio::test]
 async fn whoever_claims_removes_what_is_left_of_rows_that_have_gone() {
     // Through a pooler, too, where a change is mostly a transaction: this one cannot be part of any.
@@ -107,22 +108,31 @@ async fn handle_others(store: &Postgres, round: usize) {
     }
 }
 
+// FAULTS B13
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_committed_late_is_found_by_who_finds_nothing_else() {
     let schema = Schema::shared();
     let store = schema.options().lanes(1).open().await.expect("the store opens");
+    let mut wakeup = store.wakeups().expect("it has some").subscribe();
     handle_many(&store).await;
     for round in 0..5 {
         accept_new(&store, [format!("late {round}")].into_iter()).await;
         Late(&schema).take().await;
         handle_others(&store, round).await;
         Late(&schema).comes().await;
-        let late = claim(&store, "h", 100).await;
+        while wakeup.woken().now_or_never().is_some() {}
+        let mut late = claim(&store, "h", 100).await;
+        if late.is_empty() {
+            // To look at everything takes long on this machine: it is put off, and not for ever.
+            in_time(wakeup.woken()).await;
+            late = claim(&store, "h", 100).await;
+        }
         assert_eq!(ids(&late), [format!("late {round}")]);
         settle(&store, &late, &Outcome::Done).await;
     }
 }
 
+// FAULTS B13
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_committed_late_is_found_beside_others_that_come() {
     let schema = Schema::shared();

@@ -202,9 +202,12 @@ impl<S: Store> Dispatcher<S> {
     async fn healthy(&mut self, plan: &Plan) -> Result<()> {
         self.after_suspect = false;
         let (claimed, asked) = self.claim(&plan.limits, false).await?;
+        // Whoever waits for the end of all work is told of it by a claim that found nothing: a store may put off looking for what it
+        // has passed as long as it finds others.
+        let more = !claimed.is_empty() && self.core.quiet.is_waited_for();
         for (index, handler) in self.handlers.iter().enumerate() {
             // A handler that got all it asked for may have more, and so may one that was not asked.
-            if count(&claimed, handler) < asked[index] {
+            if count(&claimed, handler) < asked[index] && !more {
                 self.hungry[index] = false;
             }
         }
