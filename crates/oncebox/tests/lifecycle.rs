@@ -339,6 +339,20 @@ async fn without_wake_ups_the_poll_finds_what_others_put_in() {
     drop(running);
 }
 
+// A store may hand out less than there is, as long as it hands out something.
+#[tokio::test]
+async fn who_waits_for_the_end_of_all_work_waits_for_a_claim_that_finds_nothing() {
+    let clock = TestClock::new();
+    let thrifty = on(clock.clone(), Panicky::new(Memory::with_clock(clock.shared())).mute().thrifty());
+    for id in ["1", "2", "3"] {
+        on(clock.clone(), thrifty.store.clone()).inbox.accept(message(id, "ok")).await.unwrap();
+    }
+    let running = thrifty.inbox.start();
+    in_time(running.idle()).await;
+    assert_eq!(thrifty.completed().await, 3);
+    running.shutdown().await;
+}
+
 async fn ends(_: Message, _: &mut Context<Faulty>) -> Result<(), BoxError> {
     Ok(())
 }

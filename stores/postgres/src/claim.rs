@@ -119,29 +119,37 @@ async fn healthy(
         for look in &looks {
             limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
         }
-        let mut more = Vec::new();
-        for (mut look, start) in looks.into_iter().zip(starts) {
-            let (got, filled) = (got.of(&look), limits[look.want] == 0);
-            // One that gave its whole share may have more.
-            let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
-            let rest = match whole || filled {
-                true => Rest::Behind,
-                false if goes_on => Rest::Passed,
-                false => Rest::PassedByAll,
-            };
-            let here = Found { untouched: got.untouched, last: got.last, rest };
-            let again = db.cursors.found(look.place(), start, here);
-            if let Again::After(rest) = again {
-                db.waker.work_here_after(rest);
-            }
-            look.at_all = again == Again::All;
-            if !filled && (whole || matches!(again, Again::Recent | Again::All)) {
-                more.push(look);
-            }
-        }
-        looks = more.into_iter().filter(|look| limits[look.want] > 0).collect();
+        let looked = looks.into_iter().zip(starts);
+        looks = looked
+            .filter_map(|(look, start)| look_again(db, look, start, &got, (&limits, goes_on)))
+            .collect();
     }
     found.claimed(db, params.claim_id, &params.policies).await.map_err(unread)
+}
+
+/// Takes note of what a claim has got in a place, and says whether it looks there again. `found`: whether it has found anything at all.
+fn look_again(
+    db: &Db,
+    look: Look,
+    start: Start,
+    got: &Got,
+    (limits, found): (&[usize], bool),
+) -> Option<Look> {
+    let (got, filled) = (got.of(&look), limits[look.want] == 0);
+    // One that gave its whole share may have more.
+    let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
+    let rest = match whole || filled {
+        true => Rest::Behind,
+        false if found => Rest::Passed,
+        false => Rest::PassedByAll,
+    };
+    let here = Found { untouched: got.untouched, last: got.last, rest };
+    let again = db.cursors.found(look.place(), start, here);
+    if let Again::After(rest) = again {
+        db.waker.work_here_after(rest);
+    }
+    let looks = !filled && (whole || matches!(again, Again::Recent | Again::All));
+    looks.then_some(Look { at_all: again == Again::All, ..look })
 }
 
 /// What became of a claim whose last statement was not answered: if there were others before it, they hold something.

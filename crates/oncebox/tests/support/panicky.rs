@@ -1,4 +1,4 @@
-//! A store that panics on demand, as one with a bug would, and that tells nobody of work if it is told not to.
+//! A store that panics on demand, as one with a bug would, and that tells nobody of work, or of one entry at a time, if it is told to.
 #![allow(dead_code, reason = "no test file needs all of it")]
 
 use std::sync::Arc;
@@ -18,16 +18,23 @@ pub(crate) struct Panicky {
     pub(crate) memory: Memory,
     next: Arc<Mutex<Vec<Verb>>>,
     mute: bool,
+    thrifty: bool,
 }
 
 impl Panicky {
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory, next: Arc::default(), mute: false }
+        Self { memory, next: Arc::default(), mute: false, thrifty: false }
     }
 
     /// Has no wake-ups.
     pub(crate) fn mute(mut self) -> Self {
         self.mute = true;
+        self
+    }
+
+    /// Hands out one entry at a time, whatever is asked for.
+    pub(crate) fn thrifty(mut self) -> Self {
+        self.thrifty = true;
         self
     }
 
@@ -59,7 +66,11 @@ impl Store for Panicky {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         self.may_panic(Verb::Claim);
-        self.memory.claim(params).await
+        let mut params = params.clone();
+        for want in params.wants.iter_mut().filter(|_| self.thrifty) {
+            want.limit = want.limit.min(1);
+        }
+        self.memory.claim(&params).await
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
