@@ -21,6 +21,7 @@ const EXACT: usize = 31;
 /// The least that a lane is asked for its share.
 const LEAST_SHARE: usize = 8;
 /// One place to look at: a handler in a lane, on behalf of a want.
+#[derive(Clone, Copy)]
 struct Look {
     lane: i16,
     handler: i16,
@@ -119,9 +120,9 @@ async fn healthy(
         for look in &looks {
             limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
         }
-        let looked = looks.into_iter().zip(starts);
+        let looked = looks.iter().zip(&starts);
         looks = looked
-            .filter_map(|(look, start)| look_again(db, look, start, &got, (&limits, goes_on)))
+            .filter_map(|(look, start)| look_again(db, look, *start, &got, (&limits, goes_on)))
             .collect();
     }
     found.claimed(db, params.claim_id, &params.policies).await.map_err(unread)
@@ -130,12 +131,12 @@ async fn healthy(
 /// Takes note of what a claim has got in a place, and says whether it looks there again. `found`: whether it has found anything at all.
 fn look_again(
     db: &Db,
-    look: Look,
+    look: &Look,
     start: Start,
     got: &Got,
     (limits, found): (&[usize], bool),
 ) -> Option<Look> {
-    let (got, filled) = (got.of(&look), limits[look.want] == 0);
+    let (got, filled) = (got.of(look), limits[look.want] == 0);
     // One that gave its whole share may have more.
     let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
     let rest = match whole || filled {
@@ -149,7 +150,7 @@ fn look_again(
         db.waker.work_here_after(rest);
     }
     let looks = !filled && (whole || matches!(again, Again::Recent | Again::All));
-    looks.then_some(Look { at_all: again == Again::All, ..look })
+    looks.then_some(Look { at_all: again == Again::All, ..*look })
 }
 
 /// What became of a claim whose last statement was not answered: if there were others before it, they hold something.
