@@ -69,22 +69,6 @@ async fn only_who_may_vacuum_tries_to() {
     }
 }
 
-/// Takes an entry away, and has it come back when others that came later were claimed: as if it were committed late.
-struct Late<'a>(&'a Schema);
-
-impl Late<'_> {
-    async fn take(&self) {
-        self.0.run("DROP TABLE IF EXISTS @taken").await;
-        let take = "CREATE TABLE @taken AS SELECT * FROM @entry ORDER BY seq LIMIT 1;
-             DELETE FROM @entry WHERE seq IN (SELECT seq FROM @taken)";
-        self.0.run(take).await;
-    }
-
-    async fn comes(&self) {
-        self.0.run("INSERT INTO @entry SELECT * FROM @taken").await;
-    }
-}
-
 fn ids(claimed: &[Claimed]) -> Vec<String> {
     claimed.iter().map(|one| String::from_utf8_lossy(one.message.id()).into_owned()).collect()
 }
@@ -108,6 +92,17 @@ async fn handle_others(store: &Postgres, round: usize) {
     }
 }
 
+/// Takes an entry away, and has it come back when others that came later were handled: as if it were committed late.
+async fn one_comes_late(schema: &Schema, store: &Postgres, round: usize) {
+    accept_new(store, [format!("late {round}")].into_iter()).await;
+    let take =
+        "DROP TABLE IF EXISTS @taken; CREATE TABLE @taken AS SELECT * FROM @entry ORDER BY seq LIMIT 1;
+         DELETE FROM @entry WHERE seq IN (SELECT seq FROM @taken)";
+    schema.run(take).await;
+    handle_others(store, round).await;
+    schema.run("INSERT INTO @entry SELECT * FROM @taken").await;
+}
+
 // FAULTS B13
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_committed_late_is_found_by_who_finds_nothing_else() {
@@ -116,10 +111,7 @@ async fn what_is_committed_late_is_found_by_who_finds_nothing_else() {
     let mut wakeup = store.wakeups().expect("it has some").subscribe();
     handle_many(&store).await;
     for round in 0..5 {
-        accept_new(&store, [format!("late {round}")].into_iter()).await;
-        Late(&schema).take().await;
-        handle_others(&store, round).await;
-        Late(&schema).comes().await;
+        one_comes_late(&schema, &store, round).await;
         while wakeup.woken().now_or_never().is_some() {}
         let mut late = claim(&store, "h", 100).await;
         if late.is_empty() {
@@ -140,10 +132,7 @@ async fn what_is_committed_late_is_found_beside_others_that_come() {
     let mut wakeup = store.wakeups().expect("it has some").subscribe();
     handle_many(&store).await;
     for round in 0..5 {
-        accept_new(&store, [format!("late {round}")].into_iter()).await;
-        Late(&schema).take().await;
-        handle_others(&store, round).await;
-        Late(&schema).comes().await;
+        one_comes_late(&schema, &store, round).await;
         accept_new(&store, [format!("new {round}")].into_iter()).await;
         while wakeup.woken().now_or_never().is_some() {}
         let mut found = Vec::new();
