@@ -149,6 +149,7 @@ statements! {
     backfill_hold: "../sql/backfill/hold.sql",
     backfill_add: "../sql/backfill/add.sql",
     sweep_begin: "../sql/sweep/begin.sql",
+    sweep_go_on: "../sql/sweep/go_on.sql",
     sweep_hand_on: "../sql/sweep/hand_on.sql",
     sweep_proofs: "../sql/sweep/proofs.sql",
     sweep_again: "../sql/sweep/again.sql",

@@ -127,6 +127,33 @@ async fn nobody_waits_for_another_sweeper() {
     assert_eq!(left, 0, "the lock of one that is gone is gone");
 }
 
+// Whoever looks whether another sweeps may hold the row for a moment, though it is not its turn: the one whose turn it is must not
+// take that for somebody who sweeps, or neither does.
+#[tokio::test]
+async fn a_sweeper_goes_on_though_another_looks_whether_it_may() {
+    let place = Place::new();
+    let store = place.open().await;
+    for n in 0..3 {
+        accept_for(&store, &n.to_string(), &[]).await;
+    }
+    place.clock.advance(RETENTION);
+    let mut params = SweepParams::new(inbox(), RETENTION, 2);
+    params.after = store.sweep(&params).await.expect("sweep").next;
+    assert!(params.after.is_some());
+    let mut other = place.schema.connect().await;
+    let lock = place.schema.sql("BEGIN; SELECT 1 FROM @inbox FOR NO KEY UPDATE");
+    other.execute(raw_sql(AssertSqlSafe(lock))).await.expect("another one looks");
+    let going_on = tokio::spawn({
+        let store = store.clone();
+        async move { store.sweep(&params).await.expect("sweep").messages }
+    });
+    let waits =
+        "EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%:schema%')";
+    place.schema.wait_for(&waits.replace(":schema", &place.schema.name)).await;
+    other.execute(raw_sql("ROLLBACK")).await.expect("it was not its turn");
+    assert_eq!(going_on.await.expect("no panic"), 1, "the last page");
+}
+
 #[tokio::test]
 async fn a_message_whose_payload_has_left_is_not_backfilled() {
     let place = Place::new();
