@@ -1,6 +1,8 @@
 //! Claim and rescue: hand entries to one worker at a time.
 
 use std::collections::HashMap;
+use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Policies, Policy};
@@ -13,13 +15,16 @@ use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
 use crate::settle::settle;
-use crate::unit::{Ask, ask};
+use crate::unit::{Ask, Unit, ask};
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
 /// its share.
 const EXACT: usize = 31;
 /// The least that a lane is asked for its share.
 const LEAST_SHARE: usize = 8;
+/// Up to this many are claimed by the short statement.
+const FEW: usize = 8;
+
 /// One place to look at: a handler in a lane, on behalf of a want.
 #[derive(Clone, Copy)]
 struct Look {
@@ -95,22 +100,23 @@ async fn healthy(
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = Answer::default();
     let mut goes_on = false;
+    // Handlers that were renamed have lines that run through all of their keys: that is not for the short one.
+    let mut few = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(Look::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
         let extent = if exact { Extent::Oldest } else { Extent::Many };
         let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
-        let claim = ask_for(db, params, (&looks, &starts, kin), &limits, (exact, goes_on));
         let mut unit = db.control.single().await.map_err(|error| lost_after(goes_on, error))?;
+        let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
-        let rows = unit.rows(claim).await;
+        let answer = round.ask(&mut unit, exact, mem::take(&mut few)).await;
         // One that failed has taken its time as well.
         for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
             db.cursors.looked_back(look.place(), start.elapsed());
         }
-        let rows = rows.map_err(|error| lost_after(goes_on, error))?;
+        let answer = answer?;
         unit.end().await.map_err(|error| lost_after(goes_on, error))?;
-        let answer = Answer::read(rows).map_err(unread)?;
         if !answer.is_all() {
             return held(db, params.claim_id, &params.policies).await.map_err(unread);
         }
@@ -144,7 +150,8 @@ fn look_again(
         false if found => Rest::Passed,
         false => Rest::PassedByAll,
     };
-    let here = Found { untouched: got.untouched, last: got.last, rest };
+    let few = got.share.all <= FEW && got.share.others == 0;
+    let here = Found { untouched: got.untouched, last: got.last, few, rest };
     let again = db.cursors.found(look.place(), start, here);
     if let Again::After(rest) = again {
         db.waker.work_here_after(rest);
@@ -217,27 +224,74 @@ fn share_out(looks: &mut [Look], limits: &[usize]) -> bool {
     exact
 }
 
-fn ask_for(
-    db: &Db,
-    params: &ClaimParams,
-    (looks, starts, kin): (&[Look], &[Start], &Kin),
-    limits: &[usize],
-    (exact, goes_on): (bool, bool),
-) -> Ask<'static> {
-    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let sql = if exact { &db.sql.claim_oldest } else { &db.sql.claim_all };
-    let claim = under(ask(sql), db, params.claim_id, params.lease)
-        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
+/// A claim looks once or several times: what one of them looks for, and where.
+struct Round<'a> {
+    db: &'a Db,
+    params: &'a ClaimParams,
+    looks: &'a [Look],
+    starts: &'a [Start],
+    kin: &'a Kin,
+    limits: &'a [usize],
+    /// Whether the claim has found something already.
+    goes_on: bool,
+}
+
+impl Round<'_> {
+    async fn ask(&self, unit: &mut Unit, exact: bool, few: bool) -> Result<Answer> {
+        if few {
+            let answer = Answer::read(unit.rows(self.few()).await?).map_err(unread)?;
+            if answer.is_all() {
+                return Ok(answer);
+            }
+        }
+        let rows = unit.rows(self.all(exact)).await.map_err(|error| lost_after(self.goes_on, error))?;
+        Answer::read(rows).map_err(unread)
+    }
+
+    fn few(&self) -> Ask<'static> {
+        let few = self.limits.iter().map(|limit| count(FEW.min(*limit)));
+        self.places(&self.db.sql.claim_few).bind(self.leasts()).bind(few.collect::<Vec<_>>())
+    }
+
+    fn all(&self, exact: bool) -> Ask<'static> {
+        let shares = |of: fn(Share) -> usize| -> Vec<i64> {
+            self.looks.iter().map(|look| count(of(look.share))).collect()
+        };
+        let sql = if exact { &self.db.sql.claim_oldest } else { &self.db.sql.claim_all };
+        let claim = self
+            .places(sql)
+            .bind(self.kin.wants.clone())
+            .bind(self.kin.handlers.clone())
+            .bind(self.leasts())
+            .bind(shares(|share| share.all))
+            .bind(shares(|share| share.others))
+            .bind(self.goes_on)
+            .bind(i64::from(self.db.lanes));
+        if exact {
+            claim.bind(self.limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>())
+        } else {
+            claim
+        }
+    }
+
+    fn places(&self, sql: &Arc<str>) -> Ask<'static> {
+        at(under(ask(sql), self.db, self.params.claim_id, self.params.lease), self.looks)
+    }
+
+    fn leasts(&self) -> Vec<i64> {
+        self.starts.iter().map(|start| start.least).collect()
+    }
+}
+
+fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The places to look at, and which want each is for.
+fn at(ask: Ask<'static>, looks: &[Look]) -> Ask<'static> {
+    ask.bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
-        .bind(kin.wants.clone())
-        .bind(kin.handlers.clone())
-        .bind(starts.iter().map(|start| start.least).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| count(look.share.all)).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| count(look.share.others)).collect::<Vec<_>>())
-        .bind(goes_on)
-        .bind(i64::from(db.lanes));
-    if exact { claim.bind(limits.iter().map(|limit| count(*limit)).collect::<Vec<_>>()) } else { claim }
 }
 
 /// What claims and rescues start with: the time, their id, and the lease.
@@ -246,10 +300,7 @@ fn under(ask: Ask<'static>, db: &Db, id: ClaimId, lease: Duration) -> Ask<'stati
 }
 
 async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look], kin: &Kin) -> Result<Vec<Claimed>> {
-    let suspect = under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease)
-        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
-        .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
+    let suspect = at(under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
         .bind(kin.wants.clone())
         .bind(kin.handlers.clone());
     let mut unit = db.control.single().await?;
@@ -266,7 +317,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     }
     let rescue = under(ask(&db.sql.rescue), db, params.claim_id, params.lease)
         .bind(handlers)
-        .bind(i64::try_from(params.limit).unwrap_or(i64::MAX));
+        .bind(count(params.limit));
     let mut unit = db.control.transaction().await?;
     unit.run(rescue).await?;
     unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;

@@ -13,7 +13,7 @@ use crate::error::corrupt;
 use crate::row::{self, get};
 use crate::settle::settle;
 
-/// The columns of a row. It has a message, or entries in arrays, or how many rows were leased where they lay.
+/// The columns of a row. It has a message, or entries in arrays, or how many rows were leased where they lay, or all of these.
 mod column {
     pub(super) const SEQ: usize = 0;
     pub(super) const DIGEST: usize = 1;
@@ -74,12 +74,14 @@ impl Answer {
     pub(crate) fn read(rows: Vec<PgRow>) -> Result<Self> {
         let mut answer = Self { messages: Vec::with_capacity(rows.len()), ..Self::default() };
         for row in rows {
+            if let Some(seqs) = get::<Option<Vec<i64>>>(&row, column::SEQS)? {
+                answer.add(&row, seqs)?;
+            }
+            if let Some(leased) = get::<Option<i64>>(&row, column::LEASED)? {
+                *answer.leased.get_or_insert(0) += leased;
+            }
             if get::<Option<i64>>(&row, column::SEQ)?.is_some() {
                 answer.messages.push(row);
-            } else if let Some(seqs) = get::<Option<Vec<i64>>>(&row, column::SEQS)? {
-                answer.add(&row, seqs)?;
-            } else {
-                answer.leased = get(&row, column::LEASED)?;
             }
         }
         Ok(answer)

@@ -1,6 +1,7 @@
 //! Where claims look from. Without it every claim would pass all rows that are gone but not yet removed.
 
 use std::collections::HashMap;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ struct Cursor {
     recent: [i64; 2],
     /// Whether the last claim found less than it asked for.
     short: bool,
+    /// Whether it found next to nothing.
+    few: bool,
     claimed: u64,
     /// When it was last looked at from its start, and how long that took.
     looked_back: Option<(Instant, Duration)>,
@@ -88,6 +91,8 @@ pub(crate) struct Found {
     /// How many that nobody had touched, and the greatest number of them.
     pub(crate) untouched: u64,
     pub(crate) last: i64,
+    /// Whether that is next to nothing, and all that was found.
+    pub(crate) few: bool,
     pub(crate) rest: Rest,
 }
 
@@ -154,6 +159,13 @@ impl Cursors {
         self.known.lock().places.entry(place).or_default().looked_back = Some((Instant::now(), took));
     }
 
+    /// Whether claims found next to nothing in all of these places, the last time. Says so once, until the next has found something
+    /// out: whoever relies on it and fails is not to do so again.
+    pub(crate) fn take_few(&self, mut places: impl Iterator<Item = Place>) -> bool {
+        let mut known = self.known.lock();
+        places.all(|place| known.places.get_mut(&place).is_some_and(|cursor| mem::take(&mut cursor.few)))
+    }
+
     /// There is work from this number on.
     pub(crate) fn step_back(&self, place: Place, seq: i64) {
         let mut known = self.known.lock();
@@ -173,6 +185,7 @@ impl Cursors {
             cursor.go_on(if found.rest == Rest::Behind { next } else { next.max(cursor.next) });
         }
         cursor.short = found.rest != Rest::Behind;
+        cursor.few = found.few;
         let rest = cursor.rest(LOOK_BACK_SHARE);
         if start.least == 0 || !cursor.short {
             Again::No
@@ -203,11 +216,11 @@ mod tests {
     }
 
     fn found(untouched: u64, last: i64, rest: Rest) -> Found {
-        Found { untouched, last, rest }
+        Found { untouched, last, few: untouched < 9, rest }
     }
 
-    const NOTHING: Found = Found { untouched: 0, last: 0, rest: Rest::PassedByAll };
-    const NO_MORE: Found = Found { untouched: 0, last: 0, rest: Rest::Passed };
+    const NOTHING: Found = Found { untouched: 0, last: 0, few: true, rest: Rest::PassedByAll };
+    const NO_MORE: Found = Found { untouched: 0, last: 0, few: true, rest: Rest::Passed };
 
     /// One that has passed many, up to 99, and where it takes an hour to look at everything.
     fn after_many() -> Cursors {
@@ -311,6 +324,23 @@ mod tests {
         assert_eq!(least(&cursors, Extent::Many), 0);
         cursors.looked_back(PLACE, SLOW);
         assert_ne!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All, "others have claimed there");
+    }
+
+    #[test]
+    fn whoever_takes_it_for_a_few_says_what_it_was() {
+        let (cursors, other) = (Cursors::default(), (2, 2));
+        let claimed = |place, found| cursors.found(place, start(&cursors, Extent::Many), found);
+        let few = |places: &[Place]| cursors.take_few(places.iter().copied());
+        assert!(!few(&[PLACE]), "nothing is known");
+        claimed(PLACE, NOTHING);
+        assert!(!few(&[PLACE, other]));
+        claimed(PLACE, NOTHING);
+        claimed(other, found(8, 9, Rest::Passed));
+        assert!(few(&[PLACE, other]));
+        assert!(!few(&[PLACE, other]), "it did not say what it was");
+        claimed(PLACE, NOTHING);
+        claimed(other, found(9, 19, Rest::Passed));
+        assert!(!few(&[PLACE, other]));
     }
 
     #[test]

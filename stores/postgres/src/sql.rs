@@ -111,6 +111,7 @@ statements! {
     accept_forgotten: "../sql/accept/forgotten.sql",
     accept_stored_order: "../sql/accept/stored_order.sql",
     accept_message_again: "../sql/accept/message_again.sql",
+    claim_few: "../sql/claim/few.sql",
     claim_held: "../sql/claim/held.sql",
     settle: "../sql/settle/settle.sql",
     settle_complete: "../sql/settle/complete.sql",

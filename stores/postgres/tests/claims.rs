@@ -5,9 +5,9 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use fixture::{LEASE, accept_new, claim, handler, inbox, message, offer, route, settle};
+use fixture::{LEASE, accept, accept_new, claim, handler, inbox, message, offer, route, settle};
 use oncebox::state::Outcome;
-use oncebox::store::{ClaimParams, Claimed, Store as _, Want};
+use oncebox::store::{Admin as _, ClaimParams, Claimed, Store as _, Want};
 use oncebox_postgres::Postgres;
 use support::Schema;
 
@@ -85,6 +85,92 @@ async fn a_limit_is_kept_however_it_is_shared() {
         assert_eq!(all.len(), before + limit, "one was claimed twice");
     }
     assert_eq!(claim(&store, "h", 5_000).await.len(), 1_000 - all.len());
+}
+
+/// Into how many pieces the last claim was noted: the short statement, which is for a few, makes one of each entry.
+async fn pieces(schema: &Schema) -> i64 {
+    schema.number("SELECT cardinality(lanes)::int8 FROM @claim ORDER BY until DESC LIMIT 1").await
+}
+
+/// A store that has found next to nothing the last time, and so tries the short statement first.
+async fn idle_store() -> (Schema, Postgres) {
+    let (schema, store) = store().await;
+    accept(&store, "first").await;
+    settle(&store, &claim(&store, "h", 100).await, &Outcome::Done).await;
+    (schema, store)
+}
+
+fn in_order(claimed: &[Claimed]) -> Vec<&[u8]> {
+    claimed.iter().map(|one| one.message.payload().as_ref()).collect()
+}
+
+#[tokio::test]
+async fn a_few_are_claimed_at_once_and_in_order() {
+    let (schema, store) = idle_store().await;
+    accept_new(&store, (0..8).map(|number| number.to_string())).await;
+    let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 100 }], LEASE);
+    let claimed = store.claim(&params).await.expect("claim");
+    assert_eq!((ids(&claimed), pieces(&schema).await), (numbered(0..8), 8), "by the short statement");
+    assert!(claimed.is_sorted_by_key(|one| one.claim.seq));
+    let again = store.claim(&params).await.expect("claim");
+    assert_eq!(ids(&again), numbered(0..8), "the same id gets the same");
+    assert!(claim(&store, "h", 100).await.is_empty());
+    settle(&store, &claimed, &Outcome::Done).await;
+    accept_new(&store, (10..19).map(|number| number.to_string())).await;
+    assert_eq!(ids(&claim(&store, "h", 100).await), numbered(10..19));
+    assert!(pieces(&schema).await <= 4, "nine are more than a few: a piece for each lane");
+}
+
+#[tokio::test]
+async fn a_few_are_no_more_than_was_asked_for() {
+    let (_schema, store) = idle_store().await;
+    for number in 0..3 {
+        accept(&store, &number.to_string()).await;
+    }
+    assert_eq!(in_order(&claim(&store, "h", 2).await), [b"0", b"1"], "the oldest of all lanes");
+    assert_eq!(in_order(&claim(&store, "h", 2).await), [b"2"]);
+    // One handler has many, the other has few: each gets its own.
+    let offers: Vec<_> = (10..30)
+        .map(|number| offer(message(&number.to_string()), if number == 20 { &["h", "g"] } else { &["h"] }))
+        .collect();
+    claim(&store, "g", 1).await;
+    store.accept(&offers).await.expect("accept");
+    let want = |name: &str| Want { route: route(name), limit: 3 };
+    let params = ClaimParams::new(inbox(), vec![want("h"), want("g")], LEASE);
+    let claimed = store.claim(&params).await.expect("claim");
+    let of = |name: &str| claimed.iter().filter(|one| one.claim.handler == handler(name)).count();
+    assert_eq!((of("h"), of("g")), (3, 1));
+}
+
+#[tokio::test]
+async fn a_few_do_not_overtake_what_has_waited() {
+    let (_schema, store) = idle_store().await;
+    accept(&store, "1").await;
+    settle(&store, &claim(&store, "h", 100).await, &Outcome::Released).await;
+    accept(&store, "2").await;
+    assert_eq!(in_order(&claim(&store, "h", 1).await), [b"1"]);
+    assert_eq!(in_order(&claim(&store, "h", 1).await), [b"2"]);
+}
+
+#[tokio::test]
+async fn none_of_a_few_is_claimed_for_a_handler_that_is_paused() {
+    let (_schema, store) = idle_store().await;
+    accept(&store, "1").await;
+    store.pause(&inbox(), &handler("h")).await.expect("paused");
+    assert!(claim(&store, "h", 100).await.is_empty());
+    store.resume(&inbox(), &handler("h")).await.expect("resumed");
+    assert_eq!(in_order(&claim(&store, "h", 100).await), [b"1"]);
+}
+
+#[tokio::test]
+async fn one_of_a_few_that_cannot_be_read_keeps_no_other_waiting() {
+    let (schema, store) = idle_store().await;
+    accept_new(&store, (0..5).map(|number| number.to_string())).await;
+    schema
+        .run("UPDATE @message SET headers = '\\xff' WHERE id = '2'; DELETE FROM @message WHERE id = '3'")
+        .await;
+    assert_eq!(ids(&claim(&store, "h", 200).await), numbered([0, 1, 4].into_iter()));
+    assert_eq!((pieces(&schema).await, schema.number("SELECT count(*) FROM @poisoned").await), (5, 2));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use oncebox_testkit::TestClock;
 use support::{Schema, run};
 
 /// The statements of the hot paths, whose sessions they run in, and the tables that they may read whole, with the reason.
-const HOT: [(&str, &str, &[&str]); 25] = [
+const HOT: [(&str, &str, &[&str]); 26] = [
     ("accept/plain", "ingest", &[]),
     ("accept/one", "ingest", &[]),
     ("accept/known", "ingest", &[]),
@@ -25,6 +25,7 @@ const HOT: [(&str, &str, &[&str]); 25] = [
     ("accept/stored_order", "ingest", &[]),
     ("claim/oldest", "control", &[]),
     ("claim/all", "control", &[]),
+    ("claim/few", "control", &[]),
     ("claim/suspect", "control", &[]),
     ("claim/held", "control", &[]),
     ("settle/complete", "control", &[]),
