@@ -1,10 +1,13 @@
 //! What a careful engineer would write by hand: the same work on prepared statements, nothing else.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 use oncebox::{InboxName, Key};
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinSet;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::{payload, rate};
@@ -169,6 +172,59 @@ impl Limit {
         let rate = rate(count, start);
         self.check(count).await?;
         Ok(rate)
+    }
+
+    /// A message every 5 ms on one connection; another, told of each at once, claims and completes. The times from the offer to the
+    /// answer of the claim.
+    pub(crate) async fn latencies(&self, count: usize) -> Result<Vec<Duration>> {
+        let (payload, inbox) = (payload(), InboxName::new("bench")?);
+        let client = Arc::new(self.client().await?);
+        let accept = client.prepare(include_str!("../sql/limit_accept_one.sql")).await?;
+        let mut worker = Worker::new(self.pinned().await?).await?;
+        let offered = Arc::new(Mutex::new(Vec::with_capacity(count)));
+        let stored = Arc::new(Notify::new());
+        let offers = tokio::spawn({
+            let (offered, stored) = (Arc::clone(&offered), Arc::clone(&stored));
+            async move {
+                let mut beat = tokio::time::interval(Duration::from_millis(5));
+                let mut tasks = JoinSet::new();
+                for number in 0..count {
+                    beat.tick().await;
+                    offered.lock().await.push(Instant::now());
+                    let c = columns(&inbox, &payload, number..number + 1);
+                    let (client, accept, stored) = (Arc::clone(&client), accept.clone(), Arc::clone(&stored));
+                    tasks.spawn(async move {
+                        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] = [
+                            &c.digests[0],
+                            &c.times[0],
+                            &c.sources[0],
+                            &c.ids[0],
+                            &c.types[0],
+                            &c.payloads[0],
+                        ];
+                        let stored_now = client.execute(&accept, &row).await;
+                        stored.notify_one();
+                        stored_now
+                    });
+                }
+                tasks.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()
+            }
+        });
+        let mut times = Vec::with_capacity(count);
+        while times.len() < count {
+            stored.notified().await;
+            while let Some(claimed) = worker.claim(BATCH).await? {
+                let offered = offered.lock().await;
+                // Numbers begin with 1, and one connection gives them in the order of the offers.
+                times.extend(
+                    claimed.iter().map(|(seq, _)| offered[usize::try_from(seq - 1).unwrap_or(0)].elapsed()),
+                );
+                drop(offered);
+                worker.complete(&claimed).await?;
+            }
+        }
+        offers.await??;
+        Ok(times)
     }
 
     async fn check(&self, count: usize) -> Result<()> {

@@ -7,7 +7,7 @@ use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection}
 use serde::Serialize;
 
 use crate::ours::{Mode, Ours};
-use crate::rows::{median, round};
+use crate::rows::{WARM_UP, median, percentile, round};
 use crate::{Bench, rate};
 
 /// A row as the runners of other queues print it.
@@ -66,7 +66,7 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     Row::new("enqueue-batch-500", 100_000).rate(batches)?;
     Row::new("drain", 50_000).rate(drains)?;
     let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
-    let times = ours.latencies(1_000).await?;
-    let at = |part: usize| Some(round(times[(times.len() - 1) * part / 100].as_secs_f64() * 1_000.0));
+    let times = ours.latencies(WARM_UP + 1_000).await?;
+    let at = |part| Some(round(percentile(&times, part)));
     Row { p50_ms: at(50), p99_ms: at(99), ..Row::new("latency-200", 1_000) }.print()
 }
