@@ -1,7 +1,6 @@
 //! Claim and rescue: hand entries to one worker at a time.
 
 use std::collections::HashMap;
-use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Wan
 use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
-use crate::claimed::Answer;
+use crate::claimed::{Answer, Entry};
 use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
@@ -101,7 +100,7 @@ async fn healthy(
     let mut found = Answer::default();
     let mut goes_on = false;
     // Handlers that were renamed have lines that run through all of their keys: that is not for the short one.
-    let mut few = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(Look::place));
+    let mut short = kin.wants.is_empty() && db.cursors.take_few(looks.iter().map(Look::place));
     while !looks.is_empty() {
         let exact = share_out(&mut looks, &limits);
         let extent = if exact { Extent::Oldest } else { Extent::Many };
@@ -110,22 +109,24 @@ async fn healthy(
         let mut unit = db.control.single().await.map_err(|error| lost_after(goes_on, error))?;
         let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
-        let answer = round.ask(&mut unit, exact, mem::take(&mut few)).await;
+        let asked = round.ask(&mut unit, exact, short).await;
         // One that failed has taken its time as well.
         for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
             db.cursors.looked_back(look.place(), start.elapsed());
         }
-        let answer = answer?;
+        let (answer, by_short) = asked?;
         unit.end().await.map_err(|error| lost_after(goes_on, error))?;
         if !answer.is_all() {
             return held(db, params.claim_id, &params.policies).await.map_err(unread);
         }
-        let got = Got::by_place(&answer);
+        let mut got = Got::by_place(&answer);
         goes_on |= !answer.entries.is_empty();
         found.extend(answer);
         for look in &looks {
             limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
         }
+        let few = found.entries.len() <= FEW && found.entries.iter().all(Entry::is_untouched);
+        (got.by_short, got.few, short) = (by_short, few, false);
         let looked = looks.iter().zip(&starts);
         looks = looked
             .filter_map(|(look, start)| look_again(db, look, *start, &got, (&limits, goes_on)))
@@ -142,7 +143,7 @@ fn look_again(
     got: &Got,
     (limits, found): (&[usize], bool),
 ) -> Option<Look> {
-    let (got, filled) = (got.of(look), limits[look.want] == 0);
+    let (all, got, filled) = (got, got.of(look), limits[look.want] == 0);
     // One that gave its whole share may have more.
     let whole = got.share.all >= look.share.all || got.share.others >= look.share.others;
     let rest = match whole || filled {
@@ -150,8 +151,7 @@ fn look_again(
         false if found => Rest::Passed,
         false => Rest::PassedByAll,
     };
-    let few = got.share.all <= FEW && got.share.others == 0;
-    let here = Found { untouched: got.untouched, last: got.last, few, rest };
+    let here = Found { untouched: got.untouched, last: got.last, few: all.are_few(rest), rest };
     let again = db.cursors.found(look.place(), start, here);
     if let Again::After(rest) = again {
         db.waker.work_here_after(rest);
@@ -169,6 +169,9 @@ fn lost_after(others: bool, error: Error) -> Error {
 #[derive(Default)]
 struct Got {
     by_place: HashMap<Place, GotHere>,
+    /// Whether the claim has found next to nothing, and whether the short statement has said so.
+    few: bool,
+    by_short: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -193,6 +196,12 @@ impl Got {
             }
         }
         got
+    }
+
+    /// Whether there is next to nothing where this may be left. A claim that got all it asked for does not know; except by the short
+    /// statement, which says so if there is more.
+    fn are_few(&self, rest: Rest) -> bool {
+        self.few && (self.by_short || rest != Rest::Behind)
     }
 
     fn of(&self, look: &Look) -> GotHere {
@@ -237,15 +246,16 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    async fn ask(&self, unit: &mut Unit, exact: bool, few: bool) -> Result<Answer> {
-        if few {
+    /// What the claim is answered, and whether by the short statement, if that is to be tried first.
+    async fn ask(&self, unit: &mut Unit, exact: bool, short: bool) -> Result<(Answer, bool)> {
+        if short {
             let answer = Answer::read(unit.rows(self.few()).await?).map_err(unread)?;
             if answer.is_all() {
-                return Ok(answer);
+                return Ok((answer, true));
             }
         }
         let rows = unit.rows(self.all(exact)).await.map_err(|error| lost_after(self.goes_on, error))?;
-        Answer::read(rows).map_err(unread)
+        Ok((Answer::read(rows).map_err(unread)?, false))
     }
 
     fn few(&self) -> Ask<'static> {
@@ -350,6 +360,15 @@ pub(crate) fn uuid(id: ClaimId) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_short_statement_is_not_asked_in_vain() {
+        let got = |few, by_short| Got { few, by_short, ..Got::default() };
+        assert!(got(true, false).are_few(Rest::Passed) && got(true, false).are_few(Rest::PassedByAll));
+        assert!(!got(true, false).are_few(Rest::Behind), "a backlog, and a small limit");
+        assert!(!got(false, false).are_few(Rest::Passed), "as many as come in between two claims");
+        assert!(got(true, true).are_few(Rest::Behind), "it would have said that there is more");
+    }
 
     #[test]
     fn shares_make_up_the_limit() {

@@ -91,7 +91,7 @@ pub(crate) struct Found {
     /// How many that nobody had touched, and the greatest number of them.
     pub(crate) untouched: u64,
     pub(crate) last: i64,
-    /// Whether that is next to nothing, and all that was found.
+    /// Whether the claim has found next to nothing anywhere.
     pub(crate) few: bool,
     pub(crate) rest: Rest,
 }

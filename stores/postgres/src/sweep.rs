@@ -68,8 +68,8 @@ impl Page<'_> {
         let (db, params) = (self.db, self.params);
         let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
         let mut unit = db.control.transaction().await?;
-        let begin = ask(&db.sql.sweep_begin).bind(db.now()).bind(self.inbox).bind(sweep_id);
-        let go_on = ask(&db.sql.sweep_go_on).bind(self.inbox).bind(sweep_id);
+        let of = |sql| ask(sql).bind(db.now()).bind(self.inbox).bind(sweep_id);
+        let (begin, go_on) = (of(&db.sql.sweep_begin), of(&db.sql.sweep_go_on));
         if unit.rows(begin).await?.is_empty() && unit.rows(go_on).await?.is_empty() {
             unit.end().await?;
             self.swept.next = None;

@@ -9,7 +9,7 @@ use fixture::{LEASE, accept, accept_new, claim, handler, inbox, message, offer, 
 use oncebox::state::Outcome;
 use oncebox::store::{Admin as _, ClaimParams, Claimed, Store as _, Want};
 use oncebox_postgres::Postgres;
-use support::Schema;
+use support::{Schema, run};
 
 async fn store() -> (Schema, Postgres) {
     let schema = Schema::new(oncebox_servers::shared::debian_url());
@@ -150,6 +150,30 @@ async fn a_few_do_not_overtake_what_has_waited() {
     accept(&store, "2").await;
     assert_eq!(in_order(&claim(&store, "h", 1).await), [b"1"]);
     assert_eq!(in_order(&claim(&store, "h", 1).await), [b"2"]);
+}
+
+// FAULTS E4: a claim is repeated while its first try, given up for lost, has still to be committed.
+#[tokio::test]
+async fn a_claim_repeated_too_early_gets_what_both_tries_have_leased() {
+    let (schema, store) = idle_store().await;
+    accept(&store, "1").await;
+    let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 100 }], LEASE);
+    let id: String = params.claim_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let first_try = "BEGIN; \
+         UPDATE @entry SET token = nextval('@token'), claimed_at = due, lease_until = due + 60000, claim_id = ':id'; \
+         INSERT INTO @claim SELECT claim_id, lease_until, ARRAY[lane], ARRAY[handler], ARRAY[seq], ARRAY[seq] FROM @entry";
+    let mut other = schema.connect().await;
+    run(&mut other, &schema.sql(first_try).replace(":id", &id)).await.expect("the first try");
+    accept(&store, "2").await;
+    let repeated = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim(&params).await.expect("claim") }
+    });
+    let waits =
+        "EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%:schema%')";
+    schema.wait_for(&waits.replace(":schema", &schema.name)).await;
+    run(&mut other, "COMMIT").await.expect("the first try is committed");
+    assert_eq!(ids(&repeated.await.expect("no panic")), numbered(1..3));
 }
 
 #[tokio::test]

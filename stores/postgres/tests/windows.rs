@@ -155,6 +155,23 @@ async fn a_sweeper_goes_on_though_another_looks_whether_it_may() {
 }
 
 #[tokio::test]
+async fn a_sweeper_whose_turn_is_over_does_not_wait_for_its_successor() {
+    let place = Place::new();
+    let store = place.open().await;
+    for n in 0..3 {
+        accept_for(&store, &n.to_string(), &[]).await;
+    }
+    place.clock.advance(RETENTION);
+    let mut params = SweepParams::new(inbox(), RETENTION, 2);
+    params.after = store.sweep(&params).await.expect("sweep").next;
+    place.clock.advance(params.hold + Duration::from_millis(1));
+    let mut other = place.schema.connect().await;
+    let lock = place.schema.sql("BEGIN; SELECT 1 FROM @inbox FOR NO KEY UPDATE");
+    other.execute(raw_sql(AssertSqlSafe(lock))).await.expect("another one sweeps");
+    assert_eq!(store.sweep(&params).await.expect("sweep"), Swept::NOTHING);
+}
+
+#[tokio::test]
 async fn a_message_whose_payload_has_left_is_not_backfilled() {
     let place = Place::new();
     let options = place.schema.options().clock(place.clock.shared()).payload_retention(DAY);

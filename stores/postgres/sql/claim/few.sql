@@ -11,12 +11,13 @@ WITH moment AS MATERIALIZED (
     SELECT l.*, m.now
     FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[], $7::int8[]) AS l (lane, handler, want, least)
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
-), untaken AS MATERIALIZED (
+), seen AS MATERIALIZED (
+    -- Not locked yet: what is left to the claim proper must not be hidden from others meanwhile.
     SELECT l.want, r.tid
     FROM look l CROSS JOIN LATERAL (
         SELECT e.ctid AS tid FROM @entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
-        ORDER BY e.seq LIMIT ($8::int8[])[l.want] + 1 FOR UPDATE SKIP LOCKED
+        ORDER BY e.seq LIMIT ($8::int8[])[l.want] + 1
     ) r
 ), few AS MATERIALIZED (
     SELECT NOT EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2)
@@ -25,15 +26,19 @@ WITH moment AS MATERIALIZED (
                SELECT 1 FROM @later e
                WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
                  AND e.due <> 9223372036854775807
-               LIMIT 1
+               ORDER BY e.due, e.seq LIMIT 1
            ) r
        )
-       AND NOT EXISTS (SELECT 1 FROM untaken GROUP BY want HAVING count(*) > ($8::int8[])[want]) AS yes
+       AND NOT EXISTS (SELECT 1 FROM seen GROUP BY want HAVING count(*) > ($8::int8[])[want]) AS yes
+), untaken AS MATERIALIZED (
+    SELECT e.ctid AS tid FROM @entry e
+    WHERE e.ctid = ANY (ARRAY(SELECT s.tid FROM few f, seen s WHERE f.yes)) AND e.token IS NULL
+    FOR UPDATE SKIP LOCKED
 ), leased AS (
     UPDATE @entry e
     SET token = (SELECT nextval('@token')), claimed_at = m.now, lease_until = m.now + $3, claim_id = $2
     FROM moment m
-    WHERE e.ctid = ANY (ARRAY(SELECT u.tid FROM few f, untaken u WHERE f.yes))
+    WHERE e.ctid = ANY (ARRAY(SELECT tid FROM untaken))
     RETURNING e.seq, e.lane, e.handler, e.due, e.order_key, e.token
 ), noted AS (
     INSERT INTO @claim AS claim (claim_id, until, lanes, handlers, firsts, lasts)
@@ -44,10 +49,13 @@ WITH moment AS MATERIALIZED (
     ON CONFLICT (claim_id) DO UPDATE
     SET lanes = claim.lanes || excluded.lanes, handlers = claim.handlers || excluded.handlers,
         firsts = claim.firsts || excluded.firsts, lasts = claim.lasts || excluded.lasts
+    -- More than this has leased: the same claim was on its way on another connection, and holds something else.
+    RETURNING cardinality(claim.lanes) > (SELECT count(*) FROM leased) AS held
 )
 SELECT m.seq, m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant,
        l.handler, l.token, o.now, CASE WHEN l.seq IS NOT NULL THEN ARRAY[l.seq] END, ARRAY[l.due], ARRAY[l.order_key],
-       NULL::int4[], NULL::int4[], NULL::int4[], CASE WHEN f.yes THEN (l.seq IS NOT NULL)::int4::int8 END
+       NULL::int4[], NULL::int4[], NULL::int4[],
+       CASE WHEN f.yes AND NOT EXISTS (SELECT 1 FROM noted WHERE held) THEN (l.seq IS NOT NULL)::int4::int8 END
 FROM moment o, few f
 LEFT JOIN leased l ON true
 LEFT JOIN LATERAL (SELECT * FROM @message m WHERE m.lane = l.lane AND m.seq = l.seq LIMIT 1) m ON true
