@@ -375,7 +375,9 @@ BEGIN
             FROM unnest($2, $3, $4) AS l (lane, handler, order_key)
         ), parked AS (
             DELETE FROM @later p USING head h
-            WHERE p.lane = h.lane AND p.handler = h.handler AND p.order_key = h.order_key AND p.seq > h.seq
+            -- A range of one line: it can only be looked up, even if the server takes the table for empty.
+            WHERE (p.lane, p.handler, p.order_key) BETWEEN (h.lane, h.handler, h.order_key) AND (h.lane, h.handler, h.order_key)
+              AND p.order_key IS NOT NULL AND p.seq > h.seq
             RETURNING p.seq, p.token, p.attempts, p.crashes, p.generation, p.lane, p.handler, p.order_key, p.not_before, p.error
         )
         INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason, order_key, in_line,
@@ -449,11 +451,11 @@ BEGIN
         SELECT * FROM unnest($1, $2, $3) AS l (lane, handler, order_key)
     ), back AS (
         DELETE FROM @entry p USING line l
-        WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key = l.order_key AND p.token IS NULL
-          AND EXISTS (
-            SELECT 1 FROM @later older
-            WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq
-        )
+        WHERE (p.lane, p.handler, p.order_key) BETWEEN (l.lane, l.handler, l.order_key) AND (l.lane, l.handler, l.order_key)
+          AND p.order_key IS NOT NULL AND p.token IS NULL AND (
+            SELECT older.seq FROM @later older
+            WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq LIMIT 1
+        ) IS NOT NULL
         RETURNING p.seq, p.due, p.lane, p.handler, p.order_key
     ), waits AS (
         INSERT INTO @later (seq, due, not_before, lane, handler, order_key)
@@ -461,11 +463,11 @@ BEGIN
     )
     UPDATE @later p SET due = 9223372036854775807, not_before = p.due
     FROM line l
-    WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key = l.order_key AND p.due <> 9223372036854775807
-      AND EXISTS (
-        SELECT 1 FROM @later older
-        WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq
-      );
+    WHERE (p.lane, p.handler, p.order_key) BETWEEN (l.lane, l.handler, l.order_key) AND (l.lane, l.handler, l.order_key)
+      AND p.order_key IS NOT NULL AND p.due <> 9223372036854775807 AND (
+        SELECT older.seq FROM @later older
+        WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq LIMIT 1
+    ) IS NOT NULL;
 END $body$;
 
 -- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
@@ -495,7 +497,9 @@ BEGIN
         ), ended AS (
             DELETE FROM @entry r
             USING unnest($2, $3, $4, $5, $6, $7) AS s (place, lane, handler, seq, token, claim_id)
-            WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
+            -- A range of one: it can only be looked up, even if the server takes the table for empty.
+            WHERE (r.lane, r.handler, r.seq) BETWEEN (s.lane, s.handler, s.seq) AND (s.lane, s.handler, s.seq)
+              AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.order_key, r.error
         ), finished AS (
             INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)
@@ -515,7 +519,9 @@ BEGIN
                  AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error, in_line, event)
         ), ended AS (
             DELETE FROM @entry r USING settlement s
-            WHERE r.lane = s.lane AND r.handler = s.handler AND r.seq = s.seq AND r.token = s.token AND r.claim_id = s.claim_id
+            -- A range of one: it can only be looked up, even if the server takes the table for empty.
+            WHERE (r.lane, r.handler, r.seq) BETWEEN (s.lane, s.handler, s.seq) AND (s.lane, s.handler, s.seq)
+              AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, coalesce(r.generation, 0) AS generation, r.order_key, s.next,
                       s.delay, s.attempts, s.crashes, s.reason, s.in_line, coalesce(s.error, r.error) AS error, r.claim_id,
                       s.event, s.error AS said
@@ -708,7 +714,10 @@ CREATE FUNCTION @mark(bigint, bigint, smallint, bytea, text, text) RETURNS TABLE
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $body$
 BEGIN
     RETURN QUERY WITH seen AS MATERIALIZED (
-        SELECT EXISTS (SELECT 1 FROM @mark m WHERE m.lane = $3 AND m.digest = $4 AND m.handler = $6) AS before
+        -- A range of one: no other index than that of the keys can be walked along for it.
+        SELECT EXISTS (
+            SELECT 1 FROM @mark m WHERE (m.lane, m.digest, m.handler) BETWEEN ($3, $4, $6) AND ($3, $4, $6)
+        ) AS before
     ), gate AS MATERIALIZED (
         SELECT s.before, CASE WHEN s.before THEN true ELSE pg_try_advisory_xact_lock($1) END AS open FROM seen s
     ), made AS (

@@ -4,7 +4,11 @@ WITH held AS MATERIALIZED (
     SELECT DISTINCT ON (e.lane, e.handler, e.seq) e.*
     FROM @claim c
     CROSS JOIN LATERAL unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
-    JOIN @entry e ON e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id
+    -- OFFSET keeps it from being joined the other way round, row by row of the whole table.
+    CROSS JOIN LATERAL (
+        SELECT * FROM @entry e
+        WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id OFFSET 0
+    ) e
     WHERE c.claim_id = $1
 )
 SELECT m.seq, m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant,

@@ -3,7 +3,7 @@
 SELECT s.place
 FROM unnest($1::int4[], $2::int2[], $3::int8[], $4::int2[], $5::int8[], $6::text[]) AS s (place, lane, seq, handler, token, next)
 -- History may be there a while longer than what is remembered.
-WHERE EXISTS (SELECT 1 FROM @proof p WHERE p.seq = s.seq) AND CASE s.next
+WHERE (SELECT p.seq FROM @proof p WHERE p.seq = s.seq LIMIT 1) IS NOT NULL AND CASE s.next
     WHEN 'pending' THEN EXISTS (
         SELECT 1 FROM @later e WHERE e.lane = s.lane AND e.seq = s.seq AND e.handler = s.handler AND e.token = s.token)
         -- It may have been set aside at once.

@@ -26,10 +26,15 @@ WITH moment AS MATERIALIZED (
         ) END
     ) AS handlers
 ), unfinished AS MATERIALIZED (
-    SELECT e.seq FROM @entry e, bounds b
-    WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2)) AND e.seq BETWEEN b.first AND b.last
-    UNION ALL SELECT e.seq FROM @later e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
-    UNION ALL SELECT e.seq FROM @poisoned e, bounds b WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN b.first AND b.last
+    SELECT e.seq FROM @entry e
+    WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2))
+      AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+    UNION ALL
+    SELECT e.seq FROM @later e
+    WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+    UNION ALL
+    SELECT e.seq FROM @poisoned e
+    WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
 ), ours AS MATERIALIZED (
     -- Outcomes one by one: between few messages that are far apart there may be the history of many that are forgotten.
     SELECT p.*, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished) AND (
