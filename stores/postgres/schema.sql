@@ -380,10 +380,15 @@ BEGIN
             ) AS seq
             FROM unnest($2, $3, $4) AS l (lane, handler, order_key)
         ), parked AS (
-            DELETE FROM "public"."oncebox_later" p USING head h
-            -- A range of one line: it can only be looked up, even if the server takes the table for empty.
-            WHERE (p.lane, p.handler, p.order_key) BETWEEN (h.lane, h.handler, h.order_key) AND (h.lane, h.handler, h.order_key)
-              AND p.order_key IS NOT NULL AND p.seq > h.seq
+            -- Found first, so that it can only be looked up, even if the server takes the table for empty.
+            DELETE FROM "public"."oncebox_later" p WHERE p.ctid = ANY (ARRAY(
+                SELECT f.tid FROM head h CROSS JOIN LATERAL (
+                    SELECT w.ctid AS tid FROM "public"."oncebox_later" w
+                    WHERE w.lane = h.lane AND w.handler = h.handler AND w.order_key BETWEEN h.order_key AND h.order_key
+                      AND w.seq > h.seq
+                    ORDER BY w.order_key, w.seq OFFSET 0
+                ) f
+            ))
             RETURNING p.seq, p.token, p.attempts, p.crashes, p.generation, p.lane, p.handler, p.order_key, p.not_before, p.error
         )
         INSERT INTO "public"."oncebox_poisoned" (seq, token, at, attempts, crashes, generation, lane, handler, reason, order_key, in_line,
@@ -456,24 +461,40 @@ BEGIN
     WITH line AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3) AS l (lane, handler, order_key)
     ), back AS (
-        DELETE FROM "public"."oncebox_entry" p USING line l
-        WHERE (p.lane, p.handler, p.order_key) BETWEEN (l.lane, l.handler, l.order_key) AND (l.lane, l.handler, l.order_key)
-          AND p.order_key IS NOT NULL AND p.token IS NULL AND (
-            SELECT older.seq FROM "public"."oncebox_later" older
-            WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq LIMIT 1
-        ) IS NOT NULL
+        -- Found first, so that it can only be looked up, even if the server takes the table for empty.
+        DELETE FROM "public"."oncebox_entry" p
+        WHERE p.ctid = ANY (ARRAY(
+            SELECT f.tid FROM line l CROSS JOIN LATERAL (
+                SELECT w.ctid AS tid FROM "public"."oncebox_entry" w
+                WHERE w.lane = l.lane AND w.handler = l.handler AND w.order_key BETWEEN l.order_key AND l.order_key
+                  AND w.token IS NULL AND (
+                    SELECT older.seq FROM "public"."oncebox_later" older
+                    WHERE older.lane = w.lane AND older.handler = w.handler AND older.order_key BETWEEN w.order_key AND w.order_key
+                      AND older.seq < w.seq
+                    ORDER BY older.order_key, older.seq LIMIT 1
+                ) IS NOT NULL
+                ORDER BY w.order_key OFFSET 0
+            ) f
+        )) AND p.token IS NULL
         RETURNING p.seq, p.due, p.lane, p.handler, p.order_key
     ), waits AS (
         INSERT INTO "public"."oncebox_later" (seq, due, not_before, lane, handler, order_key)
         SELECT b.seq, 9223372036854775807, b.due, b.lane, b.handler, b.order_key FROM back b
     )
     UPDATE "public"."oncebox_later" p SET due = 9223372036854775807, not_before = p.due
-    FROM line l
-    WHERE (p.lane, p.handler, p.order_key) BETWEEN (l.lane, l.handler, l.order_key) AND (l.lane, l.handler, l.order_key)
-      AND p.order_key IS NOT NULL AND p.due <> 9223372036854775807 AND (
-        SELECT older.seq FROM "public"."oncebox_later" older
-        WHERE older.lane = p.lane AND older.handler = p.handler AND older.order_key = p.order_key AND older.seq < p.seq LIMIT 1
-    ) IS NOT NULL;
+    WHERE p.ctid = ANY (ARRAY(
+        SELECT f.tid FROM line l CROSS JOIN LATERAL (
+            SELECT w.ctid AS tid FROM "public"."oncebox_later" w
+            WHERE w.lane = l.lane AND w.handler = l.handler AND w.order_key BETWEEN l.order_key AND l.order_key
+              AND w.due <> 9223372036854775807 AND (
+                SELECT older.seq FROM "public"."oncebox_later" older
+                WHERE older.lane = w.lane AND older.handler = w.handler AND older.order_key BETWEEN w.order_key AND w.order_key
+                  AND older.seq < w.seq
+                ORDER BY older.order_key, older.seq LIMIT 1
+            ) IS NOT NULL
+            ORDER BY w.order_key OFFSET 0
+        ) f
+    )) AND p.due <> 9223372036854775807;
 END $body$;
 
 -- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
@@ -503,8 +524,8 @@ BEGIN
         ), ended AS (
             DELETE FROM "public"."oncebox_entry" r
             USING unnest($2, $3, $4, $5, $6, $7) AS s (place, lane, handler, seq, token, claim_id)
-            -- A range of one: it can only be looked up, even if the server takes the table for empty.
-            WHERE (r.lane, r.handler, r.seq) BETWEEN (s.lane, s.handler, s.seq) AND (s.lane, s.handler, s.seq)
+            -- An array of one: it can only be looked up, even if the server takes the table for empty.
+            WHERE r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
               AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.order_key, r.error
         ), finished AS (
@@ -525,8 +546,8 @@ BEGIN
                  AS s (place, lane, handler, seq, token, claim_id, next, delay, attempts, crashes, reason, error, in_line, event)
         ), ended AS (
             DELETE FROM "public"."oncebox_entry" r USING settlement s
-            -- A range of one: it can only be looked up, even if the server takes the table for empty.
-            WHERE (r.lane, r.handler, r.seq) BETWEEN (s.lane, s.handler, s.seq) AND (s.lane, s.handler, s.seq)
+            -- An array of one: it can only be looked up, even if the server takes the table for empty.
+            WHERE r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
               AND r.token = s.token AND r.claim_id = s.claim_id
             RETURNING s.place, r.seq, r.lane, r.handler, r.token, coalesce(r.generation, 0) AS generation, r.order_key, s.next,
                       s.delay, s.attempts, s.crashes, s.reason, s.in_line, coalesce(s.error, r.error) AS error, r.claim_id,
@@ -720,10 +741,8 @@ CREATE FUNCTION "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, t
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $body$
 BEGIN
     RETURN QUERY WITH seen AS MATERIALIZED (
-        -- A range of one: no other index than that of the keys can be walked along for it.
-        SELECT EXISTS (
-            SELECT 1 FROM "public"."oncebox_mark" m WHERE (m.lane, m.digest, m.handler) BETWEEN ($3, $4, $6) AND ($3, $4, $6)
-        ) AS before
+        -- Put together, so that the index of ages is not walked along for the handler.
+        SELECT EXISTS (SELECT 1 FROM "public"."oncebox_mark" m WHERE m.lane = $3 AND m.digest = $4 AND m.handler || '' = $6) AS before
     ), gate AS MATERIALIZED (
         SELECT s.before, CASE WHEN s.before THEN true ELSE pg_try_advisory_xact_lock($1) END AS open FROM seen s
     ), made AS (

@@ -6,9 +6,9 @@ WITH moment AS MATERIALIZED (
     SELECT * FROM unnest($3::int2[], $4::bytea[], $5::int8[], $6::bytea[], $7::bytea[])
          AS m (lane, digest, seq, handlers, order_key)
 ), noted AS (
-    -- A range of one: it can only be looked up, even if the server takes the table for empty.
+    -- An array of one: it can only be looked up, even if the server takes the table for empty.
     UPDATE @proof p SET handlers = m.handlers FROM message m
-    WHERE (p.lane, p.digest) BETWEEN (m.lane, m.digest) AND (m.lane, m.digest)
+    WHERE p.lane = ANY (ARRAY[m.lane]) AND p.digest = m.digest
 )
 INSERT INTO @later (seq, due, not_before, lane, handler, order_key)
 -- One with an order key is parked: whether it may go is found out by who arranges its line.

@@ -8,13 +8,16 @@ WITH moment AS MATERIALIZED (
     SELECT c.tid, c.claim_id, (
         SELECT min(e.lease_until)
         FROM unnest(c.lanes, c.handlers, c.firsts, c.lasts) AS l (lane, handler, first, last)
-        JOIN @entry e ON (e.lane, e.handler, e.seq) BETWEEN (l.lane, l.handler, l.first) AND (l.lane, l.handler, l.last)
-                     AND e.claim_id = c.claim_id
+        -- OFFSET keeps it from being joined the other way round, row by row of the whole table.
+        CROSS JOIN LATERAL (
+            SELECT e.lease_until FROM @entry e
+            WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq BETWEEN l.first AND l.last AND e.claim_id = c.claim_id OFFSET 0
+        ) e
     ) AS until
     FROM lapsed c
 ), kept AS (
-    -- A range of one: it can only be looked up, even if the server takes the table for empty.
+    -- An array of one: it can only be looked up, even if the server takes the table for empty.
     UPDATE @claim c SET until = l.until FROM left_over l, moment m
-    WHERE c.claim_id BETWEEN l.claim_id AND l.claim_id AND l.until >= m.now
+    WHERE c.claim_id = ANY (ARRAY[l.claim_id]) AND l.until >= m.now
 )
 DELETE FROM @claim WHERE ctid = ANY (ARRAY(SELECT tid FROM left_over WHERE until IS NULL))

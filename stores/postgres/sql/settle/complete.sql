@@ -8,9 +8,9 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @entry r
     USING unnest($2::int4[], $3::int2[], $4::int2[], $5::int8[], $6::int8[], $7::uuid[])
           AS s (place, lane, handler, seq, token, claim_id)
-    -- A range of one: what is looked up so cannot be joined the other way round, row by row of the whole table, when the server takes
-    -- that for empty.
-    WHERE (r.lane, r.handler, r.seq) BETWEEN (s.lane, s.handler, s.seq) AND (s.lane, s.handler, s.seq)
+    -- An array of one: what is looked up so cannot be joined the other way round, row by row of the whole table, when the server
+    -- takes that for empty.
+    WHERE r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
       AND r.token = s.token AND r.claim_id = s.claim_id
       AND (NOT $8 OR current_setting('oncebox.handler', true) = 'on')
     RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.error

@@ -4,7 +4,7 @@ SELECT s.place
 FROM unnest($1::int4[], $2::int2[], $3::int2[], $4::int8[], $5::int8[], $6::uuid[])
      AS s (place, lane, handler, seq, token, claim_id)
 JOIN @entry r
-  -- A range of one: it can only be looked up, even if the server takes the table for empty.
-  ON (r.lane, r.handler, r.seq) BETWEEN (s.lane, s.handler, s.seq) AND (s.lane, s.handler, s.seq)
+  -- An array of one: it can only be looked up, even if the server takes the table for empty.
+  ON r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
  AND r.token = s.token AND r.claim_id = s.claim_id
 FOR UPDATE OF r
