@@ -158,7 +158,7 @@ async fn a_claim_repeated_too_early_gets_what_both_tries_have_leased() {
     let (schema, store) = idle_store().await;
     accept(&store, "1").await;
     let params = ClaimParams::new(inbox(), vec![Want { route: route("h"), limit: 100 }], LEASE);
-    let id: String = params.claim_id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = uuid::Uuid::from_bytes(*params.claim_id.as_bytes()).to_string();
     let first_try = "BEGIN; \
          UPDATE @entry SET token = nextval('@token'), claimed_at = due, lease_until = due + 60000, claim_id = ':id'; \
          INSERT INTO @claim SELECT claim_id, lease_until, ARRAY[lane], ARRAY[handler], ARRAY[seq], ARRAY[seq] FROM @entry";
