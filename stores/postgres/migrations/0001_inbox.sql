@@ -491,6 +491,25 @@ BEGIN
     )) AND p.due <> 9223372036854775807;
 END $body$;
 
+-- Locks the rows of claims that hold, until the transaction ends, and answers with their places. A function, because the connections of
+-- handlers plan for themselves. By claim, in the order in which everybody locks them: $1 place, $2 lane, $3 handler, $4 number,
+-- $5 token, $6 claim id.
+CREATE FUNCTION @hold(int[], smallint[], smallint[], bigint[], bigint[], uuid[]) RETURNS SETOF int
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
+SET enable_nestloop = on AS $body$
+BEGIN
+    RETURN QUERY WITH claim AS MATERIALIZED (
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS c (place, lane, handler, seq, token, claim_id)
+    )
+    SELECT s.place
+    FROM claim s JOIN @entry r
+      -- An array of one: it can only be looked up, even if the server takes the table for empty.
+      ON r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
+     AND r.token = s.token AND r.claim_id = s.claim_id
+    FOR UPDATE OF r;
+END $body$;
+
 -- Writes settlements under their fence, and answers with one row: the places of those whose claims held, and by lane and handler
 -- the least number that became work. Each line has one entry that runs: where that is settled, nothing else does. $1 now or
 -- nothing; by settlement: $2 place, $3 lane, $4 handler, $5 number, $6 token, $7 claim id, $8 next status, $9 delay,
@@ -753,6 +772,7 @@ REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @
     @mark(bigint, bigint, smallint, bytea, text, text),
     @park(bigint, smallint[], smallint[], bytea[]), @release(bigint, smallint[], smallint[], bytea[], boolean),
     @step_back(smallint[], smallint[], bytea[]),
+    @hold(int[], smallint[], smallint[], bigint[], bigint[], uuid[]),
     @accept(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
             bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
             int[], smallint[]),

@@ -139,7 +139,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
     let lines = fences.lines(|at| &batch[at].claim);
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
         return if lines.is_empty() {
-            fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(false)
+            fences.bind(ask(&db.sql.settle_complete).bind(db.now()))
         } else {
             completion(db, fences, lines, false)
         };
@@ -231,9 +231,6 @@ pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Resu
         let one = fences.bind_one(ask(&db.sql.settle_complete_one).bind(db.now()));
         let settled = if unit.run(one).await? == 1 { Settled::Applied } else { Settled::LeaseLost };
         (vec![settled], Released::default())
-    } else if lines.is_empty() {
-        let all = fences.bind(ask(&db.sql.settle_complete).bind(db.now())).bind(true);
-        settled(claims.len(), &unit.rows(all).await?)?
     } else {
         settled(claims.len(), &unit.rows(completion(db, &fences, lines, true)).await?)?
     };

@@ -3,6 +3,6 @@
 INSERT INTO @absorbed AS known (seq, count, first, last, lane)
 SELECT n.seq, n.count, n.first, n.last, n.seq & 63
 FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[]) AS n (seq, count, first, last)
-WHERE EXISTS (SELECT 1 FROM @proof p WHERE p.seq = n.seq)
+WHERE (SELECT p.seq FROM @proof p WHERE p.seq = n.seq LIMIT 1) IS NOT NULL
 ON CONFLICT (lane, seq) DO UPDATE
 SET count = known.count + excluded.count, first = least(known.first, excluded.first), last = greatest(known.last, excluded.last)

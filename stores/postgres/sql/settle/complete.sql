@@ -1,6 +1,5 @@
 -- Completes claims under their fence, and answers with one row: the places of those that held. $1 now or nothing; by claim: $2 place,
--- $3 lane, $4 handler, $5 number, $6 token, $7 claim id. $8 whether it must be in the
--- transaction that a handler was given.
+-- $3 lane, $4 handler, $5 number, $6 token, $7 claim id.
 WITH moment AS MATERIALIZED (
     -- Once, and not for each row: it takes as long as a look into an index.
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
@@ -12,7 +11,6 @@ WITH moment AS MATERIALIZED (
     -- takes that for empty.
     WHERE r.lane = ANY (ARRAY[s.lane]) AND r.handler = s.handler AND r.seq = s.seq
       AND r.token = s.token AND r.claim_id = s.claim_id
-      AND (NOT $8 OR current_setting('oncebox.handler', true) = 'on')
     RETURNING s.place, r.seq, r.lane, r.handler, r.token, r.attempts, r.crashes, r.generation, r.error
 ), finished AS (
     INSERT INTO @outcome (seq, token, at, attempts, crashes, generation, lane, handler, status, error)

@@ -24,13 +24,13 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @proof p USING held h WHERE p.ctid = h.tid
     RETURNING p.seq, p.received_at, p.handlers
 ), messages AS (
-    DELETE FROM @message_kept k USING gone g WHERE k.lane = (g.seq & 63)::int2 AND k.seq = g.seq
+    DELETE FROM @message_kept k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), outcomes AS (
-    DELETE FROM @outcome_kept k USING gone g WHERE k.lane = (g.seq & 63)::int2 AND k.seq = g.seq
+    DELETE FROM @outcome_kept k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), attempts AS (
-    DELETE FROM @attempt k USING gone g WHERE k.lane = (g.seq & 63)::int2 AND k.seq = g.seq
+    DELETE FROM @attempt k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), absorbed AS (
-    DELETE FROM @absorbed k USING gone g WHERE k.lane = (g.seq & 63)::int2 AND k.seq = g.seq
+    DELETE FROM @absorbed k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (
