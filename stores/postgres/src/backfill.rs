@@ -87,9 +87,9 @@ async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> R
     if !lines.is_empty() {
         lines.lock(db, unit).await?;
     }
-    let lanes: Vec<i16> = chosen.iter().map(|message| message.lane).collect();
-    let digests: Vec<Vec<u8>> = chosen.iter().map(|message| message.digest.clone()).collect();
-    let rows = unit.rows(ask(&db.sql.backfill_hold).bind(lanes).bind(digests)).await?;
+    // They are a page, and so in the order of their numbers.
+    let seqs: Vec<i64> = chosen.iter().map(|message| message.seq).collect();
+    let rows = unit.rows(ask(&db.sql.backfill_hold).bind(seqs)).await?;
     let mut known = HashMap::with_capacity(rows.len());
     for row in &rows {
         known.insert(get::<i64>(row, 0)?, decode_handlers(get(row, 1)?));

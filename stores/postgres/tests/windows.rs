@@ -127,6 +127,30 @@ async fn nobody_waits_for_another_sweeper() {
     assert_eq!(left, 0, "the lock of one that is gone is gone");
 }
 
+// Outcomes of messages that lie close together are read in one go, those of others one by one. Late ones count either way.
+#[tokio::test]
+async fn what_was_finished_late_stays_for_its_window() {
+    for apart in [1, 1_000] {
+        let place = Place::new();
+        let store = place.open().await;
+        for n in 0..9 {
+            let handler = if n % 3 == 0 { "late" } else { "h" };
+            accept_for(&store, &n.to_string(), &[handler]).await;
+            let leap = format!("SELECT setval('@counter', nextval('@counter') + {apart})");
+            place.schema.number(&leap).await;
+        }
+        assert_eq!(complete_all(&store, "h").await, 6);
+        place.clock.advance(DAY);
+        assert_eq!(complete_all(&store, "late").await, 3);
+        place.clock.advance(RETENTION - HOUR);
+        assert_eq!(sweep(&store).await, 6, "{apart} apart");
+        assert!(matches!(accept_for(&store, "3", &["late"]).await, Accepted::Duplicate(_)), "{apart} apart");
+        place.clock.advance(2 * HOUR);
+        assert_eq!(sweep(&store).await, 3, "{apart} apart");
+        assert_eq!(place.schema.number("SELECT count(*) FROM @proof").await, 0);
+    }
+}
+
 // Whoever looks whether another sweeps may hold the row for a moment, though it is not its turn: the one whose turn it is must not
 // take that for somebody who sweeps, or neither does.
 #[tokio::test]

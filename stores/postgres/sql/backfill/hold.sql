@@ -1,7 +1,4 @@
--- What keys are known with, held until the transaction ends; locked in the order in which everybody locks them. By key:
--- $1 lane, $2 digest.
+-- What keys are known with, held until the transaction ends; locked by their number, as everybody does. $1 numbers, in order.
 SELECT p.seq, p.handlers
-FROM unnest($1::int2[], $2::bytea[]) AS k (lane, digest)
--- An array of one: it can only be looked up, even if the server takes the table for empty.
-JOIN @proof p ON p.lane = ANY (ARRAY[k.lane]) AND p.digest = k.digest
-ORDER BY k.lane, k.digest FOR UPDATE OF p
+FROM unnest($1::int8[]) AS k (seq)
+CROSS JOIN LATERAL (SELECT p.seq, p.handlers FROM @proof p WHERE p.seq = k.seq LIMIT 1 FOR UPDATE) p

@@ -9,22 +9,24 @@ WITH moment AS MATERIALIZED (
     SELECT now, now - $3 AS cutoff, now - $11 AS settled
     FROM (SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) m
 ), page AS MATERIALIZED (
-    SELECT p.seq, p.received_at, p.inbox, p.lane, p.digest, p.handlers, p.ctid AS tid, p.xmin AS version
+    SELECT p.seq, p.received_at, p.inbox, p.handlers, p.ctid AS tid, p.xmin AS version
     FROM @proof p WHERE p.seq > $4 ORDER BY p.seq LIMIT $5
 ), bounds AS MATERIALIZED (
     -- The first that is too young ends the walk. One from a time when the clock was wrong stays, but keeps no other from leaving.
     SELECT min(p.seq) AS first,
-           coalesce(min(p.seq) FILTER (WHERE p.received_at > m.cutoff AND p.received_at <= m.now) - 1, max(p.seq)) AS last
+           coalesce(min(p.seq) FILTER (WHERE p.received_at > m.cutoff AND p.received_at <= m.now) - 1, max(p.seq)) AS last,
+           -- The numbers are shared by all lanes, and begin above the lane.
+           (max(p.seq) - min(p.seq)) >> 6 <= 4 * count(*) AS close
     FROM page p, moment m
 ), later AS MATERIALIZED (
-    -- What goes to a handler with a longer window is looked at when that is over.
-    SELECT ARRAY(
+    -- What goes to a handler with a longer window is looked at when that is over. Mostly there is none, and nobody has to look.
+    SELECT CASE WHEN cardinality($10::int2[]) > 0 OR $7::bigint > $3::bigint THEN ARRAY(
         SELECT s.handlers FROM (SELECT DISTINCT handlers FROM page) s
         WHERE CASE octet_length(s.handlers) WHEN 0 THEN $7::bigint > $3::bigint ELSE (
             SELECT bool_or(get_byte(s.handlers, i) * 256 + get_byte(s.handlers, i + 1) = ANY ($10::int2[]))
             FROM generate_series(0, octet_length(s.handlers) - 2, 2) i
         ) END
-    ) AS handlers
+    ) ELSE '{}' END AS handlers
 ), unfinished AS MATERIALIZED (
     SELECT e.seq FROM @entry e
     WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2))
@@ -35,20 +37,26 @@ WITH moment AS MATERIALIZED (
     UNION ALL
     SELECT e.seq FROM @poisoned e
     WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+), young AS MATERIALIZED (
+    -- Outcomes within their window, where messages lie close together.
+    SELECT e.seq FROM @outcome e
+    WHERE e.lane = ANY ($6::int2[])
+      AND e.seq BETWEEN (SELECT CASE WHEN close THEN first END FROM bounds) AND (SELECT last FROM bounds)
+      AND e.at > (SELECT now FROM moment) - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7)
 ), ours AS MATERIALIZED (
-    -- Outcomes one by one: between few messages that are far apart there may be the history of many that are forgotten.
-    SELECT p.*, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished) AND (
-               SELECT e.seq FROM @outcome e WHERE e.lane = (p.seq & 63)::int2 AND e.seq = p.seq
-               AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7) LIMIT 1
-           ) IS NULL AS over,
+    -- Elsewhere one by one: between few messages that are far apart there may be the history of many that are forgotten.
+    SELECT p.seq, p.tid, p.version, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished)
+               AND CASE WHEN b.close THEN p.seq NOT IN (SELECT seq FROM young) ELSE (
+                   SELECT e.seq FROM @outcome e WHERE e.lane = (p.seq & 63)::int2 AND e.seq = p.seq
+                   AND e.at > m.now - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7) LIMIT 1
+               ) IS NULL END AS over,
            p.received_at <= m.settled OR p.received_at > m.now AS settled
     FROM page p, moment m, bounds b, later l
     WHERE p.inbox = $2 AND p.seq <= b.last AND p.handlers <> ALL (l.handlers)
-), finished AS MATERIALIZED (
-    -- Keys are locked in one order by everybody.
-    SELECT o.tid, o.version FROM ours o WHERE o.over ORDER BY o.lane, o.digest
 ), gone AS (
-    DELETE FROM @proof p USING finished f WHERE p.ctid = f.tid AND p.xmin = f.version
+    -- Known keys are locked by their number, by everybody: the page is in that order.
+    DELETE FROM @proof p USING (SELECT o.tid, o.version FROM ours o WHERE o.over OFFSET 0) f
+    WHERE p.ctid = f.tid AND p.xmin = f.version
     RETURNING p.seq, p.received_at, p.handlers
 ), messages AS (
     -- Few are kept, if any: they are looked for by range. IS TRUE keeps the planner from joining them one by one.
@@ -79,8 +87,11 @@ WITH moment AS MATERIALIZED (
 ), unrouted AS (
     UPDATE @inbox i SET watermark = greatest(i.watermark, n.at) FROM newest n WHERE i.id = $2 AND octet_length(n.handlers) = 0
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM page p, bounds b WHERE p.seq <= b.last),
-       (SELECT max(p.seq) FROM page p, bounds b WHERE p.seq <= b.last),
-       (SELECT max(p.seq) FROM page p, bounds b, moment m
-        WHERE p.seq <= b.last AND (p.received_at <= m.settled OR p.received_at > m.now)),
-       ARRAY(SELECT o.seq FROM ours o WHERE o.settled AND (o.seq NOT IN (SELECT seq FROM gone)) IS TRUE ORDER BY o.seq LIMIT $12)
+SELECT (SELECT count(*) FROM gone), l.count, l.last, l.passed,
+       CASE WHEN (SELECT count(*) FROM ours) > (SELECT count(*) FROM gone) THEN ARRAY(
+           SELECT o.seq FROM ours o WHERE o.settled AND (o.seq NOT IN (SELECT seq FROM gone)) IS TRUE ORDER BY o.seq LIMIT $12
+       ) ELSE '{}' END
+FROM (
+    SELECT count(*), max(p.seq) AS last, max(p.seq) FILTER (WHERE p.received_at <= m.settled OR p.received_at > m.now) AS passed
+    FROM page p, bounds b, moment m WHERE p.seq <= b.last
+) l

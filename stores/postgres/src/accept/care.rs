@@ -37,8 +37,9 @@ pub(super) async fn take_care(
     }
     let mut answers = vec![None; cares.len()];
     let mut order: Vec<usize> = (0..cares.len()).collect();
-    // Known keys are locked in one order by everybody.
-    order.sort_by_key(|at| (offers[cares[*at].0].lane, *offers[cares[*at].0].new.key.as_bytes(), *at));
+    // Known keys are locked by their number, by everybody.
+    let place = |index: usize| places.get(&index).copied().flatten();
+    order.sort_by_key(|at| (place(cares[*at].0).map(|(seq, _)| seq), *at));
     for at in order {
         let (index, care) = cares[at];
         let offer = &offers[index];
@@ -47,9 +48,10 @@ pub(super) async fn take_care(
                 keep_aside(db, &mut unit, offer, reason).await?;
                 Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
             }
-            Care::AddHandlers => {
-                add_handlers(db, &mut unit, offer, places.get(&index).copied().flatten()).await?
-            }
+            Care::AddHandlers => match place(index) {
+                Some((seq, order)) => add_handlers(db, &mut unit, offer, seq, order).await?,
+                None => None,
+            },
         };
     }
     let released =
@@ -104,18 +106,17 @@ async fn add_handlers(
     db: &Db,
     unit: &mut Unit,
     offer: &Offer,
-    place: Option<(Seq, Option<OrderKey>)>,
+    seq: Seq,
+    order: Option<OrderKey>,
 ) -> Result<Option<Accepted>> {
     let digest = offer.new.key.as_bytes().to_vec();
-    let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now());
+    let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now()).bind(seq.0);
     let rows = unit.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    let seq: i64 = row.try_get(0).map_err(unreadable)?;
-    let Some((_, order)) = place.filter(|(stored, _)| stored.0 == seq) else { return Ok(None) };
-    let mut handlers = decode_handlers(&row.try_get::<Vec<u8>, _>(2).map_err(unreadable)?);
+    let mut handlers = decode_handlers(get(row, 0)?);
     let routes = missing(offer, &handlers);
     if routes.is_empty() {
-        return Ok(Some(Accepted::Duplicate(known_for(Seq(seq), get(row, 3)?))));
+        return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?))));
     }
     // The message came back for others while one of these had forgotten it.
     if let Some(time) = offer.new.doubtful_since() {
@@ -131,20 +132,20 @@ async fn add_handlers(
     handlers.extend(&added);
     handlers.sort_unstable();
     let count = added.len();
-    let again = ask(&db.sql.accept_message_again).bind(seq).bind(offer.inbox).bind(digest.clone());
+    let again = ask(&db.sql.accept_message_again).bind(seq.0).bind(offer.inbox).bind(digest.clone());
     unit.run(bind_message(again, offer).bind(offer.lane)).await?;
     let order = order.map(|order| order.as_bytes().to_vec());
     let add = ask(&db.sql.accept_add_handlers)
         .bind(db.now())
         .bind(offer.lane)
         .bind(digest)
-        .bind(seq)
+        .bind(seq.0)
         .bind(encode_handlers(&handlers))
         .bind(added)
         .bind(order)
         .bind(millis(offer.new.delay));
     unit.run(add).await?;
-    Ok(Some(Accepted::HandlersAdded(Seq(seq), count)))
+    Ok(Some(Accepted::HandlersAdded(seq, count)))
 }
 
 /// Binds time, source, id, type, ordering key, headers, payload and tenant.
