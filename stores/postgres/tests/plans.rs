@@ -125,7 +125,17 @@ async fn tell(connection: &mut PgConnection, kind: &str) {
 
 /// The plan that is kept for a statement, whatever its values are.
 async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
-    let mut connection = schema.connect().await;
+    plan_by("EXPLAIN", schema.connect().await, schema, kind, name).await
+}
+
+/// The same as another statement tells it, on a connection that may have been told something before.
+async fn plan_by(
+    explain: &str,
+    mut connection: PgConnection,
+    schema: &Schema,
+    kind: &str,
+    name: &str,
+) -> Vec<String> {
     tell(&mut connection, kind).await;
     // Two of them are one statement, with what each takes of what was found.
     let sql = match name {
@@ -147,7 +157,7 @@ async fn plan(schema: &Schema, kind: &str, name: &str) -> Vec<String> {
         .execute(raw_sql(AssertSqlSafe(prepare)))
         .await
         .unwrap_or_else(|error| panic!("{name}: {error}"));
-    let rows = connection.fetch_all(raw_sql(AssertSqlSafe(format!("EXPLAIN EXECUTE hot ({nulls})")))).await;
+    let rows = connection.fetch_all(raw_sql(AssertSqlSafe(format!("{explain} EXECUTE hot ({nulls})")))).await;
     rows.expect("a plan").iter().map(|row| row.get(0)).collect()
 }
 
@@ -309,6 +319,23 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
     schema.run(&format!("{numbers} {rows}")).await;
     let wrong = wrong_plans(&schema).await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+// What is not in a set is looked up in memory, or each key would be compared with all of it. The server decides by how large it takes the
+// set for, and by how much memory it may use.
+#[tokio::test]
+async fn a_sweep_looks_up_what_stays_in_memory() {
+    let schema = tables().await;
+    schema.run(FILL).await;
+    // A billion.
+    schema
+        .run("UPDATE pg_class SET relpages = 1, reltuples = 1000000 WHERE oid = '@outcome_1'::regclass")
+        .await;
+    let mut connection = schema.connect().await;
+    run(&mut connection, "SET work_mem = '64kB'").await.expect("a setting");
+    let plan = plan_by("EXPLAIN (VERBOSE)", connection, &schema, "control", "sweep/proofs").await.join("\n");
+    assert!(plan.contains("(NOT (hashed SubPlan"), "{plan}");
+    assert!(!plan.contains("(NOT (SubPlan"), "{plan}");
 }
 
 #[test]
