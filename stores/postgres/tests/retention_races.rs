@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
-use fixture::{DAY, HOUR, accept_for, handler, inbox, key, message, offer, rejected, route};
+use fixture::{DAY, HOUR, accept_for, handler, inbox, key, rejected, route};
 use oncebox::ErrorKind;
 use oncebox::state::{ErrorText, Operation, Outcome};
-use oncebox::store::{
-    Accepted, Admin as _, BackfillParams, ClaimParams, Settled, Store as _, SweepParams, Want,
-};
+use oncebox::store::{Accepted, Admin as _, ClaimParams, Settled, Store as _, SweepParams, Want};
 use oncebox::{Policy, Result};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
@@ -276,68 +274,4 @@ async fn a_message_that_gets_work_while_its_partition_is_dropped_stays() {
     );
     assert_eq!(schema.number(BEREFT).await, 0);
     assert_eq!(fixture::complete_all(&store, "h").await, 1, "it has its payload");
-}
-
-/// Forty finished messages for the handler `h`. The first of them lies behind the others, and its key comes after others.
-async fn with_many(schema: &Schema, clock: &TestClock) -> Postgres {
-    let store = schema.options().clock(clock.shared()).open().await.expect("the store opens");
-    for n in 0..40 {
-        accept_for(&store, &n.to_string(), &["h"]).await;
-    }
-    fixture::complete_all(&store, "h").await;
-    schema.run("UPDATE @proof SET handlers = handlers WHERE seq = (SELECT min(seq) FROM @proof)").await;
-    for before in ["p.ctid < first.ctid", "(p.lane, p.digest) < (first.lane, first.digest)"] {
-        let sql = format!(
-            "SELECT count(*) FROM @proof p, @proof first WHERE first.seq = (SELECT min(seq) FROM @proof) AND {before}"
-        );
-        assert!(schema.number(&sql).await > 0, "or the test would say nothing");
-    }
-    store
-}
-
-/// Does something that locks many known keys while the first of them is held. Everybody locks them by number, so none of the others
-/// is locked meanwhile: or two would wait for each other in a ring.
-async fn locks_by_number<T: Send + 'static>(
-    schema: &Schema,
-    locks_many: impl Future<Output = Result<T>> + Send + 'static,
-) -> T {
-    let mut other = schema.connect().await;
-    let first = "BEGIN; SELECT 1 FROM @proof ORDER BY seq LIMIT 1 FOR UPDATE";
-    other.execute(raw_sql(AssertSqlSafe(schema.sql(first)))).await.expect("a lock");
-    let working = tokio::spawn(locks_many);
-    until_somebody_waits(schema, "proof").await;
-    let others = "SELECT 1 FROM @proof ORDER BY seq OFFSET 1 FOR UPDATE NOWAIT; COMMIT";
-    let others = other.execute(raw_sql(AssertSqlSafe(schema.sql(others)))).await;
-    others.expect("nobody has locked any of the others");
-    working.await.expect("no panic").expect("it goes on")
-}
-
-#[tokio::test]
-async fn a_sweep_locks_keys_by_number() {
-    let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
-    let store = with_many(&schema, &clock).await;
-    clock.advance(DAY);
-    let sweep = async move { store.sweep(&SweepParams::new(inbox(), RETENTION, 100)).await };
-    assert_eq!(locks_by_number(&schema, sweep).await.messages, 40);
-}
-
-#[tokio::test]
-async fn adding_a_handler_locks_keys_by_number() {
-    let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
-    let store = with_many(&schema, &clock).await;
-    let offers: Vec<_> = (0..40).rev().map(|n| offer(message(&n.to_string()), &["h", "new"])).collect();
-    let accepted = locks_by_number(&schema, async move { store.accept(&offers).await }).await;
-    assert!(
-        accepted.iter().all(|accepted| matches!(accepted, Accepted::HandlersAdded(_, 1))),
-        "{accepted:?}"
-    );
-}
-
-#[tokio::test]
-async fn a_backfill_locks_keys_by_number() {
-    let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
-    let store = with_many(&schema, &clock).await;
-    let params = BackfillParams::new(inbox(), route("new"), vec!["order.placed".into()]);
-    let backfilled = locks_by_number(&schema, async move { store.backfill(&params).await }).await;
-    assert_eq!(backfilled.added, 40);
 }

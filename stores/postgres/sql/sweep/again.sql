@@ -30,7 +30,9 @@ WITH moment AS MATERIALIZED (
 ), attempts AS (
     DELETE FROM @attempt k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), absorbed AS (
-    DELETE FROM @absorbed k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
+    -- Whoever counts duplicates locks them in this order.
+    DELETE FROM @absorbed k USING (SELECT g.seq FROM gone g ORDER BY g.seq & 63, g.seq OFFSET 0) g
+    WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (

@@ -28,21 +28,27 @@ WITH moment AS MATERIALIZED (
         ) END
     ) ELSE '{}' END AS handlers
 ), unfinished AS MATERIALIZED (
-    SELECT e.seq FROM @entry e
-    WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2))
-      AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-    UNION ALL
-    SELECT e.seq FROM @later e
-    WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-    UNION ALL
-    SELECT e.seq FROM @poisoned e
-    WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+    -- Of an array the server expects few, however large it takes the tables for: so it looks them up in memory, and does not compare
+    -- each key with all of them. Here and below.
+    SELECT unnest(ARRAY(
+        SELECT e.seq FROM @entry e
+        WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2))
+          AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+        UNION ALL
+        SELECT e.seq FROM @later e
+        WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+        UNION ALL
+        SELECT e.seq FROM @poisoned e
+        WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
+    )) AS seq
 ), young AS MATERIALIZED (
     -- Outcomes within their window, where messages lie close together.
-    SELECT e.seq FROM @outcome e
-    WHERE e.lane = ANY ($6::int2[])
-      AND e.seq BETWEEN (SELECT CASE WHEN close THEN first END FROM bounds) AND (SELECT last FROM bounds)
-      AND e.at > (SELECT now FROM moment) - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7)
+    SELECT unnest(ARRAY(
+        SELECT e.seq FROM @outcome e
+        WHERE e.lane = ANY ($6::int2[])
+          AND e.seq BETWEEN (SELECT CASE WHEN close THEN first END FROM bounds) AND (SELECT last FROM bounds)
+          AND e.at > (SELECT now FROM moment) - coalesce(($9::int8[])[array_position($8::int2[], e.handler)], $7)
+    )) AS seq
 ), ours AS MATERIALIZED (
     -- Elsewhere one by one: between few messages that are far apart there may be the history of many that are forgotten.
     SELECT p.seq, p.tid, p.version, p.received_at <= m.now AND p.seq NOT IN (SELECT seq FROM unfinished)
@@ -58,23 +64,25 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @proof p USING (SELECT o.tid, o.version FROM ours o WHERE o.over OFFSET 0) f
     WHERE p.ctid = f.tid AND p.xmin = f.version
     RETURNING p.seq, p.received_at, p.handlers
+), away AS MATERIALIZED (
+    SELECT unnest(ARRAY(SELECT seq FROM gone)) AS seq
 ), messages AS (
     -- Few are kept, if any: they are looked for by range. IS TRUE keeps the planner from joining them one by one.
     DELETE FROM @message_kept k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+      AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), outcomes AS (
     DELETE FROM @outcome_kept k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+      AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), attempts AS (
     DELETE FROM @attempt k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+      AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), absorbed AS (
     DELETE FROM @absorbed k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
-      AND (k.seq IN (SELECT seq FROM gone)) IS TRUE
+      AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (
@@ -89,7 +97,7 @@ WITH moment AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM gone), l.count, l.last, l.passed,
        CASE WHEN (SELECT count(*) FROM ours) > (SELECT count(*) FROM gone) THEN ARRAY(
-           SELECT o.seq FROM ours o WHERE o.settled AND (o.seq NOT IN (SELECT seq FROM gone)) IS TRUE ORDER BY o.seq LIMIT $12
+           SELECT o.seq FROM ours o WHERE o.settled AND (o.seq NOT IN (SELECT seq FROM away)) IS TRUE ORDER BY o.seq LIMIT $12
        ) ELSE '{}' END
 FROM (
     SELECT count(*), max(p.seq) AS last, max(p.seq) FILTER (WHERE p.received_at <= m.settled OR p.received_at > m.now) AS passed

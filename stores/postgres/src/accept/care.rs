@@ -36,6 +36,7 @@ pub(super) async fn take_care(
         lines.lock(db, &mut unit).await?;
     }
     let mut answers = vec![None; cares.len()];
+    let mut asides = Vec::new();
     let mut order: Vec<usize> = (0..cares.len()).collect();
     // Known keys are locked by their number, by everybody.
     let place = |index: usize| places.get(&index).copied().flatten();
@@ -45,14 +46,25 @@ pub(super) async fn take_care(
         let offer = &offers[index];
         answers[at] = match care {
             Care::Aside(reason, seq) => {
-                keep_aside(db, &mut unit, offer, reason).await?;
+                asides.push((offer, reason));
                 Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
             }
-            Care::AddHandlers => match place(index) {
-                Some((seq, order)) => add_handlers(db, &mut unit, offer, seq, order).await?,
-                None => None,
-            },
+            Care::AddHandlers => {
+                let added = match place(index) {
+                    Some((seq, order)) => add_handlers(db, &mut unit, offer, seq, order).await?,
+                    None => None,
+                };
+                if matches!(added, Some(Accepted::Stale)) {
+                    asides.push((offer, AsideReason::Stale));
+                }
+                added
+            }
         };
+    }
+    // After all keys, and in one order: others may keep the same ones aside.
+    asides.sort_by_key(|(offer, _)| (*offer.new.key.as_bytes(), *offer.new.fingerprint.as_bytes()));
+    for (offer, reason) in asides {
+        keep_aside(db, &mut unit, offer, reason).await?;
     }
     let released =
         if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
@@ -101,7 +113,8 @@ pub(crate) fn order_of(
     OrderKey::of(inbox, &message.with_ordering_key(key?))
 }
 
-/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile.
+/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile. One that is stale is still to be kept
+/// aside.
 async fn add_handlers(
     db: &Db,
     unit: &mut Unit,
@@ -124,7 +137,6 @@ async fn add_handlers(
         let forgotten: Option<i64> =
             forgotten.first().map_or(Ok(None), |row| row.try_get(0)).map_err(unreadable)?;
         if forgotten.is_some_and(|forgotten| time.as_millis() <= forgotten) {
-            keep_aside(db, unit, offer, AsideReason::Stale).await?;
             return Ok(Some(Accepted::Stale));
         }
     }

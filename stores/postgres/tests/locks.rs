@@ -1,0 +1,141 @@
+//! Whoever locks several rows locks them in the order in which everybody does: or two would wait for each other in a ring.
+
+mod fixture;
+mod support;
+
+use fixture::{DAY, RETENTION, accept_for, complete_all, inbox, message, offer, route};
+use oncebox::store::{
+    Absorbed, Accepted, Admin as _, BackfillParams, NewMessage, Seq, Store as _, SweepParams,
+};
+use oncebox::time::Timestamp;
+use oncebox::{Message, Result};
+use oncebox_postgres::Postgres;
+use oncebox_testkit::TestClock;
+use support::{Schema, in_time, run};
+
+/// How many messages there are.
+const MANY: usize = 40;
+
+struct Place {
+    schema: Schema,
+    clock: TestClock,
+    store: Postgres,
+}
+
+impl Place {
+    /// Finished messages for the handler `h`. The first of them lies behind the others, and its key comes after others.
+    async fn new() -> Self {
+        let (schema, clock) = (Schema::new(oncebox_servers::shared::debian_url()), TestClock::new());
+        let store = schema.options().clock(clock.shared()).open().await.expect("the store opens");
+        for n in 0..MANY {
+            accept_for(&store, &n.to_string(), &["h"]).await;
+        }
+        complete_all(&store, "h").await;
+        schema.run("UPDATE @proof SET handlers = handlers WHERE seq = (SELECT min(seq) FROM @proof)").await;
+        for before in ["p.ctid < first.ctid", "(p.lane, p.digest) < (first.lane, first.digest)"] {
+            let sql = format!(
+                "SELECT count(*) FROM @proof p, @proof first WHERE first.seq = (SELECT min(seq) FROM @proof) AND {before}"
+            );
+            assert!(schema.number(&sql).await > 0, "or the test would say nothing");
+        }
+        Self { schema, clock, store }
+    }
+
+    /// Does something that locks many rows of a table while another transaction has locked the first of them. It must not have locked
+    /// any of the others meanwhile: the other transaction gets them at once.
+    async fn locks_in_order<T>(
+        &self,
+        table: &str,
+        [first, others]: [&str; 2],
+        locks_many: impl Future<Output = Result<T>>,
+    ) -> T {
+        let mut other = self.schema.connect().await;
+        run(&mut other, &self.schema.sql(&format!("BEGIN; {first}"))).await.expect("a lock");
+        let meanwhile = async {
+            let waits = format!(
+                "EXISTS (SELECT 1 FROM pg_locks w WHERE NOT w.granted \
+                 AND w.pid IN (SELECT l.pid FROM pg_locks l WHERE l.relation = '@{table}'::regclass))"
+            );
+            self.schema.wait_for(&waits).await;
+            let others = format!("SET LOCAL lock_timeout = 1; {others}; ROLLBACK");
+            let others = run(&mut other, &self.schema.sql(&others)).await;
+            others.expect("nobody has locked any of the others");
+        };
+        let (done, ()) = in_time(Box::pin(async { tokio::join!(locks_many, meanwhile) })).await;
+        done.expect("it goes on")
+    }
+
+    /// The same for known keys, which are locked by number.
+    async fn locks_by_number<T>(&self, locks_many: impl Future<Output = Result<T>>) -> T {
+        let first = "SELECT 1 FROM @proof ORDER BY seq LIMIT 1 FOR UPDATE";
+        let others = "SELECT 1 FROM @proof ORDER BY seq OFFSET 1 FOR UPDATE";
+        self.locks_in_order("proof", [first, others], locks_many).await
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_locks_keys_by_number() {
+    let place = Place::new().await;
+    place.clock.advance(RETENTION + DAY);
+    let params = SweepParams::new(inbox(), RETENTION, 100);
+    assert_eq!(place.locks_by_number(place.store.sweep(&params)).await.messages, MANY);
+}
+
+#[tokio::test]
+async fn adding_a_handler_locks_keys_by_number() {
+    let place = Place::new().await;
+    let offers: Vec<_> = (0..MANY).rev().map(|n| offer(message(&n.to_string()), &["h", "new"])).collect();
+    let accepted = place.locks_by_number(place.store.accept(&offers)).await;
+    assert!(
+        accepted.iter().all(|accepted| matches!(accepted, Accepted::HandlersAdded(_, 1))),
+        "{accepted:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_backfill_locks_keys_by_number() {
+    let place = Place::new().await;
+    let params = BackfillParams::new(inbox(), route("new"), vec!["order.placed".into()]);
+    assert_eq!(place.locks_by_number(place.store.backfill(&params)).await.added, MANY);
+}
+
+#[tokio::test]
+async fn what_is_kept_aside_is_locked_by_key() {
+    let place = Place::new().await;
+    let (schema, store) = (&place.schema, &place.store);
+    let conflict = |n: usize| offer(Message::new(n.to_string(), "order.placed", "another one"), &["h"]);
+    let mut offers: Vec<NewMessage> = (0..MANY).map(conflict).collect();
+    offers.sort_by_key(|offer| std::cmp::Reverse(*offer.key.as_bytes()));
+    store.accept(&offers).await.expect("accept");
+    schema.run("CREATE TABLE @known AS SELECT * FROM @aside; DELETE FROM @aside").await;
+    let again = "INSERT INTO @aside OVERRIDING SYSTEM VALUE SELECT * FROM @known ORDER BY digest";
+    let (first, others) = (format!("{again} LIMIT 1"), format!("{again} OFFSET 1"));
+    let accepted = place.locks_in_order("aside", [&first, &others], store.accept(&offers)).await;
+    assert!(accepted.iter().all(|accepted| matches!(accepted, Accepted::Conflict(_))), "{accepted:?}");
+    assert_eq!(schema.number("SELECT count(*) FROM @aside").await, 40);
+}
+
+#[tokio::test]
+async fn duplicates_are_counted_in_the_order_in_which_sweeps_remove_them() {
+    let place = Place::new().await;
+    let mut batch = Vec::new();
+    for n in 0..MANY {
+        let Accepted::Duplicate(known) = accept_for(&place.store, &n.to_string(), &["h"]).await else {
+            panic!("it is known");
+        };
+        let at = Timestamp::from_millis(1);
+        batch.push(Absorbed { seq: Seq(known.seq.0), count: 1, first: at, last: at });
+    }
+    place.store.absorbed(&batch).await.expect("absorbed");
+    let first = "SELECT 1 FROM @absorbed ORDER BY lane, seq LIMIT 1 FOR UPDATE";
+    let others = "SELECT 1 FROM @absorbed ORDER BY lane, seq OFFSET 1 FOR UPDATE";
+    let before =
+        "SELECT count(*) FROM @absorbed WHERE seq < (SELECT seq FROM @absorbed ORDER BY lane, seq LIMIT 1)";
+    assert!(place.schema.number(before).await > 0, "or the test would say nothing");
+    place.locks_in_order("absorbed", [first, others], place.store.absorbed(&batch)).await;
+    place.clock.advance(RETENTION + DAY);
+    let params = SweepParams::new(inbox(), RETENTION, 100);
+    let swept = place.locks_in_order("absorbed", [first, others], place.store.sweep(&params)).await;
+    assert_eq!(swept.messages, MANY);
+    assert_eq!(place.schema.number("SELECT count(*) FROM @absorbed").await, 0);
+}
