@@ -344,6 +344,10 @@ CREATE FUNCTION "public"."oncebox_drop_segment"(segment bigint, kept bigint[]) R
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
+    -- Duplicates that were counted at the moment when their message was forgotten: nobody else looks at them again.
+    DELETE FROM "public"."oncebox_absorbed"
+    WHERE lane = ANY (ARRAY(SELECT generate_series(0, 63)::smallint))
+      AND seq BETWEEN segment << 36 AND ((segment + 1) << 36) - 1 AND seq NOT IN (SELECT unnest(kept));
     PERFORM "public"."oncebox_drop_payload"(segment, kept);
     EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', segment);
     EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)

@@ -187,6 +187,24 @@ async fn a_store_whose_transactions_never_work_is_no_obstacle() {
     }
 }
 
+// FAULTS C8: what others wrote may be committed with it. A person has to see what is there, before it is written once more.
+#[tokio::test]
+async fn nobody_runs_again_whose_transaction_the_handler_ended() {
+    let ended = Fault::ErrBefore(ErrorKind::TransactionEnded);
+    for (verb, calls_before, poisoned) in
+        [(Verb::Savepoint, 2, 2), (Verb::CompleteAll, 0, 4), (Verb::Commit, 0, 4)]
+    {
+        let world = sharing(64, &["ok"; 4]).await;
+        world.store().faults().script(verb, std::iter::repeat_n(None, calls_before).chain([Some(ended)]));
+        let running = world.inbox.start();
+        in_time(running.idle()).await;
+        for n in 0..4 {
+            let status = if n < poisoned { Status::Poisoned } else { Status::Completed };
+            assert_eq!(fate(&world, &n.to_string()).await, (status, 0, 1), "{verb:?} {n}");
+        }
+    }
+}
+
 // FAULTS D2: the answer was lost, and the completions are there. Giving back is refused, and nobody runs again.
 #[tokio::test]
 async fn a_commit_whose_answer_was_lost_is_not_made_twice() {

@@ -338,6 +338,10 @@ CREATE FUNCTION @drop_segment(segment bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM @segment WHERE id = segment) THEN RETURN; END IF;
+    -- Duplicates that were counted at the moment when their message was forgotten: nobody else looks at them again.
+    DELETE FROM @absorbed
+    WHERE lane = ANY (ARRAY(SELECT generate_series(0, 63)::smallint))
+      AND seq BETWEEN segment << 36 AND ((segment + 1) << 36) - 1 AND seq NOT IN (SELECT unnest(kept));
     PERFORM @drop_payload(segment, kept);
     EXECUTE format('ALTER TABLE @outcome DETACH PARTITION @outcome_%s', segment);
     EXECUTE format('INSERT INTO @outcome SELECT * FROM @outcome_%s WHERE seq = ANY ($1) AND lane = seq & 63', segment)

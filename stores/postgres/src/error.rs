@@ -78,7 +78,10 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         }
         "25006" => (ErrorKind::ReadOnly, "PostgreSQL takes no writes: it is a standby, or set to read only"),
         "25P02" => (ErrorKind::Handler, "the transaction was aborted by an error that was ignored"),
-        "25P01" => (ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given"),
+        // No transaction, or another one, in which our savepoint is not.
+        "25P01" | "3B001" => {
+            (ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given")
+        }
         "42501" => (ErrorKind::InvalidConfig, "the PostgreSQL role lacks a privilege"),
         "42P01" | "3F000" | "42883" | "42703" => {
             (ErrorKind::SchemaOutdated, "PostgreSQL lacks a table of the inbox")

@@ -4,16 +4,18 @@ mod support;
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use oncebox::ErrorKind;
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{RenewParams, Renewed, SettleIn as _, Settled, Store as _, Transactional as _};
+use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};
 use oncebox_postgres::sqlx::{Connection as _, PgConnection, query_scalar};
 use oncebox_postgres::{Postgres, PostgresTx};
-use support::{LEASE, Schema, claim, claim_one, claim_params, first, in_time, offer, pid, run, ship, status};
+use support::{
+    LEASE, Schema, claim, claim_one, claim_params, first, in_time, message, offer, pid, run, ship, status,
+};
 
 /// Polls a future so many times, then drops it where it stands.
 async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
@@ -301,6 +303,56 @@ async fn a_handler_that_ends_the_transaction_itself_is_not_completed() {
         assert_eq!(error.kind(), ErrorKind::TransactionEnded, "{sql}: {error}");
         drop(tx);
         assert_not_done(&schema, &store).await;
+    }
+}
+
+/// How a shared transaction is ended, and who ran so far.
+struct Ending {
+    schema: Schema,
+    sql: &'static str,
+    ran: Mutex<Vec<String>>,
+}
+
+/// Ships, and the third one ends the transaction.
+async fn ship_and_end(message: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
+    let ending = Arc::clone(cx.data::<Arc<Ending>>()?);
+    let id = String::from_utf8_lossy(message.id()).into_owned();
+    let tx = cx.tx().await?;
+    ship(&ending.schema, tx, &id).await;
+    let ran = {
+        let mut ran = ending.ran.lock().expect("nobody panicked");
+        ran.push(id);
+        ran.len()
+    };
+    if ran == 3 {
+        run(tx, ending.sql).await?;
+    }
+    Ok(())
+}
+
+// FAULTS C8
+#[tokio::test]
+async fn those_whose_shared_transaction_was_ended_are_not_run_again() {
+    let ends = ["COMMIT", "COMMIT AND CHAIN", "COMMIT; BEGIN", "ROLLBACK"];
+    // With others behind the one that does it, and without.
+    for (sql, messages) in ends.into_iter().flat_map(|sql| [(sql, 5), (sql, 3)]) {
+        let ending = Arc::new(Ending { schema: Schema::shared(), sql, ran: Mutex::default() });
+        let inbox = Inbox::builder("orders", ending.schema.shop().await).data(Arc::clone(&ending));
+        let inbox = inbox.on("order.placed", handler("h", ship_and_end).share_commit(64)).build();
+        let inbox = inbox.expect("an inbox");
+        for n in 0..messages {
+            inbox.accept(message(&n.to_string())).await.expect("accept");
+        }
+        let running = inbox.start();
+        in_time(running.idle()).await;
+        running.shutdown().await;
+        let doubled = "SELECT count(*) - count(DISTINCT id) FROM @shipment";
+        assert_eq!(ending.schema.number(doubled).await, 0, "{sql}");
+        let ran = ending.ran.lock().expect("nobody panicked").clone();
+        for id in &ran[..3] {
+            let status = status(inbox.store(), id).await;
+            assert_eq!(status, Some(Status::Poisoned), "{sql}: {id} may be committed");
+        }
     }
 }
 

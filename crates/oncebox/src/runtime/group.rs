@@ -1,14 +1,15 @@
 //! Runs of one handler that share a transaction and its commit.
 //!
 //! Each run is a part of its own: one that fails is undone and settled by what it said. Whatever else goes wrong is
-//! nobody's failure, and those who had not failed by themselves run again, each alone.
+//! nobody's failure, and those who had not failed by themselves run again, each alone; unless the handler has ended the transaction,
+//! and with it committed what others wrote, perhaps.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 
-use super::executor::{UNCOMMITTED, Verdict, attempt, context};
+use super::executor::{UNCOMMITTED, Verdict, attempt, context, uncommitted};
 use super::launch::{Run, one_by_one, patience};
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::ShareTx;
@@ -57,8 +58,14 @@ async fn share<S: Store>(runs: &mut [Run<S>]) -> Result<()> {
         if core.stop.requested() || is_late || !run.is_let_in() {
             break;
         }
-        tx.savepoint().await?;
-        tx = take_part(run, tx, &mut too_long).await?;
+        let parted = match tx.savepoint().await {
+            Ok(()) => take_part(run, tx, &mut too_long).await,
+            Err(error) => Err(error),
+        };
+        tx = match parted {
+            Ok(tx) => tx,
+            Err(error) => return fail(done, error),
+        };
         if run.verdict.is_none() {
             done.push(run);
         }
@@ -106,7 +113,7 @@ async fn commit<S: Store>(done: Vec<&mut Run<S>>, tx: Box<dyn ShareTx>) -> Resul
             }
             return Ok(());
         }
-        Ok(Err(error)) => return Err(error),
+        Ok(Err(error)) => return fail(done, error),
         // If it did happen, the fence refuses the repeats.
         Err(_) => return Err(panicked()),
     };
@@ -121,6 +128,19 @@ async fn commit<S: Store>(done: Vec<&mut Run<S>>, tx: Box<dyn ShareTx>) -> Resul
         }
     }
     if whole { Ok(()) } else { Err(Error::new(ErrorKind::LeaseLost, "a claim was lost before the commit")) }
+}
+
+/// What an error means for those who had done their part. If the handler has ended the transaction, what they wrote may be committed:
+/// another run would write the same once more, so a person has to see what is there.
+fn fail<S: Store>(done: Vec<&mut Run<S>>, error: Error) -> Result<()> {
+    if error.kind() != ErrorKind::TransactionEnded || done.is_empty() {
+        return Err(error);
+    }
+    for run in done {
+        let said = uncommitted(&run.core.inbox, &run.handler, &error);
+        run.verdict = Some(said.settle(&run.handler, &run.claimed.claim));
+    }
+    Ok(())
 }
 
 fn claims<'a, S: Store>(runs: impl Iterator<Item = &'a Run<S>>) -> Vec<Claim> {
