@@ -234,6 +234,9 @@ impl<S: Store> Registration<S> {
     /// blamed: each run that had not failed by itself is repeated in a transaction of its own. So effects other than
     /// through [`Context::tx`](crate::Context::tx) can happen again though nothing crashed; give them an
     /// [idempotency key](crate::Context::idempotency_key).
+    ///
+    /// A handler must not end the transaction itself. SQLite refuses it; PostgreSQL cannot, and then what the runs before it in the group
+    /// wrote may be committed without their completion: none of them is repeated, all are poisoned, and a person has to look.
     pub fn share_commit(mut self, most: usize) -> Self
     where
         S: Transactional + ShareIn<<S as Transactional>::Tx>,
