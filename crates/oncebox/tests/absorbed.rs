@@ -40,3 +40,22 @@ async fn a_flood_of_duplicates_costs_one_write() {
     assert_eq!((count, first, last), (500, start, start));
     assert_eq!(absorbed("2").await, None);
 }
+
+// They are written every now and then, and a program may end before.
+#[tokio::test]
+async fn a_shutdown_writes_down_what_was_absorbed() {
+    let store = FaultyStore::new(Memory::new());
+    let inbox =
+        Inbox::builder("orders", store).on("order.placed", handler("ship-order", ship)).build().unwrap();
+    let message = || Message::new("1", "order.placed", "{}");
+    let running = inbox.start();
+    inbox.accept(message()).await.unwrap();
+    running.idle().await;
+    for _ in 0..3 {
+        inbox.accept(message()).await.unwrap();
+    }
+    running.shutdown().await;
+    let key = inbox.key_of(&message(), "ship-order").unwrap().unwrap();
+    let explained = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();
+    assert_eq!(explained.history.absorbed.map(|absorbed| absorbed.count), Some(3));
+}

@@ -163,6 +163,7 @@ impl<S: Store> Running<S> {
             }
             core.flights.empty().await;
             core.inbox.forget.empty().await;
+            rescuer::write_absorbed(&core.inbox).await;
         });
         tokio::select! {
             () = &mut ended => return,

@@ -33,7 +33,6 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             () = core.stop.wait() => {}
         }
     }
-    write_absorbed(&core.inbox).await;
     Ok(())
 }
 
