@@ -2,7 +2,7 @@
 
 use oncebox::store::{Absorbed, Admin as _};
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
-use oncebox_testkit::{FaultyStore, TestClock, Verb};
+use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 
 async fn ship(_: Message, _: &mut Context<FaultyStore<Memory>>) -> Result<(), BoxError> {
     Ok(())
@@ -54,7 +54,15 @@ async fn a_shutdown_writes_down_what_was_absorbed() {
     for _ in 0..3 {
         inbox.accept(message()).await.unwrap();
     }
-    running.shutdown().await;
+    // It takes the store a moment.
+    inbox.store().faults().next(Verb::Absorbed, Fault::Hang);
+    let writing = async {
+        inbox.store().faults().wait_for_hanging(1).await;
+        // Whoever does not wait for it is gone by then.
+        tokio::task::yield_now().await;
+        inbox.store().faults().release();
+    };
+    tokio::join!(running.shutdown(), writing);
     let key = inbox.key_of(&message(), "ship-order").unwrap().unwrap();
     let explained = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();
     assert_eq!(explained.history.absorbed.map(|absorbed| absorbed.count), Some(3));
