@@ -1,5 +1,7 @@
 //! Duplicates that were absorbed are written down now and then, and told.
 
+use std::time::Duration;
+
 use oncebox::store::{Absorbed, Admin as _};
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
@@ -66,4 +68,26 @@ async fn a_shutdown_writes_down_what_was_absorbed() {
     let key = inbox.key_of(&message(), "ship-order").unwrap().unwrap();
     let explained = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();
     assert_eq!(explained.history.absorbed.map(|absorbed| absorbed.count), Some(3));
+}
+
+// A service that is told to stop while its database is away has only so long to live.
+#[tokio::test]
+async fn a_store_that_does_not_answer_does_not_hold_up_a_shutdown_for_it() {
+    let clock = TestClock::new();
+    let store = FaultyStore::new(Memory::with_clock(clock.shared()));
+    let inbox = Inbox::builder("orders", store).clock(clock.shared());
+    let inbox = inbox.on("order.placed", handler("ship-order", ship)).build().unwrap();
+    let running = inbox.start();
+    for _ in 0..2 {
+        inbox.accept(Message::new("1", "order.placed", "{}")).await.unwrap();
+    }
+    running.idle().await;
+    inbox.accept(Message::new("1", "order.placed", "{}")).await.unwrap();
+    inbox.store().faults().always(Verb::Absorbed, Fault::Hang);
+    let passing = async {
+        inbox.store().faults().wait_for_hanging(1).await;
+        clock.advance(Duration::from_secs(5));
+    };
+    let both = async { tokio::join!(running.shutdown(), passing) };
+    tokio::time::timeout(Duration::from_secs(30), both).await.expect("five seconds are enough");
 }

@@ -236,7 +236,8 @@ impl<S: Store> Registration<S> {
     /// [idempotency key](crate::Context::idempotency_key).
     ///
     /// A handler must not end the transaction itself. SQLite refuses it; PostgreSQL cannot, and then what the runs before it in the group
-    /// wrote may be committed without their completion: none of them is repeated, all are poisoned, and a person has to look.
+    /// wrote may be committed without their completion: none of them is repeated, all are poisoned, and a person has to look. That is
+    /// seen when the run is over: if it never is, because the process dies or the handler hangs after its COMMIT, they are repeated.
     pub fn share_commit(mut self, most: usize) -> Self
     where
         S: Transactional + ShareIn<<S as Transactional>::Tx>,
