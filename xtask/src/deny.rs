@@ -36,7 +36,11 @@ fn find_or_install(workspace: &Workspace) -> Result<PathBuf> {
     }
     println!("cargo-deny {VERSION} is not here: building it, once, which takes some minutes");
     let mut install = run::cargo(&workspace.root);
-    install.args(["install", "--locked", "cargo-deny", "--version", VERSION, "--root"]).arg(&tools);
+    // It runs for a second: to optimise it would take minutes.
+    install
+        .args(["install", "--locked", "--debug", "cargo-deny", "--version", VERSION, "--root"])
+        .arg(&tools);
+    install.env("CARGO_PROFILE_DEV_DEBUG", "false");
     run::check(&mut install).context("cargo-deny is missing and could not be built")?;
     if !is_pinned(&own) {
         bail!("{} was installed, but does not say that it is version {VERSION}", own.display());

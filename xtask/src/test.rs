@@ -93,7 +93,8 @@ fn format(checks: &mut Checks) -> Result<()> {
 
 fn clippy(checks: &mut Checks) -> Result<()> {
     let mut clippy = run::cargo(&checks.workspace.root);
-    clippy.args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]);
+    clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]).args(FEATURES);
+    clippy.args(["--", "-D", "warnings"]);
     // Named, so that it stays on whatever a lint table says: no other step sees which parts of the standard library
     // are newer than the oldest compiler.
     clippy.args(["-D", "clippy::incompatible_msrv"]);
@@ -105,13 +106,24 @@ fn documentation(checks: &mut Checks) -> Result<()> {
     run::check(doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]))
 }
 
+/// Runs the test programs of some packages, and leaves those of the others alone. All of them are built in both steps that run tests,
+/// because a package is built anew for each choice of packages whose dependencies have other features.
+const ONLY: &str = r#"target."cfg(unix)".runner = ["sh", "-c", 'case " $TESTED " in *" $CARGO_PKG_NAME "*) exec "$@";; esac', "only"]"#;
+
+/// A second driver that the PostgreSQL store works beside of, if it is asked to.
+const FEATURES: [&str; 2] = ["--features", "oncebox-postgres/tokio-postgres"];
+
+/// The test programs of these packages.
+fn test_programs(checks: &Checks, packages: &[String]) -> Command {
+    let mut test = run::cargo(&checks.workspace.root);
+    test.args(["test", "--workspace", "--tests", "--config", ONLY]).args(FEATURES);
+    test.env("TESTED", packages.join(" "));
+    test
+}
+
 /// Those that need nothing but this machine: they tell most, and do not wait for an installation.
 fn tests(checks: &mut Checks) -> Result<()> {
-    let mut test = run::cargo(&checks.workspace.root);
-    test.args(["test", "--workspace"]);
-    for package in &checks.workspace.with_servers {
-        test.args(["--exclude", package]);
-    }
+    let mut test = test_programs(checks, &checks.workspace.without_servers);
     run_tests(&mut test, &mut checks.tally)
 }
 
@@ -122,26 +134,13 @@ fn start_servers(checks: &mut Checks) -> Result<()> {
 }
 
 fn tests_with_servers(checks: &mut Checks) -> Result<()> {
-    let mut test = run::cargo(&checks.workspace.root);
-    test.arg("test");
-    for package in &checks.workspace.with_servers {
-        test.args(["--package", package]);
-    }
     // Nothing after these tests needs them any more.
     let servers = checks.servers.take().context("the servers were not started")?;
+    let mut test = test_programs(checks, &checks.workspace.with_servers);
     run_tests(test.envs(servers.variables()), &mut checks.tally)?;
-    // A second driver that the store works beside of, if it is asked to.
-    let mut test = run::cargo(&checks.workspace.root);
-    test.args([
-        "test",
-        "--package",
-        "oncebox-postgres",
-        "--features",
-        "tokio-postgres",
-        "--test",
-        "once_tokio",
-    ]);
-    run_tests(test.envs(servers.variables()), &mut checks.tally)
+    let mut examples = run::cargo(&checks.workspace.root);
+    examples.args(["test", "--workspace", "--doc"]).args(FEATURES);
+    run_tests(examples.envs(servers.variables()), &mut checks.tally)
 }
 
 fn run_tests(test: &mut Command, total: &mut Tally) -> Result<()> {

@@ -41,8 +41,9 @@ pub(crate) struct Workspace {
     pub(crate) manifest: String,
     pub(crate) members: Vec<Manifest>,
     pub(crate) packages: Vec<Package>,
-    /// The names of the members whose tests need the servers.
+    /// The names of the members whose tests need the servers, and of the others.
     pub(crate) with_servers: Vec<String>,
+    pub(crate) without_servers: Vec<String>,
 }
 
 impl Workspace {
@@ -60,14 +61,13 @@ impl Workspace {
         let ids: Vec<&str> = list(&metadata, "workspace_members").filter_map(Value::as_str).collect();
         let mut members = Vec::new();
         let mut packages = Vec::new();
-        let mut with_servers = Vec::new();
+        let (mut with_servers, mut without_servers) = (Vec::new(), Vec::new());
         for package in list(&metadata, "packages") {
             if ids.contains(&string(package, "id")) {
                 let path = Path::new(string(package, "manifest_path"));
                 let dir = path.parent().and_then(|dir| dir.strip_prefix(&root).ok()).unwrap_or(path);
-                if needs_servers(package) {
-                    with_servers.push(string(package, "name").into());
-                }
+                let group = if needs_servers(package) { &mut with_servers } else { &mut without_servers };
+                group.push(string(package, "name").into());
                 members.push(Manifest { dir: slashes(dir), text: read(path)? });
             }
             packages.push(Package {
@@ -82,6 +82,7 @@ impl Workspace {
             members,
             packages,
             with_servers,
+            without_servers,
             root,
         })
     }

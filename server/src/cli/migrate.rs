@@ -39,6 +39,20 @@ enum Command {
     #[command(after_help = "Example:\n  oncebox migrate check && oncebox serve\n\n\
                             Exit codes: 0 nothing is missing, 1 something is, or the tables are newer than this build")]
     Check(Which),
+    /// Prints the SQL that gives a role what it needs to work with the tables without owning them; connects to nothing.
+    #[command(
+        after_help = "Example:\n  oncebox migrate grants --role shop_worker --store env:DATABASE_URL | psql \"$DATABASE_URL\""
+    )]
+    Grants(Grants),
+}
+
+#[derive(Debug, clap::Args)]
+struct Grants {
+    /// The role that the service logs in with.
+    #[arg(long, value_name = "NAME")]
+    role: String,
+    #[command(flatten)]
+    which: Which,
 }
 
 /// Which stores.
@@ -86,25 +100,54 @@ impl Which {
     }
 }
 
+impl Which {
+    /// The same stores for the next command. A URL may hold a password, and is left to be typed again.
+    fn again(&self) -> String {
+        let mut words = String::new();
+        let config = self.config.as_ref().map(|path| path.display().to_string());
+        let store = self.store.as_ref().map(|store| match store.split_once("://") {
+            Some((scheme, _)) => format!("{scheme}://…"),
+            None => store.clone(),
+        });
+        let said =
+            [("config", &config), ("store", &store), ("schema", &self.schema), ("prefix", &self.prefix)];
+        for (name, value) in said {
+            if let Some(value) = value {
+                words.extend([" --", name, " ", value]);
+            }
+        }
+        words
+    }
+}
+
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| Exit::Start.with(error))?;
-    let (Command::Plan(which) | Command::Print(which) | Command::Apply(which) | Command::Check(which)) =
-        &args.command;
+    let (Command::Plan(which)
+    | Command::Print(which)
+    | Command::Apply(which)
+    | Command::Check(which)
+    | Command::Grants(Grants { which, .. })) = &args.command;
     let mut found = false;
     for store in which.stores()? {
-        let done = runtime.block_on(one(&args.command, &store, which.json));
+        let done = runtime.block_on(one(&args.command, &store, which));
         found |= done.map_err(|failed| failed.context(format!("the store {:?}", store.name)))?;
     }
     Ok(checked(found))
 }
 
 /// Says whether a check found something.
-async fn one(command: &Command, store: &StorePlan, json: bool) -> Result<bool, Failed> {
+async fn one(command: &Command, store: &StorePlan, which: &Which) -> Result<bool, Failed> {
+    let json = which.json;
     let start = |error: oncebox::Error| Exit::Start.with(anyhow::Error::new(error));
     let name = &store.name;
     match command {
         Command::Print(_) => {
             let sql = sidecar::schema_sql(store).await?;
+            let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
+            out::print(&text)?;
+        }
+        Command::Grants(Grants { role, .. }) => {
+            let sql = sidecar::grants_sql(store, role).map_err(start)?;
             let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
             out::print(&text)?;
         }
@@ -135,9 +178,9 @@ async fn one(command: &Command, store: &StorePlan, json: bool) -> Result<bool, F
             } else if missing.is_empty() {
                 out::line(&format!("{name}: up to date (version {current})"))?;
             } else {
-                let missing = names(&missing);
+                let (missing, again) = (names(&missing), which.again());
                 let what = format!(
-                    "{name}: version {current}; missing: {missing}; `oncebox migrate apply` applies it"
+                    "{name}: version {current}; missing: {missing}; `oncebox migrate apply{again}` applies it"
                 );
                 out::line(&what)?;
             }

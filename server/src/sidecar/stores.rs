@@ -231,3 +231,14 @@ pub(crate) async fn schema_sql(plan: &StorePlan) -> oncebox::Result<String> {
         StorePlace::Postgres { .. } => postgres(plan)?.schema_sql(),
     }
 }
+
+/// The SQL that lets a role work with the tables of a store. Opens nothing.
+pub(crate) fn grants_sql(plan: &StorePlan, role: &str) -> oncebox::Result<String> {
+    match &plan.place {
+        StorePlace::Sqlite(_) => {
+            let what = "a SQLite file knows no roles: whoever may write to the file may use it";
+            Err(Error::new(ErrorKind::Unsupported, what))
+        }
+        StorePlace::Postgres { .. } => postgres(plan)?.grants_sql(role),
+    }
+}

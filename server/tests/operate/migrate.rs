@@ -14,7 +14,8 @@ fn tables_are_planned_printed_made_and_checked() {
         oncebox(["migrate", what, "--store", &url]).args(more).output().expect("the binary runs")
     };
     let planned = run("plan", &[]);
-    assert_eq!(text(&planned), "main: version 0; missing: 1 (inbox); `oncebox migrate apply` applies it\n");
+    let next = format!("`oncebox migrate apply --store {url}` applies it");
+    assert_eq!(text(&planned), format!("main: version 0; missing: 1 (inbox); {next}\n"));
     assert_eq!((code(&planned), code(&run("check", &[]))), (0, 1));
     assert!(text(&run("print", &[])).contains("CREATE TABLE oncebox_entry"));
     assert!(!file.exists(), "looking makes nothing");
@@ -33,6 +34,8 @@ fn tables_are_planned_printed_made_and_checked() {
     let checked = run("check", &[]);
     assert_eq!(code(&checked), 1, "{checked:?}");
     assert!(said(&checked).contains("newer build"), "{checked:?}");
+    let grants = run("grants", &["--role", "worker"]);
+    assert!(code(&grants) == 3 && said(&grants).contains("knows no roles"), "{grants:?}");
     for what in ["plan", "apply"] {
         let newer = run(what, &[]);
         assert_eq!(code(&newer), 3, "{newer:?}");

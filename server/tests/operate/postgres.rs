@@ -28,7 +28,14 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
     let missing = orders("doctor", &["--json"]);
     assert!(code(&missing) == 1 && text(&missing).contains("\"schema\""), "{missing:?}");
     assert_eq!(code(&orders("status", &[])), 3, "its tables are not made by looking");
-    assert_eq!(code(&run(&["migrate", "check"], &[])), 1);
+    let checked = run(&["migrate", "check"], &[]);
+    assert_eq!(code(&checked), 1);
+    let next = "`oncebox migrate apply --store env:WHERE --schema shop --prefix inbox_` applies it";
+    assert!(text(&checked).contains(next), "{checked:?}");
+    let wait = oncebox(["migrate", "plan", "--store", &url]).output().expect("the binary runs");
+    assert!(text(&wait).contains("apply --store postgres://…` "), "no password in what is said: {wait:?}");
+    let grants = text(&run(&["migrate", "grants", "--role", "wor\"ker"], &[]));
+    assert!(grants.contains("GRANT USAGE ON SCHEMA \"shop\" TO \"wor\"\"ker\";"), "{grants}");
     assert!(text(&run(&["migrate", "print"], &[])).contains("\"shop\".\"inbox_entry\""));
     assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: steps applied: 1 (inbox)\n");
     assert_eq!(code(&run(&["migrate", "check"], &[])), 0);

@@ -268,8 +268,16 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
         }
         rounds[repeats].push(*index);
     }
-    let rounds = by_inbox.into_values().flatten();
-    rounds.flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec).collect::<Vec<_>>()).collect()
+    let mut rounds: Vec<_> = by_inbox.into_values().flatten().collect();
+    for round in rounds.iter_mut().filter(|round| round.len() > MOST) {
+        // A statement stores its keys in their order. So do several: two batches that share keys must not wait for each other in a
+        // ring. Those with an ordering key stay in the order in which they came; their lines are locked before any of them.
+        round.sort_by_key(|index| {
+            let offer = &offers[*index];
+            (offer.new.order.is_none(), offer.new.order.is_none().then_some((offer.lane, offer.new.key)))
+        });
+    }
+    rounds.iter().flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec)).collect()
 }
 
 /// The messages of a round, with their places.

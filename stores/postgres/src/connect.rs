@@ -193,8 +193,9 @@ fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
         }
         sqlx::Error::Tls(_) => Error::new(
             ErrorKind::InvalidConfig,
-            "the TLS connection to PostgreSQL failed; beyond this machine it is required unless the URL says \
-             `sslmode=disable`",
+            "the TLS connection to PostgreSQL failed, which is required beyond this machine: switch TLS on at the server \
+             (`ssl = on`), and with `sslmode=verify-full` name the authority that signed its certificate (`sslrootcert=FILE`); only \
+             where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",
         )
         .caused_by(error),
         error => store_error(error, Phase::Before),

@@ -1,5 +1,7 @@
 //! What PostgreSQL's errors mean for an inbox.
 
+use std::fmt;
+
 use oncebox::{Error, ErrorKind};
 
 /// When something failed, as far as the caller's change goes.
@@ -20,8 +22,11 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
             let code = database.code().unwrap_or_default().into_owned();
             let mapped = by_code(&code, phase);
             // The server's own words say which table, which role, which value.
-            let what = format!("{} ({})", mapped.what(), database.message());
-            return Error::new(mapped.kind(), what).caused_by(error);
+            let mut what = format!("{} ({})", mapped.what(), database.message());
+            if code == "42501" {
+                what.push_str("; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant");
+            }
+            return Error::new(mapped.kind(), what).caused_by(Answer { error, code });
         }
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
             return lost(phase).caused_by(error);
@@ -41,6 +46,22 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
     };
     Error::new(kind, what).caused_by(error)
 }
+
+/// An error that the server answered with, as the cause of one that says its words already. The driver would say them again,
+/// twice, and with a line of the server's source.
+#[derive(Debug)]
+struct Answer {
+    error: sqlx::Error,
+    code: String,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SQLSTATE {}", self.code)
+    }
+}
+
+impl std::error::Error for Answer {}
 
 /// The connection is gone, or did not answer in time.
 pub(crate) fn lost(phase: Phase) -> Error {
@@ -109,7 +130,8 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
 pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     let again = |code: &str| matches!(code, "40001" | "40P01");
     // The cause of an error of the driver is asked too: some wrappers hand on the causes of an error, but not the error.
-    let database = match error.downcast_ref::<sqlx::Error>() {
+    let driver = error.downcast_ref::<sqlx::Error>().or_else(|| Some(&error.downcast_ref::<Answer>()?.error));
+    let database = match driver {
         Some(error) => error.as_database_error(),
         None => error.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>().map(|error| &**error),
     };

@@ -40,6 +40,7 @@ mod sweep;
 mod tidy;
 mod transaction;
 mod unit;
+mod url;
 mod wake;
 mod writer;
 

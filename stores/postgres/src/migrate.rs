@@ -103,8 +103,8 @@ pub(crate) async fn check(units: &Units, sql: &Statements, plan: &Plan) -> Resul
         None => Ok(()),
         Some(step) => {
             let what = format!(
-                "the tables {}* lack schema version {} ({}); open the store with `migrate(true)`, call `Options::apply`, or run \
-                 `Options::schema_sql` as their owner",
+                "the tables {}* lack schema version {} ({}); their owner runs `oncebox migrate apply`, in Rust `Options::apply`, or \
+                 what `oncebox migrate print` shows",
                 plan.place, step.version, step.name
             );
             Err(Error::new(ErrorKind::SchemaOutdated, what))

@@ -1,21 +1,20 @@
 //! How a database is opened.
 
 use std::fmt;
-use std::net::IpAddr;
-use std::str::FromStr as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use oncebox::store::{Migrate, Migration, Walk};
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, Result};
-use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::postgres::PgConnectOptions;
 
 use crate::connect::Pool;
 use crate::migrate::{self, Plan};
 use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements, strip};
 use crate::unit::Units;
+use crate::url;
 
 /// The shortest time to wait for an answer of the server.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
@@ -50,28 +49,9 @@ impl fmt::Debug for Options {
 
 impl Options {
     pub(crate) fn new(url: &str) -> Result<Self> {
-        if !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
-            let what = "a PostgreSQL URL starts with postgres:// or postgresql://";
-            return Err(Error::new(ErrorKind::InvalidConfig, what));
-        }
-        // The driver's text may quote the URL, and the URL holds the password.
-        let connect = PgConnectOptions::from_str(url).map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidConfig,
-                "the PostgreSQL URL cannot be read; it has the form postgres://user:password@host:port/database",
-            )
-        })?;
-        let says = url
-            .split_once('?')
-            .is_some_and(|(_, query)| query.contains("sslmode=") || query.contains("ssl-mode="));
-        let connect = if says || std::env::var_os("PGSSLMODE").is_some() || is_near(&connect) {
-            connect
-        } else {
-            connect.ssl_mode(PgSslMode::Require)
-        };
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
-            connect: connect.statement_cache_capacity(256),
+            connect: url::read(url)?.statement_cache_capacity(256),
             plan: Plan { place: Place::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
@@ -272,18 +252,22 @@ impl Options {
         self.check()?;
         Ok(migrate::whole(&self.plan))
     }
+
+    /// The SQL that gives a role all it needs to work with the tables without owning them, for their owner to run.
+    pub fn grants_sql(&self, role: &str) -> Result<String> {
+        self.check()?;
+        if role.is_empty() || role.contains('\0') {
+            let what =
+                format!("{role:?} is not the name of a role; name the one that the service logs in with");
+            return Err(Error::new(ErrorKind::InvalidConfig, what));
+        }
+        let grants = self.plan.place.render(strip(include_str!("../sql/schema/grants.sql")));
+        let role = format!("\"{}\"", role.replace('"', "\"\""));
+        Ok(format!("{}\n", grants.replace(":role", &role)))
+    }
 }
 
 const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
-
-/// Whether the server is on this machine: nobody can listen in.
-fn is_near(connect: &PgConnectOptions) -> bool {
-    let host = connect.get_host();
-    connect.get_socket().is_some()
-        || host.starts_with('/')
-        || host == "localhost"
-        || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
 
 /// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
 /// not opened.

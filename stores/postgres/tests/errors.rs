@@ -70,6 +70,8 @@ async fn a_deadlock_is_worth_another_try() {
     schema.wait_for(&format!("cardinality(pg_blocking_pids({waiter})) > 0")).await;
     let error = in_time(store.complete(&mut tx, &claimed.claim)).await.expect_err("a deadlock");
     assert_error(&error, ErrorKind::Unavailable, "deadlock", "deadlock detected");
+    let cause = std::error::Error::source(&error).expect("what the server said");
+    assert!(store.is_transient(cause) && cause.to_string() == "SQLSTATE 40P01", "{cause}");
     drop(tx);
     let (mut other, waited) = in_time(waiting).await.expect("no panic");
     waited.expect("it gets the shipment");

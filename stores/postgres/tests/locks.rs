@@ -99,6 +99,27 @@ async fn a_backfill_locks_keys_by_number() {
     assert_eq!(place.locks_by_number(place.store.backfill(&params)).await.added, MANY);
 }
 
+/// More than a statement takes: the keys of all of them are stored in one order.
+#[tokio::test]
+async fn a_batch_of_several_statements_locks_new_keys_by_key() {
+    let place = Place::new().await;
+    let (schema, store) = (&place.schema, &place.store);
+    let new = |id: &str| offer(message(id), &["h"]);
+    let ids: Vec<String> = (0..2_500).map(|n| format!("new {n}")).collect();
+    store.accept(&ids.iter().map(|id| new(id)).collect::<Vec<_>>()).await.expect("accept");
+    let ids = "SELECT string_agg(convert_from(m.id, 'UTF8'), ',' ORDER BY p.lane DESC, p.digest DESC) \
+               FROM @proof p JOIN @message m USING (seq)";
+    let ids = schema.text(&format!("{ids} WHERE convert_from(m.id, 'UTF8') LIKE 'new %'")).await;
+    let offers: Vec<NewMessage> = ids.split(',').map(new).collect();
+    let hide = "CREATE TABLE @known AS SELECT * FROM @proof WHERE seq NOT IN (SELECT seq FROM @outcome); \
+                TRUNCATE @proof, @message, @entry";
+    schema.run(hide).await;
+    let again = "INSERT INTO @proof SELECT * FROM @known ORDER BY lane, digest";
+    let (first, others) = (format!("{again} LIMIT 1"), format!("{again} OFFSET 1"));
+    let accepted = place.locks_in_order("proof", [&first, &others], store.accept(&offers)).await;
+    assert!(accepted.iter().all(|accepted| matches!(accepted, Accepted::First(_))), "{accepted:?}");
+}
+
 #[tokio::test]
 async fn what_is_kept_aside_is_locked_by_key() {
     let place = Place::new().await;

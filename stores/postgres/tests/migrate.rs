@@ -211,15 +211,20 @@ async fn one_lane_and_sixty_four_do_the_same() {
     }
 }
 
-/// The part of the guide that says what to grant, with names put in.
-fn documented_grants(schema: &str, role: &str) -> String {
+/// What the guide shows is what is printed, with the default names and without their quotes.
+#[test]
+fn the_guide_shows_what_is_granted() {
     let guide = include_str!("../../../docs/postgres.md");
     let (_, from) = guide.split_once("<!-- grants -->\n```sql\n").expect("the guide says what to grant");
-    let (grants, _) = from.split_once("```").expect("an end");
-    grants
-        .replace("public.", &format!("{schema}."))
-        .replace("SCHEMA public", &format!("SCHEMA {schema}"))
-        .replace("shop_worker", role)
+    let (shown, _) = from.split_once("```").expect("an end");
+    let options = Postgres::options("postgres://localhost/shop").expect("a good URL");
+    let printed = options.grants_sql("shop_worker").expect("its SQL");
+    let (granted, maintain) = printed.split_once("-- ").expect("a right that is not needed");
+    assert_eq!(shown, granted.replace('"', ""));
+    let maintain = maintain.replace('"', "");
+    let (_, maintain) = maintain.trim_end().split_once(": ").expect("what it is good for");
+    assert!(guide.contains(&format!("```sql\n{maintain}\n```")), "{maintain}");
+    options.grants_sql("").expect_err("nobody");
 }
 
 /// A role without any right, in the shared server; gone with the test.
@@ -244,7 +249,7 @@ impl Role {
     }
 
     async fn grant(&self, keep: impl Fn(&str) -> bool) {
-        let grants = documented_grants(&self.schema.name, &self.name);
+        let grants = self.schema.options().grants_sql(&self.name).expect("what to grant");
         let statements = grants.split_inclusive(';').filter(|statement| keep(statement));
         let mut owner = self.schema.connect().await;
         owner
@@ -316,7 +321,10 @@ async fn a_missing_privilege_is_named() {
     let role = Role::new().await;
     let error = role.options().open().await.expect_err("nothing is granted");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
-    assert!(format!("{error:?}").contains("permission denied"), "{error:?}");
+    let text = format!("{error:?}");
+    assert!(text.contains("oncebox migrate grants --role"), "{text}");
+    assert_eq!(text.matches("permission denied").count(), 1, "it is said once: {text}");
+    assert!(text.ends_with("caused by: SQLSTATE 42501") && !text.contains("at line"), "{text}");
 
     role.grant(|statement| !statement.contains("FUNCTION")).await;
     let clock = TestClock::new();

@@ -274,6 +274,7 @@ macro_rules! store_conformance {
                     the_history_of_one_entry_is_bounded,
                     why_an_entry_does_not_run,
                     why_an_entry_waits_for_another,
+                    a_message_without_a_handler_is_explained,
                     a_conflict_is_part_of_the_story,
                 }
                 list {

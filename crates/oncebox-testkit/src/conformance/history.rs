@@ -177,6 +177,17 @@ pub async fn why_an_entry_waits_for_another<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(ahead("3").await, Some((ordered("2"), Status::Pending)));
 }
 
+pub async fn a_message_without_a_handler_is_explained<S: StoreUnderTest>(h: &Harness<S>) {
+    let mut unrouted = offer("1");
+    unrouted.routes = [].into();
+    h.first(unrouted).await;
+    let story = explain(h, "1").await.story();
+    assert!(story[0].1.contains("type \"order.placed\", id \"1\", source \"shop\""), "{story:?}");
+    assert!(story[1].1.contains("no handler was registered"), "{story:?}");
+    h.first(offer("2")).await;
+    assert_eq!(explain(h, "2").await.story().len(), 1, "it has one");
+}
+
 pub async fn a_conflict_is_part_of_the_story<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer("1")).await;
     h.advance(SECOND);

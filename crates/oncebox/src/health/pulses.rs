@@ -25,8 +25,14 @@ struct Failing {
 pub(crate) struct Pulses(Mutex<BTreeMap<&'static str, Option<Failing>>>);
 
 impl Pulses {
-    /// Takes note of a call. Errors about what was asked for say that the store works.
-    pub(crate) fn note<T>(&self, verb: &'static str, now: Duration, result: &Result<T>) {
+    /// Takes note of a call. Errors about what was asked for say that the store works. If it failed before: for how long, and in how
+    /// many calls.
+    pub(crate) fn note<T>(
+        &self,
+        verb: &'static str,
+        now: Duration,
+        result: &Result<T>,
+    ) -> Option<(Duration, u64)> {
         let mut verbs = self.0.lock();
         let failing = verbs.entry(verb).or_default();
         match result {
@@ -35,8 +41,9 @@ impl Pulses {
                 let failing = failing.get_or_insert(first);
                 (failing.last, failing.kind) = (now, error.kind());
                 failing.calls += 1;
+                None
             }
-            _ => *failing = None,
+            _ => failing.take().map(|failed| (now.saturating_sub(failed.since), failed.calls)),
         }
     }
 

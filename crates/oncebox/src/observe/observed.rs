@@ -58,7 +58,11 @@ impl<S> Observed<S> {
                 error.kind().as_str()
             }
         };
-        self.watch.pulses.note(verb, self.watch.clock.monotonic(), &result);
+        if let Some((failed_for, calls)) = self.watch.pulses.note(verb, self.watch.clock.monotonic(), &result)
+            && let Some(unsaid) = self.watch.hush.may_say("answers again", verb)
+        {
+            tracing::info!(verb, ?failed_for, calls, unsaid, "the store answers again");
+        }
         let verb = emit::word("verb", verb);
         emit::count(names::STORE_CALLS, 1, [verb.clone(), emit::word("result", outcome)]);
         emit::time(names::STORE_SECONDS, start.elapsed(), [verb.clone()]);

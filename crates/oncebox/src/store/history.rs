@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{ClaimId, EntryView, MessageView, OperationView, Seq};
 use crate::key::Key;
+use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::state::{ErrorText, Event, InLine, Settlement, Status};
 use crate::time::Timestamp;
@@ -243,8 +244,13 @@ impl Explanation {
     /// What happened, in the order of time, a line each: deliveries, attempts, and what operators did.
     pub fn story(&self) -> Vec<(Timestamp, String)> {
         let mut story = Vec::new();
-        if let Some((seq, at, _)) = &self.view.stored {
-            story.push((*at, format!("delivered first, and stored as message {seq}")));
+        if let Some((seq, at, message)) = &self.view.stored {
+            story.push((*at, format!("delivered first, and stored as message {seq}: {}", named(message))));
+            if self.view.entries.is_empty() {
+                let why = "no handler was registered for its type, so nothing runs; once there is one, another delivery or a \
+                           backfill gives the message to it";
+                story.push((*at, why.into()));
+            }
         }
         if let Some(Absorbed { count, first, last, .. }) = &self.history.absorbed {
             story
@@ -277,6 +283,15 @@ impl Explanation {
         story.sort_by_key(|(at, _)| *at);
         story
     }
+}
+
+/// What a message calls itself. An id may be long, and any bytes.
+fn named(message: &Message) -> String {
+    const SHOWN: usize = 100;
+    let id = String::from_utf8_lossy(message.id());
+    let cut = if id.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    let id: String = id.chars().take(SHOWN).collect();
+    format!("type {:?}, id {id:?}{cut}, source {:?}", message.kind(), message.source())
 }
 
 impl fmt::Display for Explanation {
