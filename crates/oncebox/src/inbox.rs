@@ -1,6 +1,7 @@
 //! The inbox: the three ways in, and the way to start it.
 
 mod absorbing;
+mod parts;
 mod prepared;
 mod receive;
 mod try_out;
@@ -131,8 +132,12 @@ impl<S: Store> Inbox<S> {
         self.accept_after(message, delay).await
     }
 
-    /// Stores many messages in one transaction. A message that is refused does not keep the others out; an error of
-    /// the store concerns all of them.
+    /// Stores many messages, in one transaction. Where the store writes several at the same time
+    /// ([`Capabilities::writers`](crate::store::Capabilities::writers)), from 256 messages on it may be as many transactions, unless one
+    /// of the messages has an ordering key or goes by several keys.
+    ///
+    /// A message that is refused does not keep the others out. An error of the store is that of each message that it did not
+    /// store; if it stored none, it is that of the call.
     pub async fn accept_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,
@@ -144,14 +149,14 @@ impl<S: Store> Inbox<S> {
                 (message, offers)
             })
             .collect();
-        let offers = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok());
-        let mut answers = self.shared.offer_all(offers).await?.into_iter();
+        let offers: Vec<&Offers> = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok()).collect();
+        let mut answers = self.shared.offer_in_parts(&offers).await?.into_iter();
         Ok(prepared
             .into_iter()
             .map(|(message, offers)| {
                 offers?;
                 let answer = answers.next().ok_or_else(short_answer)?;
-                self.shared.told(&message, answer.whole)
+                self.shared.told(&message, answer?.whole)
             })
             .collect())
     }

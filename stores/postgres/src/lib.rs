@@ -244,6 +244,7 @@ impl Store for Postgres {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("postgres");
         (capabilities.durable, capabilities.transactions, capabilities.shared) = (true, true, true);
+        capabilities.writers = writer::WRITERS;
         capabilities
     }
 

@@ -18,7 +18,7 @@ use crate::wake::Waker;
 /// The most messages that calls share a batch for. One call alone may bring more.
 const BATCH: usize = 500;
 /// How many batches are stored at the same time, at most.
-const WRITERS: usize = 2;
+pub(crate) const WRITERS: usize = 2;
 /// How many messages have to wait for a batch to be stored beside another: small batches cost more than is won.
 const BESIDE: usize = 96;
 /// The most bytes that calls share a batch for.

@@ -31,6 +31,11 @@ impl Offers {
         1 + self.others.len()
     }
 
+    /// The key of a message that goes by one key and asks for no order.
+    pub(super) fn key_alone(&self) -> Option<&Key> {
+        (self.others.is_empty() && self.first.order.is_none()).then_some(&self.first.key)
+    }
+
     /// Adds handlers to the offer with their key, or makes one.
     fn add(&mut self, key: Key, routes: &Arc<[Route]>) {
         let mut all = std::iter::once(&mut self.first).chain(&mut self.others);

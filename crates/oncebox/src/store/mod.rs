@@ -61,12 +61,14 @@ pub struct Capabilities {
     pub shared: bool,
     /// Nothing is stored at all, and handlers run while the delivery is held: [`Direct`](crate::Direct).
     pub direct: bool,
+    /// How many calls of accept are stored at the same time, rather than one after the other.
+    pub writers: usize,
 }
 
 impl Capabilities {
     /// A store that can do nothing beyond the verbs.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, durable: false, transactions: false, shared: false, direct: false }
+        Self { name, durable: false, transactions: false, shared: false, direct: false, writers: 1 }
     }
 }
 

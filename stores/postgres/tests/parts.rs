@@ -1,0 +1,100 @@
+//! A large batch is stored in two transactions at the same time: what is promised of it all the same.
+
+mod support;
+
+use oncebox::store::Accepted;
+use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};
+use oncebox_postgres::Postgres;
+use support::Schema;
+
+/// Enough for two parts.
+const MANY: usize = 300;
+
+async fn ship(_: Message, _: &mut Context<Postgres>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+async fn inbox(schema: &Schema) -> Inbox<Postgres> {
+    let store = schema.options().open().await.expect("the store opens");
+    Inbox::builder("orders", store).on("order.placed", handler("ship", ship)).build().expect("an inbox")
+}
+
+fn message(id: usize, payload: &str) -> Message {
+    Message::new(id.to_string(), "order.placed", payload.to_owned())
+}
+
+fn many() -> impl Iterator<Item = Message> {
+    (0..MANY).map(|id| message(id, "first"))
+}
+
+async fn transactions(schema: &Schema) -> i64 {
+    schema.number("SELECT count(DISTINCT xmin::text) FROM @message").await
+}
+
+#[tokio::test]
+async fn a_large_batch_is_answered_in_its_order_and_a_key_that_comes_again_is_not_first() {
+    let schema = Schema::shared();
+    let inbox = inbox(&schema).await;
+    // Every key three times, the last time with another payload.
+    let again = (0..MANY).rev().map(|id| message(id, "first"));
+    let other = (0..MANY).map(|id| message(id, "other"));
+    let answers = inbox.accept_batch(many().chain(again).chain(other)).await.expect("accept");
+    assert_eq!(transactions(&schema).await, 2);
+    assert_eq!(answers.len(), 3 * MANY);
+    for (place, answer) in answers.iter().enumerate() {
+        let expected = match (place / MANY, answer) {
+            (0, Ok(Accepted::First(_))) | (1, Ok(Accepted::Duplicate(_))) => true,
+            (2, Ok(Accepted::Conflict(_))) => true,
+            _ => false,
+        };
+        assert!(expected, "{place}: {answer:?}");
+    }
+    let stored = "SELECT count(*) FROM @message WHERE payload = 'first'";
+    assert_eq!(schema.number(stored).await, i64::try_from(MANY).expect("a few"));
+    // The answer of each is its own.
+    let Ok(Accepted::First(seq)) = answers[7] else { panic!("{:?}", answers[7]) };
+    assert_eq!(
+        schema.text(&format!("SELECT convert_from(id, 'UTF8') FROM @message WHERE seq = {}", seq.0)).await,
+        "7"
+    );
+}
+
+#[tokio::test]
+async fn a_batch_that_asks_for_order_is_one_transaction() {
+    let schema = Schema::shared();
+    let inbox = inbox(&schema).await;
+    let line = |message: Message| message.with_ordering_key("k");
+    inbox.accept_batch((0..10).map(|id| line(message(1_000 + id, "first")))).await.expect("accept");
+    schema.run("DELETE FROM @message").await;
+    let one = many().take(MANY - 1).chain([line(message(9_999, "first"))]);
+    inbox.accept_batch(one).await.expect("accept");
+    assert_eq!(transactions(&schema).await, 1);
+}
+
+#[tokio::test]
+async fn what_one_part_could_not_store_is_told_of_its_messages_alone() {
+    let schema = Schema::shared();
+    let inbox = inbox(&schema).await;
+    let refuse = "CREATE FUNCTION @refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                  IF get_byte(NEW.digest, 0) % 2 = ANY (TG_ARGV[0]::int[]) THEN RAISE EXCEPTION 'no'; END IF; RETURN NEW; END $$; \
+                  CREATE TRIGGER refuse BEFORE INSERT ON @proof FOR EACH ROW EXECUTE FUNCTION @refuse('{1}')";
+    schema.run(refuse).await;
+    let answers = inbox.accept_batch(many()).await.expect("a part was stored");
+    let stored = answers.iter().filter(|answer| matches!(answer, Ok(Accepted::First(_)))).count();
+    let refused = |answer: &&Result<Accepted, oncebox::Error>| {
+        answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unavailable && error.is_retryable())
+    };
+    assert_eq!(answers.iter().filter(refused).count(), MANY - stored, "{answers:?}");
+    assert!(stored > 0 && stored < MANY, "{stored}");
+    assert_eq!(schema.count("@message").await, i64::try_from(stored).expect("a few"));
+
+    schema.run("DROP TRIGGER refuse ON @proof; CREATE TRIGGER refuse BEFORE INSERT ON @proof FOR EACH ROW EXECUTE FUNCTION @refuse('{0,1}')").await;
+    let others = (0..MANY).map(|id| message(1_000 + id, "first"));
+    let error = inbox.accept_batch(others).await.expect_err("nothing was stored");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    schema.run("DROP TRIGGER refuse ON @proof").await;
+    let again = inbox.accept_batch(many()).await.expect("accept");
+    let known = again.iter().filter(|answer| matches!(answer, Ok(Accepted::Duplicate(_)))).count();
+    assert_eq!(known, stored, "what was stored is recognised, and the rest is new");
+    assert!(again.iter().all(Result::is_ok), "{again:?}");
+}
