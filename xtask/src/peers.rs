@@ -28,8 +28,8 @@ use server::Server;
 /// Longer than any deadline of a runner, which says more about what went wrong than being killed does.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// Our own rows are measured in one go, and may have to be built first.
-const OURS_PATIENCE: Duration = Duration::from_mins(30);
+/// Our own rows are measured in one go.
+const OURS_PATIENCE: Duration = Duration::from_mins(10);
 
 const ROUNDS: usize = 3;
 
@@ -134,8 +134,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
         let cluster = durable()?;
         (cluster.url("postgres"), Some(cluster))
     };
-    let mut rows = given.map_or_else(|| measure_ours(&url, options.quick), Ok)?;
-    rows.extend(run(&url, options.only.as_deref(), options.quick)?);
+    let rows = run(&url, given, options.only.as_deref(), options.quick)?;
     if options.json {
         for row in &rows {
             println!("{}", serde_json::to_string(row)?);
@@ -146,24 +145,30 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A server with default durability.
+/// A server with default durability, which has made the files of its log: whoever comes first would pay for them otherwise.
 fn durable() -> Result<Cluster> {
-    Cluster::builder(Version::Debian)
+    let cluster = Cluster::builder(Version::Debian)
         .durable(true)
         .set("shared_buffers", "512MB")
         .set("max_wal_size", "4GB")
         .set("max_connections", "200")
-        .start()
+        .start()?;
+    cluster.sql("postgres", include_str!("../../bench/postgres/sql/age.sql"))?;
+    Ok(cluster)
 }
 
-/// Our own rows, from the same server in the same run.
-fn measure_ours(url: &str, quick: bool) -> Result<Vec<Row>> {
+/// Our own rows, once, on the same server.
+fn measure_ours(url: &str) -> Result<Vec<Row>> {
     let mut bench = crate::run::cargo(&crate::workspace::root());
-    bench.args(["run", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
-    bench.args(["--beside-peers", "--url", url]).args(quick.then_some("--quick"));
+    bench.args(["run", "--quiet", "--release", "--locked", "--package", "oncebox-bench-postgres", "--"]);
+    bench.args(["--beside-peers", "--quick", "--url", url]);
     let text = output(&mut bench, OURS_PATIENCE)?;
-    println!("{text}");
     text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+}
+
+fn build_ours() -> Result<()> {
+    let mut build = crate::run::cargo(&crate::workspace::root());
+    crate::run::check(build.args(["build", "--release", "--locked", "--package", "oncebox-bench-postgres"]))
 }
 
 /// Rows of Oncebox from a file of JSON lines; what does not say whose it is, is ours.
@@ -182,9 +187,9 @@ fn ours(path: &std::path::Path) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// Runs the peers on the server at `url` and answers the medians of their rows. What cannot be installed or fails
-/// is a row with an error: one broken peer does not cost the figures of the others.
-pub(crate) fn run(url: &str, only: Option<&str>, quick: bool) -> Result<Vec<Row>> {
+/// Runs ours, unless its rows are given, and the peers on the server at `url`, and answers the medians of their rows. What cannot be
+/// installed or fails is a row with an error: one broken peer does not cost the figures of the others.
+fn run(url: &str, given: Option<Vec<Row>>, only: Option<&str>, quick: bool) -> Result<Vec<Row>> {
     let peers: Vec<&Peer> = PEERS.iter().filter(|peer| only.is_none_or(|only| only == peer.name)).collect();
     if peers.is_empty() {
         let names: Vec<&str> = PEERS.iter().map(|peer| peer.name).collect();
@@ -193,11 +198,21 @@ pub(crate) fn run(url: &str, only: Option<&str>, quick: bool) -> Result<Vec<Row>
     let server = Server::new(url)?;
     println!("{}", server.describe()?);
     let installed = Installed::new(&Workspace::load()?, peers.iter().map(|peer| peer.kind))?;
+    if given.is_none() {
+        build_ours()?;
+    }
 
     let rounds = if quick { 1 } else { ROUNDS };
     let mut measured: BTreeMap<(usize, usize), Vec<Row>> = BTreeMap::new();
+    let mut ours: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
     for round in 1..=rounds {
-        // Peers take turns, so that a machine that is slow for a while is slow for all of them.
+        // All take turns, so that a machine that is slow for a while is slow for all of them.
+        if given.is_none() {
+            for (place, row) in measure_ours(url)?.into_iter().enumerate() {
+                println!("{round}/{rounds}  {:<17} {:<18} {}", row.peer, row.name, table::figure(&row));
+                ours.entry(place).or_default().push(row);
+            }
+        }
         for (number, peer) in peers.iter().enumerate() {
             for (place, (name, messages)) in rows(peer).into_iter().enumerate() {
                 let row = measure(&server, &installed, peer, name, messages)?;
@@ -206,7 +221,9 @@ pub(crate) fn run(url: &str, only: Option<&str>, quick: bool) -> Result<Vec<Row>
             }
         }
     }
-    Ok(measured.into_values().map(median).collect())
+    let mut rows = given.unwrap_or_default();
+    rows.extend(ours.into_values().chain(measured.into_values()).map(median));
+    Ok(rows)
 }
 
 /// One row of one peer, in a database of its own.

@@ -7,7 +7,7 @@ use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection}
 use serde::Serialize;
 
 use crate::ours::{Mode, Ours};
-use crate::rows::{WARM_UP, median, percentile, round};
+use crate::rows::{WARM_UP, median, percentile, round, write_out};
 use crate::{Bench, rate};
 
 /// A row as the runners of other queues print it.
@@ -45,17 +45,24 @@ impl Row {
     }
 }
 
+/// Nothing of the row before is left to be written to the disk: for the others it is written when their database is dropped.
+async fn fresh(bench: &Bench) -> Result<Ours> {
+    let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+    write_out(bench).await?;
+    Ok(ours)
+}
+
 pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     let rounds = if bench.args.quick { 1 } else { 3 };
     let (mut singles, mut batches, mut drains) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+        let ours = fresh(bench).await?;
         singles.push(ours.accept(0, 16_000, 8).await?);
-        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+        let ours = fresh(bench).await?;
         let start = Instant::now();
         ours.load_by(0, 100_000, 500).await?;
         batches.push(rate(100_000, start));
-        let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+        let ours = fresh(bench).await?;
         ours.load(0, 50_000).await?;
         // The others are drained with statistics on their tables, too.
         let mut connection = PgConnection::connect(&bench.url).await?;
@@ -65,7 +72,7 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     Row::new("enqueue-single-8", 16_000).rate(singles)?;
     Row::new("enqueue-batch-500", 100_000).rate(batches)?;
     Row::new("drain", 50_000).rate(drains)?;
-    let ours = Ours::fresh(&bench.url, "bench_ours", Mode::Plain).await?;
+    let ours = fresh(bench).await?;
     let times = ours.latencies(WARM_UP + 1_000).await?;
     let at = |part| Some(round(percentile(&times, part)));
     Row { p50_ms: at(50), p99_ms: at(99), ..Row::new("latency-200", 1_000) }.print()

@@ -118,7 +118,7 @@ async fn is_next(bench: &Bench, row: &str) -> Result<bool> {
     Ok(true)
 }
 
-async fn write_out(bench: &Bench) -> Result<()> {
+pub(crate) async fn write_out(bench: &Bench) -> Result<()> {
     PgConnection::connect(&bench.url).await?.execute(sqlx::raw_sql("CHECKPOINT")).await?;
     Ok(())
 }

@@ -93,6 +93,19 @@ impl ErrorKind {
         matches!(self, Self::Unavailable | Self::Full | Self::CommitUnknown | Self::LeaseLost | Self::Handler)
     }
 
+    /// Whether an error of many messages that were stored together may be the doing of one of them.
+    pub const fn may_be_of_one(self) -> bool {
+        matches!(
+            self,
+            Self::MissingKey
+                | Self::InvalidMessage
+                | Self::TooLarge
+                | Self::Unrouted
+                | Self::Tenant
+                | Self::Corrupt
+        )
+    }
+
     /// What is known to be stored after this error.
     pub const fn kept(self) -> &'static str {
         match self {

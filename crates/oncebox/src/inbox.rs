@@ -136,8 +136,9 @@ impl<S: Store> Inbox<S> {
     /// ([`Capabilities::writers`](crate::store::Capabilities::writers)), from 256 messages on it may be as many transactions, unless one
     /// of the messages has an ordering key or goes by several keys.
     ///
-    /// A message that is refused does not keep the others out. An error of the store is that of each message that it did not
-    /// store; if it stored none, it is that of the call.
+    /// A message that is refused does not keep the others out. An error of the store is the answer of each message that it concerns,
+    /// and may be worth another try ([`Error::is_retryable`]); one that concerns all of them is that of the call. Only a message that is
+    /// answered with `Ok` may be acknowledged.
     pub async fn accept_batch(
         &self,
         messages: impl IntoIterator<Item = Message>,

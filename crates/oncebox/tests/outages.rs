@@ -10,6 +10,7 @@ use oncebox::store::{Accepted, Store as _};
 use oncebox::{BoxError, Config, Context, ErrorKind, Inbox, Message, Retry, handler};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 use support::books::{Books, Ledger, book};
+use support::ear::Ear;
 use support::{Faulty, SECOND, World, counts, entry, in_time, message, quiet};
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -54,6 +55,35 @@ async fn an_outage_loses_nothing_and_burns_nothing() {
         assert_eq!(running.in_flight(), 0);
         assert!(world.stage.log().len() <= 4, "{fault:?}: {:?}", world.stage.log());
     }
+}
+
+#[tokio::test]
+async fn the_log_says_when_the_store_answers_again() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = one_handler();
+    world.store().faults().script(Verb::Accept, [Some(AWAY), Some(AWAY)]);
+    for _ in 0..2 {
+        world.inbox.accept(message("1", "ok")).await.expect_err("it is away");
+        world.clock.advance(SECOND);
+    }
+    assert_eq!(ear.heard("the store answers again"), Vec::<String>::new());
+    for id in ["1", "2"] {
+        world.accept(id, "ok").await;
+    }
+    let heard = ear.heard("the store answers again");
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    for part in ["INFO", "verb=\"accept\"", "failed_for=2s", "calls=2"] {
+        assert!(heard[0].contains(part), "{part}: {heard:?}");
+    }
+    // What is wrong with the settings is no answer, and what lasted for a moment no outage.
+    let wrong = Fault::ErrBefore(ErrorKind::InvalidConfig);
+    world.store().faults().script(Verb::Accept, [Some(AWAY), Some(wrong), None, Some(AWAY)]);
+    for (id, after) in [("3", SECOND), ("3", SECOND), ("3", SECOND), ("4", Duration::ZERO), ("4", SECOND)] {
+        let _ = world.inbox.accept(message(id, "ok")).await;
+        world.clock.advance(after);
+    }
+    assert_eq!(ear.heard("the store answers again").len(), 1);
 }
 
 // FAULTS B3, D2: what was done and not answered is found by asking again, and nothing runs twice.

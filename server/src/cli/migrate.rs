@@ -113,7 +113,8 @@ impl Which {
             [("config", &config), ("store", &store), ("schema", &self.schema), ("prefix", &self.prefix)];
         for (name, value) in said {
             if let Some(value) = value {
-                words.extend([" --", name, " ", value]);
+                let quote = if value.contains(char::is_whitespace) { "'" } else { "" };
+                words.extend([" --", name, " ", quote, value, quote]);
             }
         }
         words
@@ -128,7 +129,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     | Command::Check(which)
     | Command::Grants(Grants { which, .. })) = &args.command;
     let mut found = false;
-    for store in which.stores()? {
+    let mut stores = which.stores()?;
+    if matches!(args.command, Command::Grants(_)) && stores.len() > 1 {
+        stores.retain(|store| {
+            let has_roles = sidecar::has_roles(store);
+            if !has_roles {
+                out::tell(&format!("{}: a SQLite file knows no roles; nothing to grant", store.name));
+            }
+            has_roles
+        });
+    }
+    for store in stores {
         let done = runtime.block_on(one(&args.command, &store, which));
         found |= done.map_err(|failed| failed.context(format!("the store {:?}", store.name)))?;
     }

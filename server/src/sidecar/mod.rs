@@ -31,7 +31,7 @@ use stores::Stores;
 
 pub(crate) use fleet::rehearse;
 pub(crate) use quick::Quick;
-pub(crate) use stores::{grants_sql, is_missing, migrate, open_admin, pending, schema_sql};
+pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, schema_sql};
 
 /// Where the settings come from.
 #[derive(Debug)]

@@ -232,6 +232,11 @@ pub(crate) async fn schema_sql(plan: &StorePlan) -> oncebox::Result<String> {
     }
 }
 
+/// Whether a store lets some in and others not.
+pub(crate) fn has_roles(plan: &StorePlan) -> bool {
+    matches!(plan.place, StorePlace::Postgres { .. })
+}
+
 /// The SQL that lets a role work with the tables of a store. Opens nothing.
 pub(crate) fn grants_sql(plan: &StorePlan, role: &str) -> oncebox::Result<String> {
     match &plan.place {

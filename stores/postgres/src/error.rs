@@ -23,7 +23,7 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
             let mapped = by_code(&code, phase);
             // The server's own words say which table, which role, which value.
             let mut what = format!("{} ({})", mapped.what(), database.message());
-            if code == "42501" {
+            if code == "42501" && phase != Phase::HandlersCommit {
                 what.push_str("; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant");
             }
             return Error::new(mapped.kind(), what).caused_by(Answer { error, code });

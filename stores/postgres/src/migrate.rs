@@ -118,6 +118,21 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
     if pending(units, sql, plan).await?.is_empty() {
         return Ok(Vec::new());
     }
+    make(units, sql, plan).await.map_err(|error| match error.kind() {
+        ErrorKind::InvalidConfig => {
+            let what = format!(
+                "the tables {}* are not there, or not up to date, and could not be made; a role that may CREATE there runs `oncebox \
+                 migrate apply` first: {}",
+                plan.place,
+                error.what()
+            );
+            Error::new(ErrorKind::InvalidConfig, what)
+        }
+        _ => error,
+    })
+}
+
+async fn make(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
     let mut unit = units.transaction().await?;
     let lock = lock_number(&[b"migrate", plan.place.schema.as_bytes(), plan.place.prefix.as_bytes()]);
     unit.rows(ask(&sql.schema_lock).bind(lock)).await?;

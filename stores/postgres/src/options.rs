@@ -256,7 +256,7 @@ impl Options {
     /// The SQL that gives a role all it needs to work with the tables without owning them, for their owner to run.
     pub fn grants_sql(&self, role: &str) -> Result<String> {
         self.check()?;
-        if role.is_empty() || role.contains('\0') {
+        if role.is_empty() || role.contains(char::is_control) {
             let what =
                 format!("{role:?} is not the name of a role; name the one that the service logs in with");
             return Err(Error::new(ErrorKind::InvalidConfig, what));

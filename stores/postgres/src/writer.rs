@@ -193,7 +193,7 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
                 let _ = answer.send(Ok(accepted.by_ref().take(share).collect()));
             }
         }
-        Err(error) if shares.len() > 1 && is_of_one(error.kind()) => {
+        Err(error) if shares.len() > 1 && error.kind().may_be_of_one() => {
             let mut offers = offers.into_iter();
             for (share, answer) in shares {
                 let alone = Call { offers: offers.by_ref().take(share).collect(), answer };
@@ -206,9 +206,4 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
             }
         }
     }
-}
-
-/// Whether an error may be the doing of one message among many.
-const fn is_of_one(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::InvalidMessage | ErrorKind::TooLarge | ErrorKind::Corrupt)
 }

@@ -224,7 +224,9 @@ fn the_guide_shows_what_is_granted() {
     let maintain = maintain.replace('"', "");
     let (_, maintain) = maintain.trim_end().split_once(": ").expect("what it is good for");
     assert!(guide.contains(&format!("```sql\n{maintain}\n```")), "{maintain}");
-    options.grants_sql("").expect_err("nobody");
+    for role in ["", "x\n; DROP TABLE customers; --"] {
+        options.grants_sql(role).expect_err("nobody");
+    }
 }
 
 /// A role without any right, in the shared server; gone with the test.
@@ -313,6 +315,21 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
     assert!(store.once(&mut tx, "orders", "a", "h").await.expect("mark").is_first());
     store.commit(tx).await.expect("commit");
     drop((store, as_role));
+    role.leave().await;
+}
+
+#[tokio::test]
+async fn who_may_not_make_the_tables_is_told_who_has_to() {
+    let role = Role::new().await;
+    role.schema.run(&format!("GRANT USAGE ON SCHEMA {} TO {}", role.schema.name, role.name)).await;
+    let error = role.options().prefix("other_").open().await.expect_err("it may not make tables");
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    for part in
+        ["could not be made", "may CREATE there runs `oncebox migrate apply`", "permission denied for schema"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     role.leave().await;
 }
 

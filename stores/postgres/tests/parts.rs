@@ -2,20 +2,23 @@
 
 mod support;
 
-use oncebox::store::Accepted;
+use oncebox::store::{Accepted, Store};
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
+use oncebox_testkit::{Fault, FaultyStore, Verb};
 use support::Schema;
 
 /// Enough for two parts.
 const MANY: usize = 300;
 
-async fn ship(_: Message, _: &mut Context<Postgres>) -> Result<(), BoxError> {
-    Ok(())
+async fn inbox(schema: &Schema) -> Inbox<Postgres> {
+    built(schema.options().open().await.expect("the store opens"))
 }
 
-async fn inbox(schema: &Schema) -> Inbox<Postgres> {
-    let store = schema.options().open().await.expect("the store opens");
+fn built<S: Store>(store: S) -> Inbox<S> {
+    async fn ship<S: Store>(_: Message, _: &mut Context<S>) -> Result<(), BoxError> {
+        Ok(())
+    }
     Inbox::builder("orders", store).on("order.placed", handler("ship", ship)).build().expect("an inbox")
 }
 
@@ -97,4 +100,62 @@ async fn what_one_part_could_not_store_is_told_of_its_messages_alone() {
     let known = again.iter().filter(|answer| matches!(answer, Ok(Accepted::Duplicate(_)))).count();
     assert_eq!(known, stored, "what was stored is recognised, and the rest is new");
     assert!(again.iter().all(Result::is_ok), "{again:?}");
+}
+
+/// One that says that nothing was stored, and one that does not know: nobody is told that nothing was.
+#[tokio::test]
+async fn parts_that_fail_in_different_ways_are_told_of_apart() {
+    let schema = Schema::shared();
+    let store = FaultyStore::new(schema.options().open().await.expect("the store opens"));
+    let inbox = built(store);
+    let (away, unknown) = (Fault::ErrBefore(ErrorKind::Unavailable), Fault::ErrAfter);
+    inbox.store().faults().script(Verb::Accept, [Some(unknown), Some(away)]);
+    let answers = inbox.accept_batch(many()).await.expect("each has its own");
+    let kinds =
+        |kind| answers.iter().filter(|one| one.as_ref().is_err_and(|error| error.kind() == kind)).count();
+    let (unknown, away) = (kinds(ErrorKind::CommitUnknown), kinds(ErrorKind::Unavailable));
+    assert!(unknown > 0 && away > 0 && unknown + away == MANY, "{unknown} and {away}");
+    assert_eq!(schema.count("@message").await, i64::try_from(unknown).expect("a few"), "it was stored");
+}
+
+/// What the store refuses in one message is not the fault of the others, in one part or in two.
+#[tokio::test]
+async fn one_bad_message_is_refused_alone() {
+    for many in [20, MANY] {
+        let schema = Schema::shared();
+        let inbox = inbox(&schema).await;
+        let bad = message(1_000, "first").with_source("a\0b");
+        let good = (0..many).map(|id| message(id, "first").with_ordering_key("k"));
+        let good: Vec<Message> =
+            if many == MANY { (0..many).map(|id| message(id, "first")).collect() } else { good.collect() };
+        let again = message(0, "other");
+        let answers =
+            inbox.accept_batch(good.into_iter().chain([bad, again])).await.expect("the store answers");
+        let refused = answers[many].as_ref().expect_err("no NUL in a source");
+        assert_eq!(refused.kind(), ErrorKind::InvalidMessage, "{refused:?}");
+        assert!(answers[..many].iter().all(|one| matches!(one, Ok(Accepted::First(_)))), "{answers:?}");
+        assert!(matches!(answers[many + 1], Ok(Accepted::Conflict(_))), "the first one counts: {answers:?}");
+        let stored = "SELECT string_agg(convert_from(id, 'UTF8'), ',' ORDER BY seq >> 6) FROM @message WHERE ordering_key IS NOT NULL";
+        if many != MANY {
+            let order = (0..many).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+            assert_eq!(schema.text(stored).await, order);
+        }
+    }
+}
+
+/// Those behind one that could not be stored are not tried: the order of a line would be another one.
+#[tokio::test]
+async fn nothing_is_tried_behind_a_store_that_goes_away() {
+    let schema = Schema::shared();
+    let store = FaultyStore::new(schema.options().open().await.expect("the store opens"));
+    let inbox = built(store);
+    let away = Fault::ErrBefore(ErrorKind::Unavailable);
+    inbox.store().faults().script(Verb::Accept, [None, None, Some(away)]);
+    let bad = message(1_000, "first").with_source("a\0b");
+    let good = (0..4).map(|id| message(id, "first").with_ordering_key("k"));
+    let answers = inbox.accept_batch(std::iter::once(bad).chain(good)).await.expect("each has its own");
+    let kinds: Vec<_> = answers.iter().map(|one| one.as_ref().map_err(oncebox::Error::kind).err()).collect();
+    let away = Some(ErrorKind::Unavailable);
+    assert_eq!(kinds, [Some(ErrorKind::InvalidMessage), away, away, away, away], "{answers:?}");
+    assert_eq!(schema.count("@message").await, 0);
 }

@@ -111,9 +111,12 @@ impl Installed {
                 fs::remove_file(program)?;
             }
         }
+        let manifest = self.sources.join("rust/Cargo.toml");
+        // A build script asks cargo about packages for all systems, and may not fetch them itself.
+        run::check(run::cargo(root).args(["fetch", "--locked", "--manifest-path"]).arg(&manifest))?;
         let mut build = run::cargo(root);
         build.args(["build", "--release", "--locked", "--keep-going", "--manifest-path"]);
-        build.arg(self.sources.join("rust/Cargo.toml")).arg("--target-dir").arg(self.target.join("rust"));
+        build.arg(&manifest).arg("--target-dir").arg(self.target.join("rust"));
         // What cargo told us of ourselves; some build scripts look at it, and would run anew after a build by hand.
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy();

@@ -11,6 +11,9 @@ use crate::error::{ErrorKind, Result};
 /// Without these nothing is taken in or worked on. The others keep house, and may fail for a while.
 const VITAL: [&str; 7] = ["accept", "claim", "settle", "mark", "begin", "commit", "complete"];
 
+/// What fails for less, such as one that was chosen to end a deadlock, is no outage.
+const A_WHILE: Duration = Duration::from_secs(1);
+
 /// What is known of a verb that fails.
 #[derive(Clone, Copy)]
 struct Failing {
@@ -25,8 +28,8 @@ struct Failing {
 pub(crate) struct Pulses(Mutex<BTreeMap<&'static str, Option<Failing>>>);
 
 impl Pulses {
-    /// Takes note of a call. Errors about what was asked for say that the store works. If it failed before: for how long, and in how
-    /// many calls.
+    /// Takes note of a call. Errors about what was asked for say that the store works. If it succeeded, and had failed for a while: for
+    /// how long, and in how many calls.
     pub(crate) fn note<T>(
         &self,
         verb: &'static str,
@@ -43,7 +46,11 @@ impl Pulses {
                 failing.calls += 1;
                 None
             }
-            _ => failing.take().map(|failed| (now.saturating_sub(failed.since), failed.calls)),
+            _ => {
+                let failed = failing.take().filter(|_| result.is_ok());
+                let failed = failed.map(|failed| (now.saturating_sub(failed.since), failed.calls));
+                failed.filter(|(time, _)| *time >= A_WHILE)
+            }
         }
     }
 

@@ -59,7 +59,7 @@ impl<S> Observed<S> {
             }
         };
         if let Some((failed_for, calls)) = self.watch.pulses.note(verb, self.watch.clock.monotonic(), &result)
-            && let Some(unsaid) = self.watch.hush.may_say("answers again", verb)
+            && let Some(unsaid) = self.watch.may_say("answers again", verb)
         {
             tracing::info!(verb, ?failed_for, calls, unsaid, "the store answers again");
         }

@@ -210,7 +210,7 @@ impl<S: Store> Shared<S> {
         let many = prepared.len() > 1;
         match caught(self.receive_all(prepared.iter())).await {
             Some(Ok(received)) => received.into_iter().map(Some).collect(),
-            Some(Err(error)) if !many || !is_of_one(error.kind()) => {
+            Some(Err(error)) if !many || !error.kind().may_be_of_one() => {
                 prepared.iter().map(|_| Some(Err(error.duplicate()))).collect()
             }
             None if !many => vec![None],
@@ -267,10 +267,4 @@ impl<S: Store> Shared<S> {
         }
         Ok(Received { receipt, accepted, duplicate })
     }
-}
-
-/// Whether an error of the store may be the doing of one message among many.
-const fn is_of_one(kind: ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, InvalidMessage, MissingKey, Tenant, TooLarge, Unrouted};
-    matches!(kind, MissingKey | InvalidMessage | TooLarge | Unrouted | Tenant | Corrupt)
 }

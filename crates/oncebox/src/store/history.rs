@@ -247,8 +247,8 @@ impl Explanation {
         if let Some((seq, at, message)) = &self.view.stored {
             story.push((*at, format!("delivered first, and stored as message {seq}: {}", named(message))));
             if self.view.entries.is_empty() {
-                let why = "no handler was registered for its type, so nothing runs; once there is one, another delivery or a \
-                           backfill gives the message to it";
+                let why = "no handler that it is kept for was registered under this key, so nothing waits or runs (one that is \
+                           fire-and-forget leaves no trace); once there is one, another delivery or a backfill gives the message to it";
                 story.push((*at, why.into()));
             }
         }
