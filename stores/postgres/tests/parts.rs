@@ -45,11 +45,10 @@ async fn a_large_batch_is_answered_in_its_order_and_a_key_that_comes_again_is_no
     assert_eq!(transactions(&schema).await, 2);
     assert_eq!(answers.len(), 3 * MANY);
     for (place, answer) in answers.iter().enumerate() {
-        let expected = match (place / MANY, answer) {
-            (0, Ok(Accepted::First(_))) | (1, Ok(Accepted::Duplicate(_))) => true,
-            (2, Ok(Accepted::Conflict(_))) => true,
-            _ => false,
-        };
+        let expected = matches!(
+            (place / MANY, answer),
+            (0, Ok(Accepted::First(_))) | (1, Ok(Accepted::Duplicate(_))) | (2, Ok(Accepted::Conflict(_)))
+        );
         assert!(expected, "{place}: {answer:?}");
     }
     let stored = "SELECT count(*) FROM @message WHERE payload = 'first'";
