@@ -21,8 +21,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// One line for each message: what became of it.
 pub(crate) const MESSAGES: &str = "oncebox::messages";
 
-/// What the library logs of single messages: the lines of [`MESSAGES`] say the same.
-const DOUBLED: &str = "oncebox::observe=off,oncebox::inbox=error";
+/// What the library logs of single messages: the lines of [`MESSAGES`] say the same. And that the driver had to wait for a
+/// connection, which is said when the wait is over; what the store has trouble with is said when it begins.
+const DOUBLED: &str = "oncebox::observe=off,oncebox::inbox=error,sqlx::pool::acquire=off";
 
 /// How logs are written.
 #[derive(Clone, Debug, clap::Args)]

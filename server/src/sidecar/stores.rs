@@ -176,7 +176,7 @@ fn outdated(plan: &StorePlan, error: &Error) -> anyhow::Error {
     let name = &plan.name;
     anyhow!(
         "its tables are missing or lack something, and `migrate` is false; as the owner of the tables run `oncebox migrate \
-         apply --store {name}`, or `oncebox migrate print --store {name}` and then that SQL in one transaction"
+         apply --store {name}` with the same `--config`, or `oncebox migrate print --store {name}` and then that SQL in one transaction"
     )
 }
 

@@ -1,10 +1,11 @@
 //! Several processes on one PostgreSQL.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use oncebox_servers::{Cluster, Version};
 
-use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, get, one_handler, post};
+use super::support::{AT_ONCE, PATIENCE, Receiver, Reply, Request, Sidecar, get, one_handler, post};
 
 fn shared(handler: &str, more: &str) -> String {
     let handler = one_handler(handler, AT_ONCE);
@@ -108,6 +109,33 @@ fn a_database_that_is_away_at_the_start_is_waited_for() {
     assert_eq!(post(&sidecar.url("orders"), "1", "t", "{}").status, 202);
     handler.wait_for(1);
     sidecar.stop();
+}
+
+/// An operator who reads the log sees when it began, and when it was over.
+#[test]
+fn an_outage_is_logged_from_its_beginning_to_its_end() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    cluster.create_database("orders").unwrap();
+    let url = cluster.url("orders");
+    let handler = Receiver::good();
+    let config = format!("{}\n[health]\nstore_unhealthy = \"2s\"\n", shared(&handler.url(), ""));
+    let sidecar = Sidecar::with_env(&config, &[("DATABASE_URL", &url)]);
+    post(&sidecar.url("orders"), "1", "t", "{}");
+    handler.wait_for(1);
+    cluster.stop().unwrap();
+    let began = sidecar.wait_words(&["WARN", "the store has trouble"]);
+    assert!(!began.contains("postgres://"), "J4: {began}");
+    // For longer than a moment.
+    let (ready, end) = (format!("{}/readyz", sidecar.base), Instant::now() + PATIENCE);
+    while get(&ready).status != 503 {
+        assert!(Instant::now() < end, "it is not ready");
+    }
+    cluster.start_again().unwrap();
+    sidecar.wait_words(&["the store answers again"]);
+    post(&sidecar.url("orders"), "2", "t", "{}");
+    handler.wait_for(2);
+    let lines = sidecar.stop();
+    assert!(lines.iter().all(|line| !line.contains("time to acquire")), "{lines:#?}");
 }
 
 /// FAULTS C5: nobody has to be waited for to stop.

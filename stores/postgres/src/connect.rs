@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::{Phase, is_connection_lost, lost, store_error};
+use crate::error::{Phase, innermost, is_connection_lost, lost, store_error};
 
 /// What the driver counts transactions with.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
@@ -189,15 +189,15 @@ fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     match error {
         sqlx::Error::Io(_) => {
             let place = format!("not reachable at {}:{}", options.get_host(), options.get_port());
-            unusable(&place).caused_by(error)
+            unusable(&place).caused_by(innermost(error))
         }
         sqlx::Error::Tls(_) => Error::new(
             ErrorKind::InvalidConfig,
-            "the TLS connection to PostgreSQL failed, which is required beyond this machine: switch TLS on at the server \
+            "the TLS connection to PostgreSQL failed, which is required beyond this machine, or by the URL: switch TLS on at the server \
              (`ssl = on`), and with `sslmode=verify-full` name the authority that signed its certificate (`sslrootcert=FILE`); only \
              where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",
         )
-        .caused_by(error),
+        .caused_by(innermost(error)),
         error => store_error(error, Phase::Before),
     }
 }

@@ -15,6 +15,10 @@ pub(crate) enum Phase {
     HandlersCommit,
 }
 
+/// What helps a role that lacks a privilege on tables that are there.
+pub(crate) const GRANTS: &str =
+    "; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant";
+
 /// Maps an error of the driver. Never holds the URL, and so no password.
 pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
     let (kind, what) = match &error {
@@ -24,12 +28,12 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
             // The server's own words say which table, which role, which value.
             let mut what = format!("{} ({})", mapped.what(), database.message());
             if code == "42501" && phase != Phase::HandlersCommit {
-                what.push_str("; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant");
+                what.push_str(GRANTS);
             }
             return Error::new(mapped.kind(), what).caused_by(Answer { error, code });
         }
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
-            return lost(phase).caused_by(error);
+            return lost(phase).caused_by(innermost(error));
         }
         sqlx::Error::Tls(_) => (ErrorKind::Unavailable, "the TLS connection to PostgreSQL failed"),
         sqlx::Error::Configuration(_) | sqlx::Error::InvalidArgument(_) => {
@@ -44,7 +48,16 @@ pub(crate) fn store_error(error: sqlx::Error, phase: Phase) -> Error {
         sqlx::Error::Encode(_) => (ErrorKind::InvalidMessage, "a value cannot be sent to PostgreSQL"),
         _ => (ErrorKind::Unavailable, "PostgreSQL could not be used"),
     };
-    Error::new(kind, what).caused_by(error)
+    Error::new(kind, what).caused_by(innermost(error))
+}
+
+/// What the driver wraps: its own text would say the same again.
+pub(crate) fn innermost(error: sqlx::Error) -> oncebox::BoxError {
+    match error {
+        sqlx::Error::Io(error) => error.into(),
+        sqlx::Error::Tls(error) => error,
+        error => error.into(),
+    }
 }
 
 /// An error that the server answered with, as the cause of one that says its words already. The driver would say them again,

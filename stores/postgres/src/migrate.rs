@@ -7,6 +7,7 @@ use oncebox::store::Migration;
 use oncebox::{Error, ErrorKind, Result};
 
 use crate::db::lock_number;
+use crate::error::GRANTS;
 use crate::row::get;
 use crate::sql::{Place, Statements};
 use crate::unit::{Unit, Units, ask};
@@ -124,7 +125,8 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
                 "the tables {}* are not there, or not up to date, and could not be made; a role that may CREATE there runs `oncebox \
                  migrate apply` first: {}",
                 plan.place,
-                error.what()
+                // Not those of a role that only works with the tables.
+                error.what().strip_suffix(GRANTS).unwrap_or(error.what())
             );
             Error::new(ErrorKind::InvalidConfig, what)
         }

@@ -43,10 +43,14 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
     }
     let unreadable = || {
         refused(
-            "the PostgreSQL URL cannot be read; it has the form postgres://user:password@host:port/database",
+            "the PostgreSQL URL cannot be read; it has the form postgres://user:password@host:port/database?sslmode=verify-full, and \
+             in a password #, /, ? and @ are written as %23, %2F, %3F and %40",
         )
     };
     let mut url = Url::parse(text).map_err(|_| unreadable())?;
+    if is_torn(&url) {
+        return Err(unreadable());
+    }
     let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();
     let mut kept = Vec::with_capacity(pairs.len());
     let mut mode = std::env::var("PGSSLMODE").ok().map(|mode| ("the variable PGSSLMODE", mode));
@@ -63,7 +67,10 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
             )));
         } else {
             let name = shown(&name, 40);
-            tracing::warn!("the PostgreSQL URL says {name}, which is for other drivers; it is left out");
+            let instead = instead(&name);
+            tracing::warn!(
+                "the PostgreSQL URL says {name}, which is for other drivers; it is left out{instead}"
+            );
         }
     }
     if let Some((place, mode)) = &mode
@@ -84,6 +91,26 @@ fn refused(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, what)
 }
 
+/// Whether a part of the password was taken for a host, a path or a query: it held a character that has to be escaped there.
+fn is_torn(url: &Url) -> bool {
+    let query = url.query().unwrap_or_default();
+    let words = query.split('&').filter(|word| !word.is_empty());
+    url.fragment().is_some()
+        || url.path().contains('@')
+        || words.clone().any(|word| !word.contains('='))
+        || (query.contains('@') && url.path().is_empty())
+}
+
+/// Where what is left out can be said.
+fn instead(name: &str) -> &'static str {
+    match name {
+        "\"pgbouncer\"" => "; for a pooler in transaction mode, set `pooled` of the store",
+        "\"channel_binding\"" => "; `sslmode=verify-full` makes sure who the server is",
+        "\"schema\"" => "; the schema of the tables is a setting of the store, too",
+        _ => "",
+    }
+}
+
 /// What an unknown name was probably meant to be, if to leave it out might let somebody listen, or connect elsewhere.
 fn meant(name: &str, value: &str) -> Option<String> {
     let lower = name.to_ascii_lowercase();
@@ -102,7 +129,9 @@ fn meant(name: &str, value: &str) -> Option<String> {
 /// A word of the URL, if it looks like one and not like a part of a password.
 fn shown(word: &str, most: usize) -> String {
     let plain = |c: char| c.is_ascii_alphabetic() || c == '_' || c == '-';
-    if !word.is_empty() && word.len() <= most && word.chars().all(plain) {
+    if word.is_empty() {
+        "empty".into()
+    } else if word.len() <= most && word.chars().all(plain) {
         format!("{word:?}")
     } else {
         "a word that is not shown".into()
@@ -159,6 +188,23 @@ mod tests {
             let text = error(query);
             assert!(!text.contains("hunter2") && !text.contains("s3cret"), "{query}: {text}");
         }
+        // A character that is not escaped tears it apart.
+        for torn in [
+            "x@s3cret#y",
+            "x@s3cret?y",
+            "x@s3cret/y",
+            "x@s3cret?y=z",
+            "123#s3cret",
+            "123/s3cret",
+            "123?s3cret",
+        ] {
+            let error = read(&format!("postgres://app:{torn}@db.example.com:5432/shop")).expect_err(torn);
+            assert!(
+                error.what().contains("%23") && !format!("{error:?}").contains("s3cret"),
+                "{torn}: {error:?}"
+            );
+        }
+        read("postgres://app@db/shop?user=me@server").expect("an escape is not needed there");
     }
 
     #[test]

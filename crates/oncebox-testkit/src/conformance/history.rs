@@ -183,7 +183,7 @@ pub async fn a_message_without_a_handler_is_explained<S: StoreUnderTest>(h: &Har
     h.first(unrouted).await;
     let story = explain(h, "1").await.story();
     assert!(story[0].1.contains("type \"order.placed\", id \"1\", source \"shop\""), "{story:?}");
-    assert!(story[1].1.contains("no handler that it is kept for was registered"), "{story:?}");
+    assert!(story[1].1.contains("no handler that keeps messages was registered"), "{story:?}");
     h.first(offer("2")).await;
     assert_eq!(explain(h, "2").await.story().len(), 1, "it has one");
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use tracing::Instrument as _;
 
+use super::watch::STORE;
 use super::{Watch, emit, names};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
@@ -61,7 +62,7 @@ impl<S> Observed<S> {
         if let Some((failed_for, calls)) = self.watch.pulses.note(verb, self.watch.clock.monotonic(), &result)
             && let Some(unsaid) = self.watch.may_say("answers again", verb)
         {
-            tracing::info!(verb, ?failed_for, calls, unsaid, "the store answers again");
+            tracing::info!(target: STORE, verb, ?failed_for, calls, unsaid, "the store answers again");
         }
         let verb = emit::word("verb", verb);
         emit::count(names::STORE_CALLS, 1, [verb.clone(), emit::word("result", outcome)]);

@@ -11,6 +11,9 @@ use crate::time::{SharedClock, SystemClock};
 /// How many lines an interval may have about one handler.
 const LINES: u32 = 20;
 
+/// What is logged of the store itself: apart from what is said of single messages, which others may say in their own words.
+pub(super) const STORE: &str = "oncebox::store";
+
 /// Everything that looks on.
 pub(crate) struct Watch {
     pub(crate) clock: SharedClock,
@@ -46,7 +49,7 @@ impl Watch {
     pub(crate) fn trouble(&self, inbox: &InboxName, doing: &'static str, error: &Error) {
         if let Some(unsaid) = self.hush.may_say(doing, inbox.as_str()) {
             let (error, kind) = (ErrorText::new(error.to_string()), error.kind().as_str());
-            tracing::warn!(%inbox, doing, %error, kind, unsaid, "the store has trouble; trying again");
+            tracing::warn!(target: STORE, %inbox, doing, %error, kind, unsaid, "the store has trouble; trying again");
         }
     }
 

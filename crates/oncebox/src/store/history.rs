@@ -247,9 +247,12 @@ impl Explanation {
         if let Some((seq, at, message)) = &self.view.stored {
             story.push((*at, format!("delivered first, and stored as message {seq}: {}", named(message))));
             if self.view.entries.is_empty() {
-                let why = "no handler that it is kept for was registered under this key, so nothing waits or runs (one that is \
-                           fire-and-forget leaves no trace); once there is one, another delivery or a backfill gives the message to it";
-                story.push((*at, why.into()));
+                let why = format!(
+                    "no handler that keeps messages was registered for the type {:?}, so nothing waits or runs (a fire-and-forget one \
+                     leaves no trace); once there is one, another delivery or a backfill gives it the message",
+                    message.kind()
+                );
+                story.push((*at, why));
             }
         }
         if let Some(Absorbed { count, first, last, .. }) = &self.history.absorbed {
