@@ -98,9 +98,7 @@ impl Which {
         }
         Ok(stores)
     }
-}
 
-impl Which {
     /// The same stores for the next command. A URL may hold a password, and is left to be typed again.
     fn again(&self) -> String {
         let mut words = String::new();
@@ -152,15 +150,9 @@ async fn one(command: &Command, store: &StorePlan, which: &Which) -> Result<bool
     let start = |error: oncebox::Error| Exit::Start.with(anyhow::Error::new(error));
     let name = &store.name;
     match command {
-        Command::Print(_) => {
-            let sql = sidecar::schema_sql(store).await?;
-            let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
-            out::print(&text)?;
-        }
+        Command::Print(_) => print_sql(name, sidecar::schema_sql(store).await?, json)?,
         Command::Grants(Grants { role, .. }) => {
-            let sql = sidecar::grants_sql(store, role).map_err(start)?;
-            let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
-            out::print(&text)?;
+            print_sql(name, sidecar::grants_sql(store, role).map_err(start)?, json)?;
         }
         Command::Apply(_) => {
             let progress = Progress::unknown("steps");
@@ -199,6 +191,11 @@ async fn one(command: &Command, store: &StorePlan, which: &Which) -> Result<bool
         }
     }
     Ok(false)
+}
+
+fn print_sql(name: &str, sql: String, json: bool) -> Result<(), Failed> {
+    let text = if json { format!("{}\n", json!({ "store": name, "sql": sql })) } else { sql };
+    out::print(&text)
 }
 
 fn names(steps: &[Migration]) -> String {

@@ -274,7 +274,7 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
         // ring. Those with an ordering key stay in the order in which they came; their lines are locked before any of them.
         round.sort_by_key(|index| {
             let offer = &offers[*index];
-            (offer.new.order.is_none(), offer.new.order.is_none().then_some((offer.lane, offer.new.key)))
+            offer.new.order.is_none().then_some((offer.lane, offer.new.key))
         });
     }
     rounds.iter().flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec)).collect()
