@@ -26,6 +26,7 @@ pub(crate) enum Bug {
     FailIsDone,
     CompletionApart,
     RenewalThatLies,
+    RenameForgets,
 }
 
 /// A bug, its name, what it is, and where it is looked for.
@@ -209,6 +210,14 @@ pub(crate) const BUGS: &[Planted] = &[
         StoreKind::Postgres,
         Mix::Calm,
         "I4",
+    ),
+    planted(
+        Bug::RenameForgets,
+        "rename-forgets",
+        "only processes from after a rename know that two keys are one handler",
+        StoreKind::Sqlite,
+        Mix::Rename,
+        "I3 I4",
     ),
 ];
 

@@ -29,6 +29,8 @@ pub(crate) enum Fact {
     Claimed { m: u32, h: String, tok: i64 },
     /// A handler has begun.
     Start { m: u32, h: String, tok: i64, v: u8 },
+    /// What another system would tell the effect of a run by.
+    Keyed { m: u32, h: String, k: String },
     /// A handler has ended, and how; `dropped` if it was not let go on.
     End { m: u32, h: String, tok: i64, said: Said },
     /// A settlement or completion was answered by the store.

@@ -178,6 +178,18 @@ impl Plan {
     }
 }
 
+/// The key of a handler after its rename.
+pub(crate) fn renamed(handler: &str) -> String {
+    format!("{handler}{RENAMED}")
+}
+
+/// The handler that a key stands for: the keys before and after a rename are one.
+pub(crate) fn handler_of(key: &str) -> &str {
+    key.strip_suffix(RENAMED).unwrap_or(key)
+}
+
+const RENAMED: &str = "-renamed";
+
 /// The number of a message, of its id. One that came over HTTP has its source before it.
 pub(crate) fn number_of(id: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(id).ok()?;

@@ -240,6 +240,18 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_quotes_the_page() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+        let (page, readme) = (read("RELIABILITY.md"), read("README.md"));
+        let total = page.lines().find(|line| line.starts_with("| **all** |")).expect("the page has a total");
+        let cells: Vec<&str> = total.split('|').map(|cell| cell.trim().trim_matches('*')).collect();
+        let (kills, messages) = (cells[5], cells[8]);
+        let quote = format!("{kills} kills and {messages} messages");
+        assert!(readme.contains(&quote), "README.md has to say: {quote}");
+    }
+
+    #[test]
     fn numbers_are_grouped() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(thousands), ["0", "999", "1,000", "1,234,567"]);
     }

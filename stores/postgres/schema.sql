@@ -42,11 +42,23 @@ CREATE TABLE "public"."oncebox_inbox" (
 CREATE TABLE "public"."oncebox_handler" (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    -- The newest of its keys, which operators see, and the first one, which idempotency keys are made of.
     key text NOT NULL,
+    origin text NOT NULL,
+    -- The handler that this one turned out to be, though both have entries: one under either of them counts for both.
+    same_as smallint REFERENCES "public"."oncebox_handler" (id),
     paused boolean NOT NULL DEFAULT false,
-    -- The greatest receive time ever swept of its messages: one that says it is older may have run before.
-    watermark bigint NOT NULL DEFAULT -9223372036854775808,
-    UNIQUE (inbox, key)
+    -- The greatest receive time ever swept of its messages: one that says it is older may have run before. Handlers that turned out
+    -- to be one have one.
+    watermark bigint NOT NULL DEFAULT -9223372036854775808
+);
+
+-- The keys of handlers, current and former ones. A row is only ever added, so processes remember what they have read.
+CREATE TABLE "public"."oncebox_handler_key" (
+    inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
+    key text NOT NULL,
+    handler smallint NOT NULL REFERENCES "public"."oncebox_handler" (id),
+    PRIMARY KEY (inbox, key)
 );
 
 -- How long handlers remember, as processes have said it. The longest that is not over counts.

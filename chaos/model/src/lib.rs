@@ -11,6 +11,10 @@ use stateright::{Model, Property};
 const MESSAGES: usize = 2;
 /// Entries: message times handler. Even ones are transactional.
 const ENTRIES: usize = MESSAGES * 2;
+/// The entry of the first message's transactional handler under a former key: only with a flaw.
+const FORMER: usize = ENTRIES;
+/// Entries there may be.
+const SLOTS: usize = ENTRIES + 1;
 /// Workers.
 const WORKERS: usize = 2;
 
@@ -33,11 +37,13 @@ pub enum Flaw {
     CompletionApart,
     /// A lease that ran out is never looked for.
     NoRescue,
+    /// The keys of a renamed handler are one for new processes, and two for old ones.
+    RenameForgets,
 }
 
 impl Flaw {
     /// Every flaw, with the property that it breaks.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::AckBeforeCommit, "what is acknowledged is stored"),
         (Self::UnfencedComplete, "a transactional effect happens at most once"),
         (Self::UnfencedFail, "completed stays completed"),
@@ -46,6 +52,7 @@ impl Flaw {
         (Self::RescueOfTheLiving, "a repeat has a fault that explains it"),
         (Self::CompletionApart, "a transactional effect happens at most once"),
         (Self::NoRescue, "everything can still come to its end"),
+        (Self::RenameForgets, "a transactional effect happens at most once"),
     ];
 }
 
@@ -98,23 +105,25 @@ pub struct State {
     deliveries: [Delivery; MESSAGES],
     /// How often a message is stored.
     stored: [u8; MESSAGES],
-    entries: [Entry; ENTRIES],
+    entries: [Entry; SLOTS],
     hands: [Hand; WORKERS],
     /// Whether a worker stands still.
     stopped: [bool; WORKERS],
     /// Committed effects of transactional handlers, and runs that were done of plain ones.
-    effects: [u8; ENTRIES],
+    effects: [u8; SLOTS],
     /// Faults that hit an entry while it ran.
-    faults: [u8; ENTRIES],
+    faults: [u8; SLOTS],
     /// Whether an entry was completed once.
-    was_completed: [bool; ENTRIES],
+    was_completed: [bool; SLOTS],
     /// How often an entry was claimed: the token of its next claim. A fence is only ever compared with that of the same
     /// entry, so that tokens of its own do; a common one would only make more states of the same kind.
-    claims: [u8; ENTRIES],
+    claims: [u8; SLOTS],
     fails: u8,
     crashes: u8,
     zombies: u8,
     unknowns: u8,
+    /// Whether an old process has had a message again that a new one completed.
+    redelivered: bool,
 }
 
 /// What can happen.
@@ -138,6 +147,8 @@ pub enum Action {
     Resume(usize),
     /// An entry whose lease ran out is taken back.
     Rescue(usize),
+    /// The first message comes again, to a process that knows its handler by a former key.
+    Redeliver,
 }
 
 /// The protocol, with its budgets.
@@ -197,17 +208,18 @@ impl Model for Protocol {
         vec![State {
             deliveries: [Delivery::Waiting; MESSAGES],
             stored: [0; MESSAGES],
-            entries: [Entry::Absent; ENTRIES],
+            entries: [Entry::Absent; SLOTS],
             hands: [Hand::Idle; WORKERS],
             stopped: [false; WORKERS],
-            effects: [0; ENTRIES],
-            faults: [0; ENTRIES],
-            was_completed: [false; ENTRIES],
-            claims: [0; ENTRIES],
+            effects: [0; SLOTS],
+            faults: [0; SLOTS],
+            was_completed: [false; SLOTS],
+            claims: [0; SLOTS],
             fails: 1,
             crashes: self.crashes,
             zombies: self.zombies,
             unknowns: self.unknowns,
+            redelivered: false,
         }]
     }
 
@@ -222,7 +234,7 @@ impl Model for Protocol {
         for worker in (0..WORKERS).filter(|worker| !state.stopped[*worker]) {
             match state.hands[worker] {
                 Hand::Idle => {
-                    let pending = (0..ENTRIES).filter(|entry| state.entries[*entry] == Entry::Pending);
+                    let pending = (0..SLOTS).filter(|entry| state.entries[*entry] == Entry::Pending);
                     actions.extend(pending.flat_map(|entry| {
                         doubts.iter().map(move |doubt| Action::Claim(worker, entry, *doubt))
                     }));
@@ -241,7 +253,10 @@ impl Model for Protocol {
             }
         }
         actions.extend((0..WORKERS).filter(|worker| state.stopped[*worker]).map(Action::Resume));
-        for entry in 0..ENTRIES {
+        if state.entries[0] == Entry::Completed && !state.redelivered {
+            actions.push(Action::Redeliver);
+        }
+        for entry in 0..SLOTS {
             if let Entry::Running { expired, .. } = state.entries[entry]
                 && (expired || self.has(Flaw::RescueOfTheLiving))
                 && !self.has(Flaw::NoRescue)
@@ -280,6 +295,13 @@ impl Model for Protocol {
             }
             Action::Resume(worker) => state.stopped[worker] = false,
             Action::Rescue(entry) => state.entries[entry] = Entry::Pending,
+            Action::Redeliver => {
+                state.redelivered = true;
+                // The store knows that both keys are one handler, so the entry that is there covers it.
+                if self.has(Flaw::RenameForgets) {
+                    state.entries[FORMER] = Entry::Pending;
+                }
+            }
         }
         Some(state)
     }
@@ -293,7 +315,10 @@ impl Model for Protocol {
                 state.stored.iter().all(|count| *count <= 1)
             }),
             Property::always("a transactional effect happens at most once", |_, state: &State| {
-                (0..ENTRIES).filter(|e| Self::is_transactional(*e)).all(|e| state.effects[e] <= 1)
+                let of_handler = |e: usize| {
+                    if e == 0 { state.effects[e] + state.effects[FORMER] } else { state.effects[e] }
+                };
+                (0..ENTRIES).filter(|e| Self::is_transactional(*e)).all(|e| of_handler(e) <= 1)
             }),
             Property::always("an effect and its completion are one", |model: &Self, state: &State| {
                 model.flaw.is_some()
@@ -307,7 +332,7 @@ impl Model for Protocol {
                     .all(|e| state.effects[e] <= 1 + state.faults[e])
             }),
             Property::always("completed stays completed", |_, state: &State| {
-                (0..ENTRIES).all(|e| !state.was_completed[e] || state.entries[e] == Entry::Completed)
+                (0..SLOTS).all(|e| !state.was_completed[e] || state.entries[e] == Entry::Completed)
             }),
             Property::always("everything can still come to its end", |model: &Self, state: &State| {
                 // What is leased is in somebody's hand, or will be taken back.
@@ -315,7 +340,7 @@ impl Model for Protocol {
                     let mine = |hand: &Hand| matches!(hand, Hand::Runs { entry, token: held } | Hand::Done { entry, token: held } | Hand::Apart { entry, token: held } if usize::from(*entry) == at && *held == token);
                     state.hands.iter().any(mine)
                 };
-                (0..ENTRIES).all(|at| match state.entries[at] {
+                (0..SLOTS).all(|at| match state.entries[at] {
                     Entry::Running { token, expired } => {
                         held(at, token) || (expired && !model.has(Flaw::NoRescue))
                     }
@@ -323,7 +348,7 @@ impl Model for Protocol {
                 })
             }),
             Property::sometimes("everything is done", |_, state: &State| {
-                state.entries.iter().all(|entry| *entry == Entry::Completed)
+                state.entries[..ENTRIES].iter().all(|entry| *entry == Entry::Completed)
             }),
             Property::sometimes("a zombie is refused and its work is done by another", |_, state: &State| {
                 state.zombies == 0 && state.effects[1] == 2 && state.entries[1] == Entry::Completed

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::tables::{Ask, Row, Tables};
 use super::{Rules, Verdict};
 use crate::ledger::{Fact, Line, Said};
-use crate::plan::{Fate, Kind, is_transactional};
+use crate::plan::{Fate, Kind, handler_of, is_transactional};
 
 /// A row of the business table.
 pub(super) struct Effect {
@@ -121,7 +121,7 @@ impl Books {
                 let Some(m) = by_seq.get(&seq).copied() else { continue };
                 self.ended.push(Ended {
                     m,
-                    h: cell(&row, 1)?,
+                    h: handler_of(&cell::<String>(&row, 1)?).to_owned(),
                     generation: cell(&row, 2)?,
                     word: cell(&row, 3)?,
                     poisoned,

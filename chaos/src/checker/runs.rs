@@ -123,6 +123,7 @@ pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut 
         let runs: Vec<&Run> = runs.values().filter(|run| run.start > 0).collect();
         repeats(*m, h, &runs, &faults, &mut retries, verdict);
     }
+    keys(lines, verdict);
     fences(lines, books, verdict);
     overlaps(&all, rules, verdict);
 }
@@ -151,6 +152,19 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retrie
                 after.life, after.token, before.life, before.token, before.said
             ));
         }
+    }
+}
+
+/// I4: other systems know a repeat by its key, whatever the process calls the handler.
+fn keys(lines: &[Line], verdict: &mut Verdict) {
+    let mut keys: BTreeMap<(u32, &str), BTreeSet<&str>> = BTreeMap::new();
+    for line in lines {
+        if let Fact::Keyed { m, h, k } = &line.fact {
+            keys.entry((*m, h)).or_default().insert(k);
+        }
+    }
+    for ((m, h), keys) in keys.iter().filter(|(_, keys)| keys.len() > 1) {
+        verdict.violations.push(format!("I4: message {m} ran at {h} under {} idempotency keys", keys.len()));
     }
 }
 

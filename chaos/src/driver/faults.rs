@@ -32,6 +32,8 @@ pub(crate) enum Mix {
     Migrate,
     /// As many messages as possible, and some kills
     Volume,
+    /// Handlers are renamed: each process is from before or after that, with kills and restarts
+    Rename,
     /// Nothing: what is left is what handlers do
     Calm,
 }
@@ -80,7 +82,7 @@ impl Mix {
     /// How long a claim holds. Where many have to run out, they are short.
     pub(super) fn lease(self) -> Duration {
         Duration::from_millis(match self {
-            Self::Kills | Self::Zombies => 700,
+            Self::Kills | Self::Zombies | Self::Rename => 700,
             Self::Volume => 4_000,
             _ => 1_500,
         })
@@ -110,6 +112,7 @@ impl Mix {
         match self {
             Self::All => Odds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
             Self::Kills => Odds { abort: 1_500, ..Odds::default() },
+            Self::Rename => Odds { abort: 300, ..Odds::default() },
             Self::Unknown => Odds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
             Self::Volume => Odds { unknown: 300, error: 200, ..Odds::default() },
             _ => Odds::default(),
@@ -137,7 +140,15 @@ impl Mix {
 
     /// Whether somebody holds handlers back and has messages tried again meanwhile.
     pub(super) fn is_operated(self) -> bool {
-        matches!(self, Self::All | Self::Kills | Self::Unknown | Self::Network | Self::Failover)
+        matches!(
+            self,
+            Self::All | Self::Kills | Self::Unknown | Self::Network | Self::Failover | Self::Rename
+        )
+    }
+
+    /// Whether handlers have other keys in some processes.
+    pub(super) fn renames(self) -> bool {
+        self == Self::Rename
     }
 
     /// Whether some messages take their process down every time they run.
@@ -166,6 +177,7 @@ impl Mix {
             Self::All => vec![(Fault::Kill, 60, 500), (stop, 900, 2_500), (Fault::Terminate, 500, 2_000)],
             Self::Kills => vec![(Fault::Terminate, 1_000, 4_000)],
             Self::Zombies => vec![(stop, 40, 160)],
+            Self::Rename => vec![(Fault::Kill, 100, 500), (Fault::Terminate, 400, 1_200)],
             Self::Unknown | Self::Full => vec![(Fault::Kill, 800, 2_000)],
             Self::Storm | Self::Network | Self::Failover => vec![(Fault::Kill, 1_000, 3_000)],
             Self::Volume => vec![(Fault::Kill, 1_500, 4_000), (Fault::Terminate, 3_000, 6_000)],

@@ -144,6 +144,7 @@ impl<'a> Round<'a> {
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
             migrates: !self.born,
             connections: self.connections,
+            renamed: mix.renames().then(|| self.rng.bool()),
             sabotage: self.options.sabotage.clone(),
         }
     }

@@ -22,7 +22,7 @@ use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
 
 use crate::ledger::{Answer, Fact, Ledger};
-use crate::plan::number_of;
+use crate::plan::{handler_of, number_of};
 use points::{Fault, Points};
 
 /// A row of the business table.
@@ -115,10 +115,10 @@ impl Notes {
                 let m = number_of(message.id()).unwrap_or(u32::MAX);
                 self.ledger.note(Fact::Claimed {
                     m,
-                    h: claim.handler.as_str().to_owned(),
+                    h: handler_of(claim.handler.as_str()).to_owned(),
                     tok: claim.token.0,
                 });
-                let place = (claim.key, claim.handler.as_str().to_owned());
+                let place = (claim.key, handler_of(claim.handler.as_str()).to_owned());
                 self.tokens.lock().insert(place, claim.token.0);
             }
         }
@@ -126,7 +126,7 @@ impl Notes {
 
     fn settled(&self, claim: &Claim, to: &str, event: &str, r: Answer) {
         let m = self.numbers.lock().get(&claim.key).copied().unwrap_or(u32::MAX);
-        let (h, tok) = (claim.handler.as_str().to_owned(), claim.token.0);
+        let (h, tok) = (handler_of(claim.handler.as_str()).to_owned(), claim.token.0);
         self.ledger.note(Fact::Settled { m, h, tok, to: to.to_owned(), event: event.to_owned(), r });
     }
 }

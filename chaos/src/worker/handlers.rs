@@ -20,6 +20,18 @@ pub(super) struct Business {
     pub(super) long: Duration,
     pub(super) notes: Arc<Notes>,
     pub(super) mouth: Mouth,
+    /// Whether idempotency keys are written down.
+    pub(super) keyed: bool,
+}
+
+impl Business {
+    /// Writes down what another system would tell a repeat by.
+    fn note_key(&self, run: &Run<'_>, key: impl FnOnce() -> String) {
+        if self.keyed {
+            let (m, h, k) = (run.message, run.handler.to_owned(), key());
+            self.notes.ledger.note(Fact::Keyed { m, h, k });
+        }
+    }
 }
 
 /// What a message says.
@@ -137,6 +149,7 @@ async fn transactional<S: Rigged>(message: Message, cx: &mut Context<S>, handler
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), handler);
     let mut run = Run::begin(&business, &message, handler, token)?;
+    business.note_key(&run, || cx.idempotency_key("effect"));
     let attempt = cx.attempt();
     let long = matches!(business.plan.fate(run.message, handler), Fate::Long);
     // SQLite lets one write: what takes long comes before the transaction is asked for.
@@ -175,6 +188,7 @@ pub(super) async fn plain<S: Rigged>(message: Message, cx: &mut Context<S>) -> H
     let business = Arc::clone(cx.data::<Arc<Business>>()?);
     let token = business.notes.token(cx.key(), "plain");
     let mut run = Run::begin(&business, &message, "plain", token)?;
+    business.note_key(&run, || cx.idempotency_key("effect"));
     run.meet(cx.attempt()).await?;
     run.done();
     Ok(())
@@ -195,7 +209,9 @@ pub(super) async fn batch<S: Rigged>(messages: Vec<Message>, cx: &mut BatchConte
     let mut runs = Vec::new();
     for item in cx.items() {
         let token = business.notes.token(item.key(), "batch");
-        runs.push((Run::begin(&business, item.message(), "batch", token)?, item.attempt()));
+        let run = Run::begin(&business, item.message(), "batch", token)?;
+        business.note_key(&run, || item.idempotency_key("effect"));
+        runs.push((run, item.attempt()));
     }
     debug_assert_eq!(runs.len(), messages.len());
     for (run, attempt) in &mut runs {

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use oncebox::config::OnConflict;
 use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
-use oncebox::{Config, Inbox, Policy, Retry, batch_handler, handler};
+use oncebox::{Config, Inbox, Policy, Registration, Retry, batch_handler, handler};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::bugs::Bug;
 use crate::ledger::{Fact, Ledger};
-use crate::plan::Plan;
+use crate::plan::{Plan, renamed};
 use crate::seam::{Notes, Odds, Rigged};
 use handlers::Business;
 pub(crate) use stores::make_tables;
@@ -50,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) migrates: bool,
     /// Connections for handlers.
     pub(crate) connections: usize,
+    /// Where handlers are renamed: whether this process is from after the rename.
+    pub(crate) renamed: Option<bool>,
     /// A planted bug; only in a build that has them.
     pub(crate) sabotage: Option<String>,
 }
@@ -169,7 +171,7 @@ impl Job {
             grace: Duration::from_millis(600),
             restart: Duration::from_millis(50),
             retention: Some(Duration::from_millis(self.retention_ms)),
-            sweep: Duration::from_millis(700),
+            sweep: Some(Duration::from_millis(700)),
             busy_wait: Duration::from_millis(300),
             ..Config::default()
         }
@@ -253,6 +255,7 @@ async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Resu
         long: Duration::from_millis(job.lease_ms * 3 / 2),
         notes: Arc::clone(&notes),
         mouth: mouth.clone(),
+        keyed: job.renamed.is_some(),
     };
     if job.operated {
         let seed = job.plan.seed ^ (job.life << 32);
@@ -287,29 +290,46 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
     killed.crashes = CRASHES;
     let mut skips = policy.clone();
     skips.on_poisoned = oncebox::OnPoisoned::Skip;
+    // Under its old key, or under the new one with the old one as a former key.
+    let named = |key: &str, make: &dyn Fn(String) -> Registration<S>| match job.renamed {
+        Some(true) => make(renamed(key)).legacy(key),
+        _ => make(key.to_owned()),
+    };
     let built = Inbox::builder("chaos", store)
         .config(job.config())
         .clock(job.clock())
         .data(Arc::new(business))
         .on(
             ["tx", "both"],
-            handler("tx", handlers::tx::<S>).policy(policy.clone()).timeout(TIMEOUT).concurrency(many),
+            named("tx", &|key| handler(key, handlers::tx::<S>))
+                .policy(policy.clone())
+                .timeout(TIMEOUT)
+                .concurrency(many),
         )
         .on(
             ["plain", "both"],
-            handler("plain", handlers::plain::<S>)
+            named("plain", &|key| handler(key, handlers::plain::<S>))
                 .policy(policy.clone())
                 .timeout(job.hang())
                 .concurrency(many),
         )
-        .on("ordered", handler("ordered", handlers::ordered::<S>).policy(skips).concurrency(8))
+        .on(
+            "ordered",
+            named("ordered", &|key| handler(key, handlers::ordered::<S>)).policy(skips).concurrency(8),
+        )
         .on("inline", handler("inline", handlers::inline::<S>).inline().retention(REMEMBERED))
         .on(
             "share",
-            handler("share", handlers::share::<S>).policy(policy.clone()).share_commit(6).concurrency(many),
+            named("share", &|key| handler(key, handlers::share::<S>))
+                .policy(policy.clone())
+                .share_commit(6)
+                .concurrency(many),
         )
-        .on("batch", batch_handler("batch", handlers::batch::<S>).policy(policy).most(6))
-        .on("killer", handler("killer", handlers::killer::<S>).policy(killed).concurrency(1))
+        .on("batch", named("batch", &|key| batch_handler(key, handlers::batch::<S>)).policy(policy).most(6))
+        .on(
+            "killer",
+            named("killer", &|key| handler(key, handlers::killer::<S>)).policy(killed).concurrency(1),
+        )
         .build()?;
     Ok(built)
 }

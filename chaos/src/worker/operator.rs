@@ -9,7 +9,7 @@ use oncebox::store::{Action, EntryView, Filter, What};
 use oncebox::{HandlerKey, InboxName, Result};
 
 use crate::ledger::{Answer, Fact};
-use crate::plan::number_of;
+use crate::plan::{handler_of, number_of};
 use crate::seam::{Notes, Rigged, pause};
 
 /// How often something is asked for that gets no answer.
@@ -62,7 +62,7 @@ impl<S: Rigged> Someone<S> {
 
     /// Asks for something, and again under the same identity if it is not known what became of it.
     async fn ask(&self, what: What, m: Option<u32>) {
-        let h = what.handler().map_or("", HandlerKey::as_str).to_owned();
+        let h = handler_of(what.handler().map_or("", HandlerKey::as_str)).to_owned();
         let action = Action::new(self.inbox.clone(), what).by("the rig", "to see what happens");
         let op = action.id.to_string();
         self.notes.ledger.note(Fact::Asked { op: op.clone(), m, h });

@@ -60,6 +60,8 @@ pub(super) async fn rabbit<S: Store>(inbox: &Inbox<S>, url: &str, queue: &str, n
         .ordering_key(Field::header(LINE_HEADER))
         .prefetch(48)
         .backoff(Duration::from_millis(20), Duration::from_millis(300))
+        // Classic queues have no leader to elect.
+        .reconnect_delay(Duration::from_millis(20))
         .answer_within(Duration::from_secs(4))
         .build()?;
     let running = inbox.start();

@@ -45,7 +45,7 @@ use proc_macro::TokenStream;
 /// | `retry = "quick"`, `"patient"`, `"never"` | `Retry::quick()`, `Retry::patient()`, `Retry::never()` |
 /// | `retry(attempts = 5, first = "1s", max = "1m")` | a `Retry`; what is left out is as in `Retry::default()` |
 /// | `retry_for(std::io::Error = "never", Busy(attempts = 3))` | `Registration::retry_for`, in this order; the rules are those of `retry` |
-/// | `crashes = 3` | `Policy::crashes` |
+/// | `crashes = 3`, `crash_delay = "10s"` | `Policy::crashes`, `Policy::crash_delay` |
 /// | `decode_grace = "1h"`, `decode_retry = "1m"` | `Policy::decode_grace`, `Policy::decode_retry` |
 /// | `on_poisoned = "block"`, `"skip"`, `"park"` | `Registration::on_poisoned` |
 /// | `timeout = "30s"` | `Registration::timeout` |

@@ -18,6 +18,7 @@ const NAMES: &[&str] = &[
     "retry",
     "retry_for",
     "crashes",
+    "crash_delay",
     "decode_grace",
     "decode_retry",
     "on_poisoned",
@@ -196,9 +197,14 @@ impl Reading {
                 let value = positive(
                     value_of(meta, "crashes = 3")?,
                     "crashes",
-                    "an entry would be poisoned for the crash of its worker",
+                    "an entry would be poisoned without a crash of its own",
                 )?;
                 self.policy.push(quote_spanned!(span=> policy.crashes = #value;));
+            }
+            "crash_delay" => {
+                let value = text(value_of(meta, "crash_delay = \"10s\"")?, "crash_delay", "\"10s\"")?;
+                let time = Time::parse(&value)?.tokens();
+                self.policy.push(quote_spanned!(span=> policy.crash_delay = #time;));
             }
             "decode_grace" => {
                 let value = text(value_of(meta, "decode_grace = \"1h\"")?, "decode_grace", "\"1h\"")?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 /// How long a server may take for anything; only something broken takes as long.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Runs a command to its end and returns what it printed, without the last newline.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
@@ -75,16 +75,19 @@ pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Re
 pub(crate) fn until_within<T>(
     patience: Duration,
     what: &str,
-    mut ask: impl FnMut() -> Result<Option<T>>,
+    ask: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
+    within(patience, ask)?.with_context(|| format!("waited {} s in vain: {what}", patience.as_secs()))
+}
+
+/// Asks until there is an answer; returns `None` if there is none in time.
+pub(crate) fn within<T>(patience: Duration, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     const PAUSE: Duration = Duration::from_millis(10);
     let start = Instant::now();
     loop {
-        if let Some(answer) = ask()? {
+        let answer = ask()?;
+        if answer.is_some() || start.elapsed() > patience {
             return Ok(answer);
-        }
-        if start.elapsed() > patience {
-            bail!("waited {} s in vain: {what}", patience.as_secs());
         }
         #[expect(
             clippy::disallowed_methods,

@@ -75,7 +75,7 @@ fn a_suspended_server_takes_connections_and_answers_once_it_goes_on() {
     let mut answer = [0];
     assert_eq!(stream.read_exact(&mut answer).unwrap_err().kind(), ErrorKind::WouldBlock);
     cluster.resume().unwrap();
-    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(3))).unwrap();
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer, *b"N");
 }
@@ -94,7 +94,7 @@ fn a_server_can_be_suspended_as_a_whole_and_dropped_like_that() {
     let start = Instant::now();
     drop(cluster);
     assert!(!data.exists());
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_mins(1));
 }
 
 #[test]

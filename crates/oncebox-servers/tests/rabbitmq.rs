@@ -11,8 +11,12 @@ use oncebox_servers::RabbitMq;
 
 /// Whether the broker answers to the first words of AMQP.
 fn answers(broker: &RabbitMq) -> bool {
+    answers_within(Duration::from_mins(1), broker)
+}
+
+fn answers_within(patience: Duration, broker: &RabbitMq) -> bool {
     let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, broker.port())) else { return false };
-    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.set_read_timeout(Some(patience)).unwrap();
     stream.write_all(b"AMQP\x00\x00\x09\x01").unwrap();
     stream.read(&mut [0; 8]).is_ok_and(|read| read > 0)
 }
@@ -44,7 +48,8 @@ fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
     assert!(broker.ctl(&["list_vhosts"]).unwrap().contains("kept"), "what it has is on disk");
 
     broker.suspend().unwrap();
-    assert!(!answers(&broker), "a suspended broker takes connections and says nothing");
+    let patience = Duration::from_secs(2);
+    assert!(!answers_within(patience, &broker), "a suspended broker takes connections and says nothing");
     broker.resume().unwrap();
     assert!(answers(&broker));
 
@@ -53,4 +58,43 @@ fn a_broker_survives_what_is_done_to_it_and_leaves_nothing_behind() {
     drop(broker);
     assert_eq!(processes(&dir), Vec::<PathBuf>::new());
     assert!(!fs::exists(&dir).unwrap());
+}
+
+/// Declares a quorum queue.
+fn declare(broker: &RabbitMq, queue: &str) {
+    let declare = r#"rabbit_amqqueue:declare({resource, <<"/">>, queue, <<"NAME">>}, true, false,
+        [{<<"x-queue-type">>, longstr, <<"quorum">>}], none, <<"test">>)."#;
+    broker.ctl(&["eval", &declare.replace("NAME", queue)]).unwrap();
+}
+
+#[test]
+fn a_quorum_queue_without_a_leader_is_named_and_brought_back() {
+    let broker = RabbitMq::start().unwrap();
+    declare(&broker, "orders");
+    assert_eq!(broker.elect_leaders().unwrap(), Vec::<String>::new());
+    assert_eq!(broker.elections(), 0, "a new queue has a leader");
+
+    broker.stop_queue("orders").unwrap();
+    assert_eq!(broker.leaderless().unwrap(), ["orders (stopped)"]);
+    broker.start_queue("orders").unwrap();
+    assert_eq!(broker.elect_leaders().unwrap(), Vec::<String>::new());
+
+    let before = broker.elections();
+    broker.stop_queue("orders").unwrap();
+    assert_eq!(broker.elect_leaders().unwrap(), Vec::<String>::new(), "without any other help");
+    assert!(broker.elections() > before);
+    assert_eq!(broker.total("orders").unwrap(), 0);
+}
+
+// A broker that had forgotten them would start them as new ones, without a leader.
+#[test]
+fn a_broker_that_is_killed_remembers_the_quorum_queues_that_were_just_declared() {
+    let broker = RabbitMq::start().unwrap();
+    for round in 1..=3 {
+        declare(&broker, &format!("orders-{round}"));
+        broker.kill9().unwrap();
+        broker.start_again().unwrap();
+        assert_eq!(broker.leaderless().unwrap(), Vec::<String>::new());
+        assert_eq!(broker.elections(), 0, "each elected its leader by itself");
+    }
 }

@@ -155,6 +155,11 @@ impl<S: StoreUnderTest> Harness<S> {
         self.store.claim(&claim_params(&[route(handler)], 10).suspect()).await.expect("claim")
     }
 
+    /// Claims suspects for a worker that has nothing else in hand.
+    pub(crate) async fn claim_suspect_idle(&self, handler: &str) -> Vec<Claimed> {
+        self.store.claim(&claim_params(&[route(handler)], 10).suspect().idle(true)).await.expect("claim")
+    }
+
     /// Claims the only claimable entry of a handler.
     pub(crate) async fn claim_one(&self, handler: &str) -> Claim {
         let mut claimed = self.claim(handler, 2).await;

@@ -100,21 +100,22 @@ pub struct Config {
     pub batch: usize,
     /// Entries in hand at once over all handlers, from claim to settlement. Default 512.
     pub in_flight: usize,
-    /// How long a claim holds without being renewed. Default 5 minutes.
+    /// How long a claim holds without being renewed. A running entry is renewed at least every third of it. Default: 30 seconds.
     pub lease: Duration,
     /// How long to wait for a wake-up before looking anyway. Default 30 seconds.
     pub poll: Duration,
-    /// How often leases that ran out are looked for. Default 30 seconds.
+    /// How often entries of dead workers are looked for: leases that ran out, and on SQLite processes that are gone. Default: 2
+    /// seconds.
     pub rescue: Duration,
     /// How long a finished message and its key are remembered, from completion; `None` for ever. Default 7 days. A
     /// handler can have [a window of its own](crate::Registration::retention).
     pub retention: Option<Duration>,
     /// What happens to a source that may bring a message again later than that. Default: refused.
     pub short_window: ShortWindow,
-    /// How often what is past its retention is removed. Default 1 hour.
-    pub sweep: Duration,
+    /// How often what is past its retention is removed. Default: a tenth of the shortest window, between 1 second and 1 hour.
+    pub sweep: Option<Duration>,
     /// How long entries of a handler key that this process does not know may wait before they are reported. Looked at
-    /// as often as is swept. Default 1 hour.
+    /// as often as is swept, but at most once a minute and at least once an hour. Default 1 hour.
     pub orphan_grace: Duration,
     /// How often what waits is counted, for gauges and health; `None` for never. Each process does it, and it is cheap.
     /// Default 30 seconds.
@@ -145,12 +146,12 @@ impl Default for Config {
             guarantee: Guarantee::default(),
             batch: 100,
             in_flight: 512,
-            lease: Duration::from_mins(5),
+            lease: Duration::from_secs(30),
             poll: Duration::from_secs(30),
-            rescue: Duration::from_secs(30),
+            rescue: Duration::from_secs(2),
             retention: Some(Duration::from_hours(168)),
             short_window: ShortWindow::default(),
-            sweep: Duration::from_hours(1),
+            sweep: None,
             orphan_grace: Duration::from_hours(1),
             backlog: Some(Duration::from_secs(30)),
             grace: Duration::from_secs(30),
@@ -214,9 +215,10 @@ impl Config {
             let fix = format!("use at least {:?}", Self::MIN_LEASE);
             return refuse("lease", &self.lease, "it would run out during an ordinary pause", &fix);
         }
-        let times =
-            [("poll", self.poll), ("rescue", self.rescue), ("sweep", self.sweep), ("restart", self.restart)];
-        for (name, value) in times.into_iter().chain(self.backlog.map(|every| ("backlog", every))) {
+        let times = [("poll", self.poll), ("rescue", self.rescue), ("restart", self.restart)];
+        let optional = [("sweep", self.sweep), ("backlog", self.backlog)];
+        let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        for (name, value) in times.into_iter().chain(optional) {
             if value.is_zero() {
                 return refuse(name, &value, "it would spin", "use some milliseconds at least");
             }
@@ -271,7 +273,7 @@ mod tests {
             Config { lease: Duration::from_millis(299), ..Config::default() },
             Config { poll: zero, ..Config::default() },
             Config { rescue: zero, ..Config::default() },
-            Config { sweep: zero, ..Config::default() },
+            Config { sweep: Some(zero), ..Config::default() },
             Config { restart: zero, ..Config::default() },
             Config { retention: Some(Duration::from_secs(1)), ..Config::default() },
             Config { limits: Limits { payload: 0, ..Limits::default() }, ..Config::default() },

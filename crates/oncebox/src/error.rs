@@ -37,6 +37,8 @@ pub enum ErrorKind {
     Full,
     /// The store refuses writes.
     ReadOnly,
+    /// The store refused the login, the TLS connection or a privilege. Trying again helps once an operator restored access.
+    Denied,
     /// A commit was sent and its answer never came: it may have happened, or not.
     CommitUnknown,
     /// The store's schema is newer than this build understands.
@@ -75,6 +77,7 @@ impl ErrorKind {
             Self::Unavailable => "unavailable",
             Self::Full => "full",
             Self::ReadOnly => "read_only",
+            Self::Denied => "denied",
             Self::CommitUnknown => "commit_unknown",
             Self::SchemaTooNew => "schema_too_new",
             Self::SchemaOutdated => "schema_outdated",
@@ -90,7 +93,15 @@ impl ErrorKind {
 
     /// Whether the same call may succeed later with nothing changed by the caller.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Unavailable | Self::Full | Self::CommitUnknown | Self::LeaseLost | Self::Handler)
+        matches!(
+            self,
+            Self::Unavailable
+                | Self::Full
+                | Self::Denied
+                | Self::CommitUnknown
+                | Self::LeaseLost
+                | Self::Handler
+        )
     }
 
     /// Whether an error of many messages that were stored together may be the doing of one of them.
@@ -135,6 +146,7 @@ impl ErrorKind {
                 "make room, then try again; a delivery that waits for this must not be acknowledged"
             }
             Self::ReadOnly => "check the file's permissions, or connect to the primary",
+            Self::Denied => "restore the login, the certificate or the privilege, then try again",
             Self::CommitUnknown => {
                 "do the same call again: what was stored is recognised; do not acknowledge before it answers"
             }
@@ -170,6 +182,11 @@ impl Error {
     pub fn caused_by(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// The cause, without the error.
+    pub fn into_cause(self) -> Option<BoxError> {
+        self.source
     }
 
     /// What to match on.

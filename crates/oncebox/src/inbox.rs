@@ -51,6 +51,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) forget: Forget,
     /// What was started last, for health.
     pub(crate) running: parking_lot::Mutex<Weak<Core<S>>>,
+    pub(crate) drives: runtime::Drives,
     /// When the store was last told the windows of this process.
     pub(crate) registered: runtime::Registered,
 }
@@ -478,6 +479,7 @@ impl<S: Store> Builder<S> {
                 redactor: self.redactor,
                 forget: Forget::default(),
                 running: parking_lot::Mutex::new(Weak::new()),
+                drives: runtime::Drives::default(),
                 registered: runtime::Registered::default(),
             }),
         })

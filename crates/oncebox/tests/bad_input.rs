@@ -269,7 +269,7 @@ fn settings_that_could_never_work_are_refused_at_start() {
         (Config { lease: 299 * MILLISECOND, ..default() }, ["`lease`", "299ms", "use at least 300ms"]),
         (Config { poll: zero, ..default() }, ["`poll`", "0ns", "use some milliseconds"]),
         (Config { rescue: zero, ..default() }, ["`rescue`", "0ns", "use some milliseconds"]),
-        (Config { sweep: zero, ..default() }, ["`sweep`", "0ns", "use some milliseconds"]),
+        (Config { sweep: Some(zero), ..default() }, ["`sweep`", "0ns", "use some milliseconds"]),
         (Config { restart: zero, ..default() }, ["`restart`", "0ns", "use some milliseconds"]),
         (Config { retention: Some(SECOND), ..default() }, ["`retention`", "1s", "is shorter than `lease`"]),
         (Config { limits: Limits { id: 0, ..limits() }, ..default() }, ["`limits.id`", "is 0", "at least 1"]),
@@ -351,7 +351,7 @@ async fn the_longest_settings_work() {
             poll: max,
             rescue: max,
             retention,
-            sweep: max,
+            sweep: Some(max),
             grace: max,
             restart: max,
             ..Config::default()

@@ -109,7 +109,7 @@ async fn fates(world: &World, count: usize) -> Vec<(Status, u32)> {
     let mut fates = Vec::new();
     for n in 0..count {
         let entry = world.entry(&n.to_string(), "h").await;
-        assert_eq!(entry.crashes, 0);
+        assert_eq!(entry.suspicion.stored(), 0);
         fates.push((entry.status, entry.attempts));
     }
     fates

@@ -239,7 +239,7 @@ async fn pausing_burns_no_attempts() {
     assert_eq!(world.stage.log().len(), 0);
     for n in 0..5 {
         let entry = world.entry(&n.to_string(), "h").await;
-        assert_eq!((entry.status, entry.attempts, entry.crashes), (Status::Pending, 0, 0));
+        assert_eq!((entry.status, entry.attempts, entry.suspicion.stored()), (Status::Pending, 0, 0));
     }
     world.store().resume(&inbox, &handler).await.unwrap();
     world.pass(31 * SECOND).await;

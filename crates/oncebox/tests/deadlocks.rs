@@ -69,7 +69,7 @@ async fn a_deadlock_of_a_stored_message_burns_no_attempt() {
         assert_eq!(in_time(world.inbox.drain()).await.unwrap(), 1, "once, then it waits");
         assert_eq!(play.runs(), run);
         let entry = world.entry("1", "h").await;
-        assert_eq!((entry.status, entry.attempts, entry.crashes), (Status::Pending, 0, 0));
+        assert_eq!((entry.status, entry.attempts, entry.suspicion.stored()), (Status::Pending, 0, 0));
         world.clock.advance(SECOND);
     }
     world.inbox.drain().await.unwrap();

@@ -326,7 +326,7 @@ async fn processing_by_hand_keeps_the_claims_of_what_waits() {
     assert_eq!(in_time(drain).await.unwrap().unwrap(), 2);
     for id in ["1", "2"] {
         let done = world.entry(id, "h").await;
-        assert_eq!((done.status, done.crashes), (Status::Completed, 0));
+        assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 0));
     }
 }
 

@@ -4,8 +4,9 @@ mod support;
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use oncebox::health::Subject;
-use oncebox::source::channel;
+use oncebox::source::{BrokerLink, Delivery, Source, channel};
 use oncebox::{ErrorKind, Health, HealthLimits, HealthStatus};
 use oncebox_testkit::{Fault, Verb};
 use support::{SECOND, World, in_time, message, quiet};
@@ -136,6 +137,41 @@ async fn a_source_tells_what_it_holds_and_when_it_is_over() {
     quiet().await;
     assert_eq!(source(), HealthStatus::Degraded, "{:#?}", running.health());
     assert!(format!("{:?}", running.health().checks).contains("it is over"));
+}
+
+/// A source that brings nothing, and knows how its broker is.
+struct Linked(BrokerLink);
+
+#[async_trait]
+impl Source for Linked {
+    fn name(&self) -> &'static str {
+        "linked"
+    }
+
+    fn link(&self) -> BrokerLink {
+        self.0.clone()
+    }
+
+    async fn recv(&mut self) -> Option<Delivery> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_source_without_its_broker_is_degraded_with_the_reason_until_it_is_back() {
+    let world = world();
+    let running = world.inbox.start();
+    let link = BrokerLink::default();
+    running.receive(Linked(link.clone())).unwrap();
+    let source = || status(&running.health(), Subject::Source, "linked");
+    assert_eq!(source(), HealthStatus::Healthy);
+    link.down("the queue \"orders\" has no leader");
+    let health = running.health();
+    assert_eq!(source(), HealthStatus::Degraded);
+    assert!(format!("{:?}", health.checks).contains("not receiving: the queue"), "{health:#?}");
+    assert!(health.ready && health.live, "other ways in are open, and a restart does not help");
+    link.up();
+    assert_eq!(source(), HealthStatus::Healthy);
 }
 
 #[tokio::test]

@@ -62,7 +62,7 @@ async fn shutdown_gives_back_what_did_not_finish() {
     assert_eq!(world.stage.cut(), 2);
     for id in ["1", "2"] {
         let back = world.entry(id, "h").await;
-        assert_eq!((back.status, back.attempts, back.crashes), (Status::Pending, 0, 0));
+        assert_eq!((back.status, back.attempts, back.suspicion.stored()), (Status::Pending, 0, 0));
     }
     world.stage.go(2);
     assert_eq!(world.inbox.drain().await.unwrap(), 2);
@@ -110,7 +110,11 @@ async fn shutdown_gives_back_a_claim_whose_answer_comes_late_or_was_lost() {
         world.pass(SECOND).await;
         assert!(end.is_finished(), "{fault:?}");
         let back = world.entry("1", "h").await;
-        assert_eq!((back.status, back.attempts, back.crashes), (Status::Pending, 0, 0), "{fault:?}");
+        assert_eq!(
+            (back.status, back.attempts, back.suspicion.stored()),
+            (Status::Pending, 0, 0),
+            "{fault:?}"
+        );
         assert!(world.stage.log().is_empty(), "{fault:?}: nothing new is begun");
     }
 }
@@ -131,6 +135,49 @@ async fn dropping_stops_everything_at_once() {
     world.pass(Duration::from_mins(2)).await;
     assert_eq!(world.stage.log(), ["h 1 1"]);
     assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+    // It was given back, and blamed for nothing.
+    let back = world.entry("1", "h").await;
+    assert_eq!((back.status, back.attempts, back.suspicion.stored()), (Status::Pending, 0, 0));
+}
+
+// A store that is away when an inbox is dropped is waited for, for as long as a lease.
+#[tokio::test]
+async fn what_is_dropped_is_given_back_when_the_store_returns() {
+    for (away_for, status) in
+        [(Duration::from_mins(4), Status::Pending), (Duration::from_mins(6), Status::Running)]
+    {
+        let world = one_handler();
+        let running = world.inbox.start();
+        world.accept("1", "wait").await;
+        in_time(world.stage.started(1)).await;
+        away(&world, Fault::ErrBefore(ErrorKind::Unavailable));
+        drop(running);
+        world.pass(away_for).await;
+        world.store().faults().clear();
+        world.pass(10 * SECOND).await;
+        let left = world.entry("1", "h").await;
+        assert_eq!((left.status, left.attempts, left.suspicion.stored()), (status, 0, 0), "{away_for:?}");
+        assert_eq!((world.stage.cut(), world.stage.running()), (1, 0));
+        if status == Status::Running {
+            assert_eq!(world.clock.sleepers(), 0, "nothing of it is left");
+        }
+    }
+}
+
+// Whoever gives up waiting for a shutdown has dropped it.
+#[tokio::test]
+async fn a_shutdown_that_is_dropped_gives_back_what_runs() {
+    let world = one_handler();
+    let running = world.inbox.start();
+    world.accept("1", "wait").await;
+    in_time(world.stage.started(1)).await;
+    let end = tokio::spawn(running.shutdown());
+    quiet().await;
+    end.abort();
+    quiet().await;
+    let back = world.entry("1", "h").await;
+    assert_eq!((back.status, back.attempts, back.suspicion.stored()), (Status::Pending, 0, 0));
+    assert_eq!((world.stage.cut(), world.clock.sleepers()), (1, 0));
 }
 
 type Block = Arc<Mutex<mpsc::Receiver<()>>>;
@@ -265,11 +312,12 @@ async fn a_settlement_that_cannot_be_stored_is_alone_with_it() {
     world.store().faults().script(Verb::Settle, [corrupt, None, corrupt, None]);
     world.stage.go(3);
     quiet().await;
-    assert_eq!((world.count(Status::Completed).await, running.in_flight()), (2, 0));
+    assert_eq!((world.count(Status::Completed).await, running.in_flight()), (2, 1));
     assert_eq!(world.count(Status::Running).await, 1);
-    world.stage.go(1);
-    world.pass(Duration::from_mins(7)).await;
-    assert_eq!(world.count(Status::Completed).await, 3);
+    // It is tried again, and does not run again.
+    world.pass(SECOND).await;
+    assert_eq!((world.count(Status::Completed).await, running.in_flight()), (3, 0));
+    assert_eq!(world.stage.log().len(), 3);
     drop(running);
 }
 

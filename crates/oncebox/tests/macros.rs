@@ -26,6 +26,7 @@ struct OrderPlaced {
     types = ["order.placed", "order.paid"],
     retry(attempts = 5, first = "500ms", max = "1m"),
     crashes = 2,
+    crash_delay = "20s",
     decode_grace = "2h",
     decode_retry = "30s",
     timeout = "1d",
@@ -105,6 +106,7 @@ fn every_option_sets_what_it_names() {
     let mut policy = Policy::default();
     policy.retry = Retry::new(5, Duration::from_millis(500), Duration::from_mins(1));
     policy.crashes = 2;
+    policy.crash_delay = Duration::from_secs(20);
     policy.decode_grace = Duration::from_hours(2);
     policy.decode_retry = Duration::from_secs(30);
     let by_hand = handler("ship-order", ship)

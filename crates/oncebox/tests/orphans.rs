@@ -119,7 +119,7 @@ impl Subscriber for Ears {
 }
 
 fn settings() -> Config {
-    Config { sweep: LOOK, ..Config::default() }
+    Config { sweep: Some(LOOK), ..Config::default() }
 }
 
 /// Lets it look so many times.

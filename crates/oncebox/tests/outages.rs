@@ -24,7 +24,8 @@ fn one_handler() -> World {
 // FAULTS A15, E5: longer than any lease.
 #[tokio::test]
 async fn an_outage_loses_nothing_and_burns_nothing() {
-    for fault in [AWAY, Fault::ErrBefore(ErrorKind::ReadOnly), Fault::Hang] {
+    let denied = Fault::ErrBefore(ErrorKind::Denied);
+    for fault in [AWAY, Fault::ErrBefore(ErrorKind::ReadOnly), denied, Fault::Hang] {
         let world = one_handler();
         let running = world.inbox.start();
         for id in ["long", "ends"] {
@@ -47,7 +48,7 @@ async fn an_outage_loses_nothing_and_burns_nothing() {
         for id in ["long", "ends", "pending"] {
             let done = world.entry(id, "h").await;
             assert_eq!(
-                (done.status, done.attempts, done.crashes),
+                (done.status, done.attempts, done.suspicion.stored()),
                 (Status::Completed, 0, 0),
                 "{fault:?} {id}"
             );
@@ -104,7 +105,11 @@ async fn an_answer_that_was_lost_changes_nothing() {
             assert_eq!(world.stage.log().len(), 3, "{verb:?} {faults:?}");
             for id in ["1", "2", "3"] {
                 let done = world.entry(id, "h").await;
-                assert_eq!((done.status, done.crashes), (Status::Completed, 0), "{verb:?} {faults:?}");
+                assert_eq!(
+                    (done.status, done.suspicion.stored()),
+                    (Status::Completed, 0),
+                    "{verb:?} {faults:?}"
+                );
             }
             assert_eq!(running.in_flight(), 0);
         }
@@ -124,14 +129,13 @@ async fn a_rescue_whose_answer_was_lost_is_asked_for_again() {
         let running = world.inbox.start();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
-        drop(running);
-        world.clock.advance(Duration::from_secs(301));
+        world.die(running, Duration::from_mins(5)).await;
         world.stage.says("h", "1", "ok");
         world.store().faults().script(verb, faults.iter().copied().map(Some));
         let running = world.inbox.start();
         world.pass(10 * SECOND).await;
         let done = world.entry("1", "h").await;
-        assert_eq!((done.status, done.crashes), (Status::Completed, 1), "{verb:?} {faults:?}");
+        assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1), "{verb:?} {faults:?}");
         drop(running);
     }
 }
@@ -203,7 +207,7 @@ async fn a_transactional_handler_takes_effect_once_whatever_is_lost() {
     for id in &ids {
         done(&inbox, id).await;
         let done = entry(&inbox, id, "book").await;
-        assert_eq!((done.attempts, done.crashes, books.effects(id)), (0, 0, 1), "{id}");
+        assert_eq!((done.attempts, done.suspicion.stored(), books.effects(id)), (0, 0, 1), "{id}");
     }
     in_time(running.idle()).await;
     assert_eq!((running.in_flight(), counts(&inbox).await.with_status(Status::Running)), (0, 0));
@@ -305,7 +309,7 @@ async fn the_effects_of_a_zombie_are_rolled_back() {
     let (other, ran) = in_time(second).await.unwrap();
     assert_eq!((ran.unwrap(), books.effects("1")), (1, 1));
     let done = entry(&other, "1", "book").await;
-    assert_eq!((done.status, done.crashes), (Status::Completed, 1));
+    assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1));
 }
 
 async fn in_a_transaction(_: Message, cx: &mut Context<Faulty>) -> Result<(), oncebox::Error> {
@@ -315,7 +319,9 @@ async fn in_a_transaction(_: Message, cx: &mut Context<Faulty>) -> Result<(), on
 // What cannot be committed, now or ever, is the handler's failure; what nobody is to blame for is not.
 #[tokio::test]
 async fn only_a_commit_that_can_never_work_is_a_failed_attempt() {
-    for kind in [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::Corrupt] {
+    for kind in
+        [ErrorKind::Unavailable, ErrorKind::Full, ErrorKind::ReadOnly, ErrorKind::Denied, ErrorKind::Corrupt]
+    {
         let world = World::new(|inbox, _| inbox.on("t", handler("h", in_a_transaction)));
         world.store().faults().next(Verb::Commit, Fault::ErrBefore(kind));
         world.accept("1", "").await;
@@ -324,7 +330,7 @@ async fn only_a_commit_that_can_never_work_is_a_failed_attempt() {
         let failed = world.entry("1", "h").await;
         let burned = u32::from(kind == ErrorKind::Corrupt);
         assert_eq!(
-            (failed.status, failed.attempts, failed.crashes),
+            (failed.status, failed.attempts, failed.suspicion.stored()),
             (Status::Pending, burned, 0),
             "{kind:?}"
         );
@@ -349,5 +355,62 @@ async fn a_store_that_is_away_is_asked_less_and_less() {
     world.pass(6 * SECOND).await;
     assert_eq!(world.status("1", "h").await, Status::Completed);
     assert_eq!(world.stage.log().len(), 1);
+    drop(running);
+}
+
+// A settlement that the store refuses, whatever it says, is tried again while its lease lasts, and holds up no other.
+#[tokio::test]
+async fn a_settlement_that_is_refused_is_tried_until_its_lease_ends() {
+    for kind in [ErrorKind::Corrupt, ErrorKind::InvalidConfig, ErrorKind::InvalidMessage] {
+        let world = one_handler();
+        let running = world.inbox.start();
+        world.accept("1", "wait").await;
+        in_time(world.stage.started(1)).await;
+        let refused = Some(Fault::ErrBefore(kind));
+        world.store().faults().script(Verb::Settle, [refused]);
+        world.stage.go(1);
+        quiet().await;
+        world.accept("other", "ok").await;
+        quiet().await;
+        assert_eq!(world.status("other", "h").await, Status::Completed, "{kind:?}: it does not wait");
+        assert_eq!(running.in_flight(), 1, "{kind:?}");
+        world.store().faults().script(Verb::Settle, [refused; 3]);
+        world.pass(10 * SECOND).await;
+        let done = world.entry("1", "h").await;
+        assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 0), "{kind:?}");
+        assert_eq!((world.stage.log().len(), running.in_flight()), (2, 0), "{kind:?}");
+
+        // One that is refused for good is let go when its lease ends, so that it can be rescued.
+        world.accept("2", "wait").await;
+        in_time(world.stage.started(3)).await;
+        world.store().faults().always(Verb::Settle, Fault::ErrBefore(kind));
+        world.stage.go(1);
+        world.pass(Duration::from_mins(6)).await;
+        world.store().faults().clear();
+        world.stage.says("h", "2", "ok");
+        world.pass(Duration::from_mins(6)).await;
+        let done = world.entry("2", "h").await;
+        assert_eq!((done.status, done.suspicion.stored()), (Status::Completed, 1), "{kind:?}");
+        assert_eq!(running.in_flight(), 0, "{kind:?}");
+    }
+}
+
+// No refused login, privilege or connection ends a part of a running inbox.
+#[tokio::test]
+async fn a_refused_login_ends_no_component() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = one_handler();
+    let verbs = [Verb::Register, Verb::Claim, Verb::Renew, Verb::Rescue, Verb::Sweep, Verb::Backlog];
+    for verb in verbs {
+        world.store().faults().always(verb, Fault::ErrBefore(ErrorKind::Denied));
+    }
+    let running = world.inbox.start();
+    world.pass(Duration::from_mins(3)).await;
+    assert_eq!(ear.heard("component failed"), Vec::<String>::new());
+    world.store().faults().clear();
+    world.accept("1", "ok").await;
+    world.pass(10 * SECOND).await;
+    assert_eq!(world.status("1", "h").await, Status::Completed);
     drop(running);
 }

@@ -36,7 +36,7 @@ async fn failures_are_retried_later_and_later_and_then_poisoned() {
     }
     in_time(running.idle()).await;
     let poisoned = world.entry("1", "h").await;
-    assert_eq!((poisoned.status, poisoned.attempts, poisoned.crashes), (Status::Poisoned, 5, 0));
+    assert_eq!((poisoned.status, poisoned.attempts, poisoned.suspicion.stored()), (Status::Poisoned, 5, 0));
     assert_eq!(poisoned.reason, Some(PoisonReason::Exhausted));
     assert_eq!(poisoned.error.unwrap().as_str(), "no truck");
     world.pass(Duration::from_mins(10)).await;
@@ -112,7 +112,7 @@ async fn a_panic_is_a_failed_attempt_and_the_worker_lives() {
     world.accept("2", "ok").await;
     in_time(running.idle()).await;
     let failed = world.entry("1", "h").await;
-    assert_eq!((failed.status, failed.attempts, failed.crashes), (Status::Pending, 1, 0));
+    assert_eq!((failed.status, failed.attempts, failed.suspicion.stored()), (Status::Pending, 1, 0));
     assert!(failed.error.unwrap().as_str().contains("at the disco"));
     assert_eq!(world.status("2", "h").await, Status::Completed);
     world.pass(3 * SECOND).await;
@@ -152,14 +152,22 @@ async fn a_panic_in_a_destructor_is_a_failed_attempt_too() {
     world.pass(2 * SECOND).await;
     for key in ["end", "timeout"] {
         let failed = world.entry("1", key).await;
-        assert_eq!((failed.status, failed.attempts, failed.crashes), (Status::Pending, 1, 0), "{key}");
+        assert_eq!(
+            (failed.status, failed.attempts, failed.suspicion.stored()),
+            (Status::Pending, 1, 0),
+            "{key}"
+        );
     }
     assert_eq!(running.in_flight(), 1);
     let end = tokio::spawn(running.shutdown());
     world.pass(40 * SECOND).await;
     assert!(end.is_finished());
     let cut = world.entry("1", "cut").await;
-    assert_eq!((cut.status, cut.crashes), (Status::Pending, 0), "given back, and not left to its lease");
+    assert_eq!(
+        (cut.status, cut.suspicion.stored()),
+        (Status::Pending, 0),
+        "given back, and not left to its lease"
+    );
 }
 
 // FAULTS C4

@@ -334,3 +334,38 @@ async fn advice_is_about_what_came() {
     world.inbox.accept(message("1", "ok")).await.unwrap();
     assert!(!world.inbox.retention_advice().covered, "a later one may not have been recognised");
 }
+
+// A short window is not kept for an hour longer; a set interval counts.
+#[tokio::test]
+async fn how_often_is_swept_goes_by_the_shortest_window() {
+    let lease = 10 * SECOND;
+    let short = |retention, sweep| Config { lease, retention, sweep, ..Config::default() };
+    for (config, own, gone_after, calls) in [
+        (short(Some(20 * SECOND), None), None, 20 * SECOND, 10),
+        (short(Some(DAY), None), Some(20 * SECOND), 20 * SECOND, 10),
+        (short(Some(20 * SECOND), Some(30 * SECOND)), None, 30 * SECOND, 1),
+        (short(Some(10 * SECOND), None), None, 10 * SECOND, 10),
+        (short(Some(DAY), None), None, DAY, 24),
+    ] {
+        let world = World::new(|inbox, stage| {
+            let handler = stage.handler("h");
+            let handler = if let Some(own) = own { handler.retention(own) } else { handler };
+            inbox.config(config.clone()).on("t", handler)
+        });
+        finish(&world, "1", "t").await;
+        let running = world.inbox.start();
+        quiet().await;
+        let step = gone_after / u32::try_from(calls).unwrap();
+        for _ in 0..calls {
+            assert_eq!(messages(&world).await, 1, "{config:?}");
+            world.clock.advance(step);
+            quiet().await;
+        }
+        assert_eq!(
+            (messages(&world).await, world.store().faults().calls(Verb::Sweep)),
+            (0, calls),
+            "{config:?}"
+        );
+        in_time(running.shutdown()).await;
+    }
+}

@@ -10,7 +10,7 @@ use oncebox::{BoxError, Context, ErrorKind, HandlerKey, Memory, Message, Retry, 
 use oncebox_testkit::{Fault, TestClock, Verb};
 use support::{Faulty, SECOND, World, in_time, message, quiet};
 
-const LEASE: Duration = Duration::from_mins(5);
+const LEASE: Duration = Duration::from_secs(30);
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
 
 /// A handler whose runs share commits, and messages for it: `0`, `1` and so on, one for each play.
@@ -36,7 +36,7 @@ async fn accept(world: &World, plays: &[&str]) {
 /// Status, attempts and runs of a message.
 async fn fate(world: &World, id: &str) -> (Status, u32, usize) {
     let entry = world.entry(id, "h").await;
-    assert_eq!(entry.crashes, 0);
+    assert_eq!(entry.suspicion.stored(), 0);
     (entry.status, entry.attempts, world.stage.runs("h", id))
 }
 
@@ -434,16 +434,18 @@ async fn a_suspect_shares_with_nobody() {
     let world = sharing(64, &["wait", "ok", "ok"]).await;
     let running = world.inbox.start();
     in_time(world.stage.started(1)).await;
-    drop(running);
-    quiet().await;
-    world.clock.advance(LEASE + SECOND);
+    world.die(running, LEASE).await;
     let held = calls(&world, &[Verb::Hold]);
     let running = world.inbox.start();
     world.stage.go(1);
     world.pass(LEASE / 5).await;
     for id in ["0", "1", "2"] {
         let entry = world.entry(id, "h").await;
-        assert_eq!((entry.status, entry.attempts, entry.crashes), (Status::Completed, 0, 1), "{id}");
+        assert_eq!(
+            (entry.status, entry.attempts, entry.suspicion.stored()),
+            (Status::Completed, 0, 1),
+            "{id}"
+        );
     }
     assert_eq!(calls(&world, &[Verb::Hold]), held);
     drop(running);

@@ -146,6 +146,7 @@ impl From<Error> for Problem {
                 tracing::warn!(%error, "an operator is told to come again");
                 let what = match kind {
                     ErrorKind::Full => "the store is full: make room first",
+                    ErrorKind::Denied => "the store refused the login or a privilege; the log says more",
                     ErrorKind::ReadOnly => "the store takes no changes: it is a standby, or set to read only",
                     _ => "the store does not answer now",
                 };
@@ -203,7 +204,7 @@ mod tests {
         let mut words = std::collections::HashSet::new();
         for cause in Cause::ALL {
             let document = Problem::new(*cause, "x").document();
-            assert!(words.insert(document.word().to_owned()), "{cause:?}");
+            assert!(words.insert(document.r#type), "{cause:?}");
             assert!(!document.title.is_empty() && !document.advice.is_empty() && !document.kept.is_empty());
             let response = Problem::new(*cause, "x").into_response();
             assert_eq!(response.headers()["content-type"], "application/problem+json");
@@ -224,8 +225,8 @@ mod tests {
     // What a database says of itself is not told to clients.
     #[test]
     fn errors_of_the_store_keep_to_themselves() {
-        use ErrorKind::{CommitUnknown, Corrupt, Full, InvalidConfig, ReadOnly, Unavailable};
-        for kind in [Unavailable, CommitUnknown, Corrupt, Full, ReadOnly, InvalidConfig] {
+        use ErrorKind::{CommitUnknown, Corrupt, Denied, Full, InvalidConfig, ReadOnly, Unavailable};
+        for kind in [Unavailable, CommitUnknown, Corrupt, Denied, Full, ReadOnly, InvalidConfig] {
             let problem = Problem::from(Error::new(kind, "connection to db.internal refused"));
             assert!(problem.cause().status().is_server_error());
             assert!(!problem.detail.contains("db.internal"));

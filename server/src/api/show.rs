@@ -40,7 +40,7 @@ impl Privacy {
             handler: entry.handler.to_string(),
             status: StatusWord(entry.status),
             attempts: entry.attempts,
-            crashes: entry.crashes,
+            crashes: entry.suspicion.own_crashes(),
             generation: entry.generation,
             at: Time::of(entry.at),
             reason: entry.reason.map(PoisonReason::as_str).map(Into::into),
@@ -63,7 +63,7 @@ impl Privacy {
             at: Time(attempt.at),
             event: attempt.event.as_str().into(),
             attempts: attempt.attempts,
-            crashes: attempt.crashes,
+            crashes: attempt.suspicion.own_crashes(),
             error: self.error(attempt.error.as_ref()),
             claim: attempt.claim_id.to_string(),
         }

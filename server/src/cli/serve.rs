@@ -27,7 +27,7 @@ SIGHUP reads the configuration again, and keeps the old one if the new one is wr
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The configuration. Default: `oncebox.toml` in this directory, if there is one.
-    #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG", conflicts_with_all = ["to", "store"])]
+    #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG", conflicts_with_all = ["to", "store", "lease"])]
     config: Option<PathBuf>,
     /// Delivers every message to this URL. Not beside a configuration.
     #[arg(long, value_name = "URL")]
@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// configuration.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Redeliver messages of a dead process after this time [default: 30s]. Not beside a configuration.
+    #[arg(long, value_name = "TIME")]
+    lease: Option<String>,
     /// Where messages come in. Default 127.0.0.1:8471, or what the configuration says; port 0 takes any.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -45,16 +48,16 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
     let from = match config::find(args.config.as_deref()) {
-        Some(path) if args.to.is_some() || args.store.is_some() => {
+        Some(path) if args.to.is_some() || args.store.is_some() || args.lease.is_some() => {
             let what = anyhow!(
-                "--to and --store are for a start without a configuration, and {} is here; write the handler into it, or \
+                "--to, --store and --lease are for a start without a configuration, and {} is here; write the handler into it, or \
                  start in another directory",
                 path.display()
             );
             return Err(Exit::Usage.with(what));
         }
         Some(path) => Origin::File(path),
-        None => Origin::Quick(Quick { to: args.to, store: args.store }),
+        None => Origin::Quick(Quick { to: args.to, store: args.store, lease: args.lease }),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -129,6 +129,8 @@ pub(crate) struct Inbox {
     pub(crate) order: Option<At<Place>>,
     /// How long a finished message is remembered: a repeat after that is new. Default `7d`.
     pub(crate) retention: Option<At<Window>>,
+    /// How often messages past their retention are removed. Default: a tenth of the shortest window, `1s` to `1h`.
+    pub(crate) sweep: Option<At<Span>>,
     /// Whether a source may bring a message again after it was forgotten: `"refuse"` (the default) does not start then,
     /// `"warn"` does.
     pub(crate) short_window: Option<ShortWindow>,
@@ -141,7 +143,8 @@ pub(crate) struct Inbox {
     pub(crate) unrouted: Option<Unrouted>,
     /// Whether messages belong to tenants: `"off"` (the default), `"optional"` or `"required"`.
     pub(crate) tenants: Option<Tenants>,
-    /// How long a worker that died keeps its messages from the others. Default `5m`.
+    /// How long a dead process keeps its messages from the others: they are delivered again after that. On SQLite a process that
+    /// starts takes over from a dead one of the same machine at once. Default `30s`.
     pub(crate) lease: Option<At<Span>>,
     /// How often the store is asked for work when nothing tells of any. Default `30s`.
     pub(crate) poll: Option<At<Span>>,
@@ -215,6 +218,11 @@ pub(crate) struct Handler {
     /// When a failed delivery is tried again: `"default"` (20 attempts over three days), `"quick"` (5 within 15 s),
     /// `"patient"` (25 over two weeks), `"never"`, or `{ attempts = 10, first = "2s", max = "1h" }`.
     pub(crate) retry: Option<At<Retry>>,
+    /// How many processes may die while they deliver a message alone before it is poisoned. Default 3.
+    pub(crate) crashes: Option<At<u32>>,
+    /// Wait before a message is delivered again after the first such death; six times as long after each further one, up to ten
+    /// minutes. Default `10s`.
+    pub(crate) crash_delay: Option<At<Span>>,
     /// How long it may take to answer. Default `30s`.
     pub(crate) timeout: Option<At<Span>>,
     /// How many deliveries at once. Default 16.

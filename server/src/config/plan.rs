@@ -107,6 +107,8 @@ pub(crate) struct HandlerPlan {
     pub(crate) endpoint: Endpoint,
     pub(crate) concurrency: usize,
     pub(crate) retry: Retry,
+    pub(crate) crashes: Option<u32>,
+    pub(crate) crash_delay: Option<Duration>,
     pub(crate) rate: Option<Rate>,
     pub(crate) breaker: Option<Breaker>,
     pub(crate) dedupe: Option<Dedupe>,
@@ -319,6 +321,7 @@ impl Planner {
         config.grace = span(&file.grace, config.grace);
         config.rescue = config.rescue.min(config.lease);
         config.retention = inbox.retention.as_ref().map_or(config.retention, |window| window.0);
+        config.sweep = inbox.sweep.as_ref().map(|span| span.0);
         config.in_flight = inbox.in_flight.as_deref().copied().unwrap_or(config.in_flight);
         if let Some(payload) = inbox.max_payload.as_deref() {
             config.limits = Limits { payload: *payload, ..config.limits };
@@ -378,6 +381,8 @@ impl Planner {
             },
             concurrency: handler.concurrency.as_deref().copied().unwrap_or(CONCURRENCY),
             retry: handler.retry.as_ref().map_or_else(Retry::default, |retry| retry.0.clone()),
+            crashes: handler.crashes.as_deref().copied(),
+            crash_delay: handler.crash_delay.as_ref().map(|span| span.0),
             rate: handler.rate.as_ref().map(|rate| rate.0.clone()),
             breaker,
             dedupe: handler.key.as_ref().map(|key| key.0.clone()),

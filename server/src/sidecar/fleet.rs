@@ -153,6 +153,12 @@ fn registration<S: Store>(inbox: &str, plan: &HandlerPlan) -> Result<Registratio
         .retry(plan.retry.clone())
         .concurrency(plan.concurrency)
         .on_poisoned(plan.on_poisoned);
+    if let Some(crashes) = plan.crashes {
+        registration = registration.crashes(crashes);
+    }
+    if let Some(delay) = plan.crash_delay {
+        registration = registration.crash_delay(delay);
+    }
     if let Some(rate) = &plan.rate {
         registration = registration.rate(rate.clone());
     }

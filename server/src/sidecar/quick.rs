@@ -12,6 +12,8 @@ pub(crate) struct Quick {
     pub(crate) to: Option<String>,
     /// The database.
     pub(crate) store: Option<String>,
+    /// How long a dead process keeps its messages.
+    pub(crate) lease: Option<String>,
 }
 
 impl Quick {
@@ -31,6 +33,9 @@ impl Quick {
         file.insert("api".into(), table([("listen", API_LISTEN.into())]));
         file.insert("store".into(), table([("main", table([("url", store.into())]))]));
         let mut inbox = toml::Table::new();
+        if let Some(lease) = &self.lease {
+            inbox.insert("lease".into(), lease.as_str().into());
+        }
         if let Some(to) = &self.to {
             // What was sent before there was a handler is meant for it.
             let handler = table([("url", to.as_str().into()), ("backfill", true.into())]);

@@ -14,7 +14,7 @@ use oncebox_sqlite::Sqlite;
 use serde_json::Value;
 
 /// How long anything may take before a test gives up: a loaded machine is no failure.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Who asks in these tests, and why.
 pub(crate) const ADA: [&str; 4] = ["--actor", "ada", "--reason", "depot is back"];

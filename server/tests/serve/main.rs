@@ -10,6 +10,7 @@ mod postgres;
 mod quick;
 mod rabbitmq;
 mod reload;
+mod rename;
 mod sources;
 mod stop;
 mod support;

@@ -115,6 +115,38 @@ fn machines_can_read_along() {
     }
 }
 
+// FAULTS C1: kill -9 and restart on the same file. What was in hand is delivered again at once, and not after a lease.
+#[test]
+fn what_a_killed_sidecar_had_in_hand_is_delivered_again_at_once() {
+    const COUNT: usize = 12;
+    let stuck = Receiver::new(|_| Reply::Silence);
+    let mut sidecar = Sidecar::quick(&["--to", &stuck.url(), "--lease", "1h"]);
+    let dir = std::sync::Arc::clone(&sidecar.dir);
+    for number in 0..COUNT {
+        assert_eq!(post(&sidecar.url("messages"), &number.to_string(), "t", "{}").status, 202);
+    }
+    stuck.wait_for(COUNT);
+    sidecar.signal("KILL");
+    sidecar.wait();
+    let handler = Receiver::good();
+    let killed = std::time::Instant::now();
+    let sidecar = Sidecar::start(dir, &["--to", &handler.url(), "--lease", "1h"], &[]);
+    let again = handler.wait_for(COUNT);
+    // About two seconds; the bound is for a machine under load, and far below the lease.
+    assert!(killed.elapsed() < std::time::Duration::from_mins(2), "{:?}", killed.elapsed());
+    let ids: std::collections::HashSet<&str> = again.iter().map(|request| request.header("ce-id")).collect();
+    assert_eq!(ids.len(), COUNT);
+    sidecar.stop();
+}
+
+#[test]
+fn a_lease_that_is_no_time_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = oncebox(dir.path(), &["serve", "--lease", "soon"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("soon"), "{refused:?}");
+}
+
 #[test]
 fn messages_of_an_earlier_life_are_delivered() {
     let sidecar = Sidecar::quick(&["--to", "http://127.0.0.1:9/"]);

@@ -57,6 +57,7 @@ pub(crate) struct Settings {
     pub(crate) attempts: u32,
     pub(crate) redelivers: Redelivery,
     pub(crate) backoff: (Duration, Duration),
+    pub(crate) reconnect_delay: Duration,
     pub(crate) answer_within: Duration,
     pub(crate) clock: SharedClock,
     /// Attempts to connect that are under way, those included that nobody waits for any more.
@@ -81,6 +82,7 @@ pub struct Builder {
     attempts: u32,
     redelivers: Redelivery,
     backoff: (Duration, Duration),
+    reconnect_delay: Duration,
     answer_within: Duration,
     ca_certificates: Option<String>,
     client_certificate: Option<(Vec<u8>, Vec<u8>)>,
@@ -123,6 +125,7 @@ impl Builder {
             attempts: 20,
             redelivers: Redelivery::Unknown,
             backoff: (Duration::from_millis(200), Duration::from_secs(30)),
+            reconnect_delay: Duration::from_secs(1),
             answer_within: Duration::from_secs(30),
             ca_certificates: None,
             client_certificate: None,
@@ -255,6 +258,14 @@ impl Builder {
         self
     }
 
+    /// Delay between a new connection and the first use of the queue, if the broker was lost or out of reach before; extended at
+    /// random by up to a half. A broker that starts takes connections before its quorum queues have elected leaders, and
+    /// calls that come earlier fail. The first connection of a source does not wait. Default: 1 second.
+    pub fn reconnect_delay(mut self, delay: Duration) -> Self {
+        self.reconnect_delay = delay;
+        self
+    }
+
     /// How long the broker may take to answer while a connection is made, or a message is published. Default 30 seconds.
     pub fn answer_within(mut self, time: Duration) -> Self {
         self.answer_within = time;
@@ -330,6 +341,7 @@ impl Builder {
             attempts: self.attempts,
             redelivers: self.redelivers,
             backoff: self.backoff,
+            reconnect_delay: self.reconnect_delay,
             answer_within: self.answer_within,
             clock: self.clock,
             attempts_open: Arc::new(Semaphore::new(ATTEMPTS_OPEN)),

@@ -22,8 +22,9 @@
 //! - **A delivery is acknowledged after a commit that is known to have happened**, and settled once. A delivery belongs to
 //!   the channel that brought it. If that is lost, its acknowledgement goes nowhere, the broker brings the message again,
 //!   and the inbox knows it.
-//! - **It stays up.** If the broker goes away, closes the channel or cancels the consumer, it says so and connects again, with
-//!   growing pauses. Nothing but the end of the inbox ends it.
+//! - **It stays up.** If the broker goes away, closes the channel or cancels the consumer, the source reports it and connects
+//!   again, with growing pauses. It gives a broker that was away a second before it consumes. Nothing but the end of the inbox
+//!   ends it.
 //! - **While the store is away nothing is consumed**, and nothing is given back: quorum queues count that, and drop or
 //!   dead-letter a message that came back too often.
 //! - **Nothing is lost by being rejected.** What can never be taken goes to a dead-letter exchange, or to an exchange of your
@@ -48,6 +49,7 @@ mod session;
 mod settle;
 mod source;
 mod state;
+mod trouble;
 
 pub use builder::Builder;
 pub use field::Field;

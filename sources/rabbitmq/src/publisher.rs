@@ -15,14 +15,21 @@ use tokio::sync::Mutex;
 use crate::builder::Settings;
 use crate::message::{EXCHANGE, FAILURES, REASON, ROUTING_KEY, Raw, USER_ID};
 use crate::queue::short;
-use crate::session::{answered, connect, declare_queue, open_channel};
+use crate::session::{answered, connect, declare_queue, open_channel, spare};
 
 /// Persistent.
 const DURABLE: u8 = 2;
 
 #[derive(Default)]
 pub(crate) struct Publisher {
-    open: Mutex<Option<Open>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Open>,
+    /// Whether the broker was lost or out of reach since the last connection.
+    lost: bool,
 }
 
 struct Open {
@@ -79,12 +86,16 @@ impl Publisher {
 
     /// The channel, connected if it is not, and with a retry queue declared.
     async fn channel(&self, settings: &Settings, retry: Option<(&str, u64)>) -> Result<Channel> {
-        let mut open = self.open.lock().await;
+        let State { open, lost } = &mut *self.state.lock().await;
         if open.as_ref().is_some_and(|open| !open.channel.status().connected()) {
-            *open = None;
+            (*open, *lost) = (None, true);
         }
         if open.is_none() {
+            let was_lost = std::mem::replace(lost, true);
             let connection = connect(settings, " (publisher)").await?;
+            if was_lost {
+                spare(settings).await;
+            }
             let channel = open_channel(settings, &connection).await?;
             answered(
                 settings,
@@ -92,9 +103,9 @@ impl Publisher {
                 channel.confirm_select(ConfirmSelectOptions::default()),
             )
             .await?;
-            *open = Some(Open { connection, channel, declared: BTreeSet::new() });
+            (*open, *lost) = (Some(Open { connection, channel, declared: BTreeSet::new() }), false);
         }
-        let Some(open) = &mut *open else {
+        let Some(open) = open else {
             return Err(Error::new(ErrorKind::Unavailable, "there is no channel to publish on"));
         };
         if let Some((queue, seconds)) = retry

@@ -7,7 +7,6 @@ use futures_util::StreamExt as _;
 use lapin::options::{
     BasicConsumeOptions, BasicQosOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
-use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::runtime::default_runtime;
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, ConnectionProperties, Consumer, ExchangeKind};
@@ -16,18 +15,15 @@ use oncebox::{Error, ErrorKind, Result};
 use crate::builder::{Rejected, Settings};
 use crate::error::broken;
 use crate::held::Held;
-use crate::queue::{Kind, short};
+use crate::queue::{Kind, Queue, short};
 use crate::settle::Settler;
+use crate::trouble::Trouble;
 
 /// What came of asking for the next delivery.
 pub(crate) enum Next {
     Delivery(Box<lapin::message::Delivery>),
     /// The session is over.
-    Over {
-        error: Error,
-        /// Whether that is because of a message that the client cannot even take apart.
-        unreadable: bool,
-    },
+    Over(Trouble),
 }
 
 pub(crate) struct Session {
@@ -47,19 +43,31 @@ impl Session {
         Ok((connection, channel))
     }
 
-    /// Connects, and begins to consume.
-    pub(crate) async fn open(settings: &Settings, prefetch: u16) -> Result<Self> {
-        let (connection, channel) = Self::prepare(settings).await?;
-        let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
-        answered(settings, "cannot set the prefetch", qos).await?;
-        let consuming = channel.basic_consume(
-            settings.queue.short_name(),
-            short(&settings.consumer_tag),
-            BasicConsumeOptions::default(),
-            FieldTable::default(),
-        );
-        let what = format!("cannot consume the queue {:?}", settings.queue.name);
-        let consumer = answered(settings, &what, consuming).await?;
+    /// Connects, and begins to consume: not at once if the broker was `lost`.
+    pub(crate) async fn open(
+        settings: &Settings,
+        prefetch: u16,
+        lost: bool,
+    ) -> std::result::Result<Self, Trouble> {
+        let connection = connect(settings, "").await.map_err(Trouble::connecting)?;
+        if lost {
+            spare(settings).await;
+        }
+        let channel = open_channel(settings, &connection).await.map_err(Trouble::connecting)?;
+        let consuming = async {
+            declare(settings, &channel).await?;
+            let qos = channel.basic_qos(prefetch, BasicQosOptions::default());
+            answered(settings, "cannot set the prefetch", qos).await?;
+            let consuming = channel.basic_consume(
+                settings.queue.short_name(),
+                short(&settings.consumer_tag),
+                BasicConsumeOptions::default(),
+                FieldTable::default(),
+            );
+            let what = format!("cannot consume the queue {:?}", settings.queue.name);
+            answered(settings, &what, consuming).await
+        };
+        let consumer = consuming.await.map_err(|error| Trouble::at(&settings.queue, error))?;
         Ok(Self {
             consumer,
             settler: Arc::new(Settler::start(connection, channel)),
@@ -69,18 +77,11 @@ impl Session {
     }
 
     /// The next delivery. Cancel-safe: what is not returned stays in the stream.
-    pub(crate) async fn next(&mut self) -> Next {
+    pub(crate) async fn next(&mut self, queue: &Queue) -> Next {
         match self.consumer.next().await {
             Some(Ok(delivery)) => Next::Delivery(Box::new(delivery)),
-            Some(Err(cause)) => {
-                let unreadable = matches!(cause.kind(), lapin::ErrorKind::ParsingError(_));
-                Next::Over { error: lost(cause), unreadable }
-            }
-            None => {
-                let what =
-                    "the broker cancelled the consumer: the queue was deleted, or moved to another node";
-                Next::Over { error: Error::new(ErrorKind::Unavailable, what), unreadable: false }
-            }
+            Some(Err(cause)) => Next::Over(Trouble::lost(cause)),
+            None => Next::Over(Trouble::cancelled(queue)),
         }
     }
 }
@@ -110,6 +111,14 @@ pub(crate) async fn connect(settings: &Settings, suffix: &str) -> Result<Connect
     let connected =
         async { connecting.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into())) };
     answered(settings, &format!("cannot connect to {address}"), connected).await
+}
+
+/// Gives a broker that was away time to elect the leaders of its queues: the delay, and up to a half more at random.
+pub(crate) async fn spare(settings: &Settings) {
+    let delay = settings.reconnect_delay;
+    if !delay.is_zero() {
+        settings.clock.sleep(delay + delay.mul_f64(fastrand::f64() / 2.0)).await;
+    }
 }
 
 pub(crate) async fn open_channel(settings: &Settings, connection: &Connection) -> Result<Channel> {
@@ -194,23 +203,4 @@ pub(crate) async fn declare_queue(
     let what = if passive { "cannot be used" } else { "cannot be declared" };
     let declared = channel.queue_declare(short(name), options, table);
     answered(settings, &format!("the queue {name:?} {what}"), declared).await.map(drop)
-}
-
-/// Why a session ended, with what an operator can do about it.
-fn lost(cause: lapin::Error) -> Error {
-    let hint = match cause.kind() {
-        lapin::ErrorKind::ProtocolError(error) => match error.kind() {
-            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => {
-                "the broker closed the channel; if a delivery was in hand for longer than its consumer timeout, hold less or raise that"
-            }
-            AMQPErrorKind::Soft(_) => "the broker closed the channel",
-            AMQPErrorKind::Hard(_) => "the broker closed the connection",
-        },
-        lapin::ErrorKind::MissingHeartbeatError => "the broker sent no heartbeat",
-        lapin::ErrorKind::ParsingError(_) => {
-            "a message cannot be taken apart: a property or the name of a header is not UTF-8; a quorum queue dead-letters it after its delivery limit, from a classic queue it has to be removed by hand"
-        }
-        _ => "the connection was lost",
-    };
-    broken(hint, cause)
 }

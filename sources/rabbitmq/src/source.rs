@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use oncebox::source::{Delivery, Redelivery, Source};
-use oncebox::{Error, Result};
+use oncebox::Result;
+use oncebox::source::{BrokerLink, Delivery, Redelivery, Source};
 
 use crate::builder::{Builder, Settings};
 use crate::held::Held;
@@ -18,6 +18,7 @@ use crate::publisher::Publisher;
 use crate::session::{Next, Session};
 use crate::settle::Tag;
 use crate::state::{Connection, Monitor};
+use crate::trouble::Trouble;
 
 /// How many deliveries are taken one by one after a message that the client could not take apart.
 const ONE_BY_ONE: u32 = 256;
@@ -33,6 +34,8 @@ pub struct RabbitMq {
     session: Option<Session>,
     /// The pause before the next attempt to connect; zero if none failed.
     pause: Duration,
+    /// Whether the broker was lost or out of reach since the last session: it may be starting, and its queues with it.
+    lost: bool,
     /// How many more deliveries are taken one by one, so that a message which ends the connection takes no others with it:
     /// the broker counts for all that are in hand.
     one_by_one: u32,
@@ -47,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) publisher: Publisher,
     monitor: Monitor,
+    link: BrokerLink,
     pub(crate) in_hand: InHand,
 }
 
@@ -74,12 +78,18 @@ impl RabbitMq {
 
     pub(crate) fn new(settings: Settings) -> Self {
         let monitor = Monitor::new();
-        let shared =
-            Shared { settings, publisher: Publisher::default(), monitor, in_hand: InHand::default() };
+        let shared = Shared {
+            settings,
+            publisher: Publisher::default(),
+            monitor,
+            link: BrokerLink::default(),
+            in_hand: InHand::default(),
+        };
         Self {
             shared: Arc::new(shared),
             session: None,
             pause: Duration::ZERO,
+            lost: false,
             one_by_one: 0,
             unreadable: 0,
             renew: false,
@@ -109,22 +119,24 @@ impl RabbitMq {
                 settings.clock.sleep(jittered(self.pause)).await;
             }
             let prefetch = if self.one_by_one > 0 { 1 } else { settings.prefetch };
-            match Session::open(settings, prefetch).await {
+            match Session::open(settings, prefetch, self.lost).await {
                 Ok(session) => {
+                    self.lost = false;
                     tracing::info!(source = %settings.name, queue = settings.queue.name, "consuming");
                     shared.connected(&Connection::Connected);
                     self.session = Some(session);
                     return;
                 }
-                Err(error) => {
+                Err(trouble) => {
                     self.pause = longer(self.pause, settings.backoff);
-                    shared.away(&error);
+                    self.lost = true;
+                    shared.away(&trouble);
                 }
             }
         }
     }
 
-    fn over(&mut self, error: &Error, unreadable: bool) {
+    fn over(&mut self, trouble: &Trouble) {
         let settings = &self.shared.settings;
         if let Some(session) = self.session.take() {
             // One that lasted starts over with short pauses; one that broke at once does not.
@@ -133,23 +145,25 @@ impl RabbitMq {
             }
         }
         self.pause = longer(self.pause, settings.backoff);
-        if unreadable {
+        if trouble.unreadable {
             metrics::counter!(names::UNREADABLE, "source" => self.shared.label()).increment(1);
             self.one_by_one = ONE_BY_ONE;
             self.unreadable += 1;
             if self.unreadable <= UNREADABLE_TIMES {
                 self.pause = settings.backoff.0;
             }
+        } else {
+            self.lost = true;
         }
-        self.shared.away(error);
+        self.shared.away(trouble);
     }
 
     /// Takes what came from the session; a delivery that is to be handed out, or nothing.
     fn came(&mut self, next: Next) -> Option<Delivery> {
         let delivery = match next {
             Next::Delivery(delivery) => delivery,
-            Next::Over { error, unreadable } => {
-                self.over(&error, unreadable);
+            Next::Over(trouble) => {
+                self.over(&trouble);
                 return None;
             }
         };
@@ -198,6 +212,10 @@ impl Source for RabbitMq {
         self.shared.settings.redelivers
     }
 
+    fn link(&self) -> BrokerLink {
+        self.shared.link.clone()
+    }
+
     async fn recv(&mut self) -> Option<Delivery> {
         loop {
             let shared = Arc::clone(&self.shared);
@@ -217,7 +235,7 @@ impl Source for RabbitMq {
                     }
                     continue;
                 }
-                next = shared.in_hand.room(shared.settings.prefetch_bytes, session.next()) => next,
+                next = shared.in_hand.room(shared.settings.prefetch_bytes, session.next(&shared.settings.queue)) => next,
             };
             if let Some(delivery) = self.came(next) {
                 return Some(delivery);
@@ -227,7 +245,8 @@ impl Source for RabbitMq {
 
     fn ready(&mut self) -> Option<Delivery> {
         while !self.renew && self.shared.in_hand.has_room(self.shared.settings.prefetch_bytes) {
-            let next = self.session.as_mut()?.next().now_or_never()?;
+            let queue = &self.shared.settings.queue;
+            let next = self.session.as_mut()?.next(queue).now_or_never()?;
             if let Some(delivery) = self.came(next) {
                 return Some(delivery);
             }
@@ -254,12 +273,17 @@ impl Shared {
     fn connected(&self, state: &Connection) {
         let connected = *state == Connection::Connected;
         metrics::gauge!(names::CONNECTED, "source" => self.label()).set(if connected { 1.0 } else { 0.0 });
+        if connected {
+            self.link.up();
+        }
         self.monitor.set(state.clone());
     }
 
-    fn away(&self, error: &Error) {
-        tracing::warn!(source = %self.settings.name, error = error.what(), "not connected; trying again");
+    fn away(&self, trouble: &Trouble) {
+        let error = trouble.error.what();
+        tracing::warn!(source = %self.settings.name, error, "not connected; trying again");
         metrics::counter!(names::DISCONNECTED, "source" => self.label()).increment(1);
-        self.connected(&Connection::Away { error: error.what().to_owned() });
+        self.link.down(trouble.reason.as_str());
+        self.connected(&Connection::Away { error: error.to_owned() });
     }
 }

@@ -84,8 +84,7 @@ async fn what_is_not_stored_stays_with_the_broker() {
 async fn an_acknowledgement_for_a_lost_channel_reaches_no_other() {
     let client = Client::new("stale").await;
     let proxy = Proxy::start(Broker::shared().port()).await;
-    let source = RabbitMq::builder(&proxy.url(&client.url)).queue(client.quorum());
-    let mut source = source.backoff(Duration::from_millis(10), Duration::from_millis(50)).build().unwrap();
+    let mut source = client.through(&proxy, client.quorum()).build().unwrap();
     source.check().await.unwrap();
     for id in ["1", "2", "3"] {
         client.publish(id, "t", "x").await;
@@ -133,8 +132,9 @@ async fn a_delivery_that_is_dropped_comes_again() {
 async fn an_outage_of_the_store_burns_no_deliveries() {
     let client = Client::new("outage").await;
     let proxy = Proxy::start(Broker::shared().port()).await;
-    let source = RabbitMq::builder(&proxy.url(&client.url)).queue(client.quorum());
-    let source = source.backoff(Duration::from_millis(1), Duration::from_millis(5)).build().unwrap();
+    let source = client.through(&proxy, client.quorum());
+    let short = Duration::from_millis(1);
+    let source = source.backoff(short, 5 * short).reconnect_delay(short).build().unwrap();
     source.check().await.unwrap();
     for number in 0..50 {
         client.publish(&number.to_string(), "t", "x").await;

@@ -36,11 +36,23 @@ CREATE TABLE @inbox (
 CREATE TABLE @handler (
     id smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     inbox smallint NOT NULL REFERENCES @inbox (id),
+    -- The newest of its keys, which operators see, and the first one, which idempotency keys are made of.
     key text NOT NULL,
+    origin text NOT NULL,
+    -- The handler that this one turned out to be, though both have entries: one under either of them counts for both.
+    same_as smallint REFERENCES @handler (id),
     paused boolean NOT NULL DEFAULT false,
-    -- The greatest receive time ever swept of its messages: one that says it is older may have run before.
-    watermark bigint NOT NULL DEFAULT -9223372036854775808,
-    UNIQUE (inbox, key)
+    -- The greatest receive time ever swept of its messages: one that says it is older may have run before. Handlers that turned out
+    -- to be one have one.
+    watermark bigint NOT NULL DEFAULT -9223372036854775808
+);
+
+-- The keys of handlers, current and former ones. A row is only ever added, so processes remember what they have read.
+CREATE TABLE @handler_key (
+    inbox smallint NOT NULL REFERENCES @inbox (id),
+    key text NOT NULL,
+    handler smallint NOT NULL REFERENCES @handler (id),
+    PRIMARY KEY (inbox, key)
 );
 
 -- How long handlers remember, as processes have said it. The longest that is not over counts.
@@ -121,6 +133,8 @@ CREATE TABLE @entry (
     generation integer,
     order_key bytea,
     error text,
+    -- Whether the run began as the only one of its worker; nothing for healthy work.
+    alone boolean,
     PRIMARY KEY (lane, handler, seq)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
@@ -149,6 +163,8 @@ CREATE TABLE @later (
     -- The claim that settled it last.
     token bigint NOT NULL DEFAULT 0,
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    -- How far it is suspected of taking its worker down: 1 to 3 a worker died while it held this entry and others; above 3 by how
+    -- many workers died while they ran it alone. The same in all tables.
     crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
     generation integer NOT NULL DEFAULT 0 CHECK (generation >= 0),
     lane smallint NOT NULL,

@@ -16,8 +16,8 @@ use crate::db::{Db, Lines, millis};
 use crate::error::corrupt;
 use crate::row::get;
 use crate::unit::{Ask, Units, ask};
-pub(crate) use care::order_of;
 use care::take_care;
+pub(crate) use care::{group_of, order_of};
 use short::{Short, Way};
 pub(crate) use wary::Wary;
 
@@ -33,7 +33,7 @@ pub(crate) struct Offer {
     /// The lane of its key, and that of the message.
     lane: i16,
     home: i16,
-    /// By route: the number of its key, then of former keys.
+    /// By route: the number of its key, then those of former keys that have another one.
     routes: Vec<Vec<i16>>,
     /// The numbers of the keys, in order.
     handlers: Vec<i16>,
@@ -47,12 +47,7 @@ impl Offer {
         let inbox = db.inbox(&new.inbox).await?;
         let mut routes = Vec::with_capacity(new.routes.len());
         for route in &*new.routes {
-            let mut ids = vec![db.handler(inbox, &route.key).await?];
-            // Made if it is new: a name without a number would be asked for again and again.
-            for former in &*route.legacy {
-                ids.push(db.handler(inbox, former).await?);
-            }
-            routes.push(ids);
+            routes.push(db.link(inbox, route).await?);
         }
         let mut handlers: Vec<i16> = routes.iter().filter_map(|ids| ids.first().copied()).collect();
         handlers.sort_unstable();
@@ -175,7 +170,7 @@ pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<St
 /// What failed after a part of the batch was committed: repeating the call finds out.
 fn partly(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly => {
+        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
             Error::new(ErrorKind::CommitUnknown, "a part of the batch was stored, the rest was not")
                 .caused_by(error)
         }

@@ -14,6 +14,7 @@ use sqlx::postgres::PgRow;
 
 use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::corrupt;
+use crate::names::Handler;
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
 
@@ -82,6 +83,7 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
 pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
     let handlers = db.handlers_of(inbox).await?;
+    let filter = &filter.named(|key| db.name_of(inbox, key));
     let (after_seq, after_key) =
         filter.after.as_ref().map_or((0, ""), |after| (after.seq().0, after.handler().as_str()));
     let wanted: Vec<&str> =
@@ -101,13 +103,12 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
 
 /// A row of a list: its place, and the entry unless it is of another inbox, was replayed, or is not remembered any more.
 fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
-    let handler = handler_key(row, 1)?;
-    let cursor = Cursor::new(Seq(get(row, 0)?), handler.clone());
+    let cursor = Cursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
     let gone = get::<Option<&[u8]>>(row, 10)?.is_none();
     if gone || get(row, 18)? || get::<i16>(row, 17)? != inbox {
         return Ok((cursor, None));
     }
-    let entry = row::entry(row, handler, row::key(row, 10)?)?;
+    let entry = row::entry(row, 19, row::key(row, 10)?)?;
     let tenant = get::<Option<&str>>(row, 12)?.map(Into::into);
     let label = get::<Option<&str>>(row, 13)?.map(|_| label(row, 13)).transpose()?;
     Ok((cursor, Some(entry.of_message(Timestamp::from_millis(get(row, 11)?), tenant, label))))
@@ -257,7 +258,7 @@ pub(crate) async fn entries(
     key: &Key,
 ) -> Result<Vec<EntryView>> {
     let rows = unit.rows(ask(&db.sql.admin_show_entries).bind(seq.0).bind(handlers.to_vec())).await?;
-    rows.iter().map(|row| row::entry(row, handler_key(row, 1)?, *key)).collect()
+    rows.iter().map(|row| row::entry(row, 10, *key)).collect()
 }
 
 /// One operation on one entry.
@@ -269,6 +270,7 @@ pub(crate) struct Operating<'a> {
     operation: Operation,
     inbox_id: i16,
     handler: i16,
+    origin: HandlerKey,
     handlers: Vec<i16>,
 }
 
@@ -284,7 +286,8 @@ impl<'a> Operating<'a> {
         let inbox_id = db.known_inbox(inbox).await?.ok_or_else(|| missing(key, name))?;
         let handler = db.known_handler(inbox_id, name).await?.ok_or_else(|| missing(key, name))?;
         let handlers = db.handlers_of(inbox_id).await?;
-        Ok(Self { db, inbox, key, name, operation, inbox_id, handler, handlers })
+        let (_, Handler { origin, .. }) = db.by_handler(handler).await?;
+        Ok(Self { db, inbox, key, name, operation, inbox_id, handler, origin, handlers })
     }
 
     /// Does it; nothing if somebody took the entry meanwhile.
@@ -318,7 +321,7 @@ impl<'a> Operating<'a> {
         }
         // The latest generation is the one that can still be acted on.
         let current = entries(db, unit, &self.handlers, seq, key).await?;
-        let current = current.into_iter().filter(|entry| entry.handler == *name);
+        let current = current.into_iter().filter(|entry| entry.origin == self.origin);
         let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         let next = decide(entry.status, entry.in_line, self.operation)?;
         let unblock = self.operation == Operation::Unblock;
@@ -345,7 +348,7 @@ impl<'a> Operating<'a> {
             released.extend(lines.rearrange(db, unit).await?);
         }
         let changed = entries(db, unit, &self.handlers, seq, key).await?;
-        let changed = changed.into_iter().filter(|entry| entry.handler == *name);
+        let changed = changed.into_iter().filter(|entry| entry.origin == self.origin);
         let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         Ok(Some(found.label(changed, message.ok().flatten().as_deref())))
     }
@@ -376,7 +379,7 @@ impl<'a> Operating<'a> {
             .bind(handler)
             .bind(count(entry.generation))
             .bind(count(entry.attempts))
-            .bind(count(entry.crashes))
+            .bind(count(entry.suspicion.stored()))
             .bind(text(entry));
         unit.run(discarded).await?;
         Ok(())

@@ -6,7 +6,7 @@ use oncebox::Result;
 use oncebox::store::{BackfillParams, Backfilled, Seq};
 use sqlx::postgres::PgRow;
 
-use crate::accept::{decode_handlers, encode_handlers, order_of};
+use crate::accept::{decode_handlers, encode_handlers, group_of, order_of};
 use crate::db::{Db, Lines, Released, lane};
 use crate::row::get;
 use crate::unit::{Unit, ask};
@@ -25,28 +25,26 @@ struct Missing {
 pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfilled> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Backfilled::default()) };
     // Before a connection is taken: whoever holds one must not wait for another.
-    let mut route = vec![db.handler(inbox, &params.route.key).await?];
-    for former in &*params.route.legacy {
-        route.push(db.handler(inbox, former).await?);
-    }
+    let route = db.link(inbox, &params.route).await?;
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let page = ask(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
     // One transaction: as long as it has looked at the messages, no partition of them is dropped.
     let mut unit = db.control.transaction().await?;
     let rows = unit.rows(page).await?;
+    let group = group_of(db, &mut unit, &route).await?;
     let mut chosen = Vec::new();
     for row in &rows {
         if get::<i16>(row, 1)? == inbox {
-            chosen.extend(missing(row, params, &route)?);
+            chosen.extend(missing(row, params, &group)?);
         }
     }
     // Asked after the messages: what was forgotten before one of them came back is known by now.
-    let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(route.clone())).await?;
+    let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(group.clone())).await?;
     let forgotten: Option<i64> = forgotten.first().map_or(Ok(None), |row| get(row, 0))?;
     let all = chosen.len();
     chosen.retain(|message| message.time.zip(forgotten).is_none_or(|(time, mark)| time > mark));
     let stale = all - chosen.len();
-    let (added, released) = add(db, &mut unit, &route, chosen).await?;
+    let (added, released) = add(db, &mut unit, route[0], &group, chosen).await?;
     unit.end().await?;
     released.tell(db);
     let last = rows.last().map(|row| Ok(Seq(get(row, 0)?))).transpose()?;
@@ -55,11 +53,11 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
 }
 
 /// A message of the page, if it is for the handler and has no entry for it.
-fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option<Missing>> {
+fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option<Missing>> {
     // The message itself may have left before its key: then there is nothing to handle.
     let Some(kind) = get::<Option<&str>>(row, 5)? else { return Ok(None) };
     let handlers = decode_handlers(get(row, 4)?);
-    if !params.takes(kind) || route.iter().any(|id| handlers.contains(id)) {
+    if !params.takes(kind) || group.iter().any(|id| handlers.contains(id)) {
         return Ok(None);
     }
     let order = order_of(&params.inbox, get(row, 6)?, get(row, 7)?, get(row, 8)?);
@@ -74,10 +72,16 @@ fn missing(row: &PgRow, params: &BackfillParams, route: &[i16]) -> Result<Option
 }
 
 /// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
-async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> Result<(usize, Released)> {
-    let (Some(handler), false) = (route.first().copied(), chosen.is_empty()) else {
+async fn add(
+    db: &Db,
+    unit: &mut Unit,
+    handler: i16,
+    group: &[i16],
+    chosen: Vec<Missing>,
+) -> Result<(usize, Released)> {
+    if chosen.is_empty() {
         return Ok((0, Released::default()));
-    };
+    }
     let mut lines = Lines::default();
     for message in &chosen {
         if let Some(order) = &message.order {
@@ -99,7 +103,7 @@ async fn add(db: &Db, unit: &mut Unit, route: &[i16], chosen: Vec<Missing>) -> R
         .into_iter()
         .filter_map(|message| {
             let mut handlers = known.remove(&message.seq)?;
-            let missing = !route.iter().any(|id| handlers.contains(id));
+            let missing = !group.iter().any(|id| handlers.contains(id));
             handlers.push(handler);
             handlers.sort_unstable();
             missing.then_some(Missing { handlers, ..message })

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use oncebox::state::{Outcome, Policies, Policy};
+use oncebox::state::{Outcome, Policy, Suspicion};
 use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
 use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
-use crate::claimed::{Answer, Entry};
+use crate::claimed::{Answer, Caller, Entry};
 use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
@@ -62,6 +62,7 @@ struct Share {
 
 pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let caller = Caller::of_claim(params);
     let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
     let (mut looks, mut kin) = (Vec::new(), Kin::default());
     for (index, want) in wants.iter().enumerate() {
@@ -81,11 +82,11 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         }
     }
     if looks.is_empty() {
-        return held(db, params.claim_id, &params.policies).await;
+        return held(db, &caller).await;
     }
     match params.mode {
         ClaimMode::Healthy => healthy(db, params, &wants, looks, &kin).await,
-        ClaimMode::Suspect => suspect(db, params, &looks, &kin).await,
+        ClaimMode::Suspect => suspects(db, params, &wants, &looks, &kin).await,
     }
 }
 
@@ -96,6 +97,7 @@ async fn healthy(
     mut looks: Vec<Look>,
     kin: &Kin,
 ) -> Result<Vec<Claimed>> {
+    let caller = Caller::of_claim(params);
     let mut limits: Vec<usize> = wants.iter().map(|want| want.limit).collect();
     let mut found = Answer::default();
     let mut goes_on = false;
@@ -117,7 +119,7 @@ async fn healthy(
         let (answer, by_short) = asked?;
         unit.end().await.map_err(|error| lost_after(goes_on, error))?;
         if !answer.is_all() {
-            return held(db, params.claim_id, &params.policies).await.map_err(unread);
+            return held(db, &caller).await.map_err(unread);
         }
         let mut got = Got::by_place(&answer);
         goes_on |= !answer.entries.is_empty();
@@ -132,7 +134,7 @@ async fn healthy(
             .filter_map(|(look, start)| look_again(db, look, *start, &got, (&limits, goes_on)))
             .collect();
     }
-    found.claimed(db, params.claim_id, &params.policies).await.map_err(unread)
+    found.claimed(db, &caller).await.map_err(unread)
 }
 
 /// Takes note of what a claim has got in a place, and says whether it looks there again. `found`: whether it has found anything at all.
@@ -309,18 +311,31 @@ fn under(ask: Ask<'static>, db: &Db, id: ClaimId, lease: Duration) -> Ask<'stati
     ask.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
 
-async fn suspect(db: &Db, params: &ClaimParams, looks: &[Look], kin: &Kin) -> Result<Vec<Claimed>> {
-    let suspect = at(under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
+async fn suspects(
+    db: &Db,
+    params: &ClaimParams,
+    wants: &[&Want],
+    looks: &[Look],
+    kin: &Kin,
+) -> Result<Vec<Claimed>> {
+    let caller = Caller::of_claim(params);
+    let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
+    let company: Vec<i64> = (1..=3).map(|number| count(Suspicion::from_stored(number).company())).collect();
+    let suspects = at(under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
         .bind(kin.wants.clone())
-        .bind(kin.handlers.clone());
+        .bind(kin.handlers.clone())
+        .bind(limits)
+        .bind(company)
+        .bind(params.idle);
     let mut unit = db.control.single().await?;
-    unit.run(suspect).await?;
+    unit.run(suspects).await?;
     unit.end().await?;
-    held(db, params.claim_id, &params.policies).await.map_err(unread)
+    held(db, &caller).await.map_err(unread)
 }
 
 pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
+    let caller = Caller::of_rescue(params);
     let mut handlers = Vec::new();
     for route in &params.routes {
         handlers.extend(db.route(inbox, route).await?);
@@ -332,15 +347,15 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     unit.run(rescue).await?;
     unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;
     unit.end().await?;
-    held(db, params.claim_id, &params.policies).await.map_err(unread)
+    held(db, &caller).await.map_err(unread)
 }
 
 /// What a claim id holds.
-async fn held(db: &Db, id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>> {
+async fn held(db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
     let mut unit = db.control.single().await?;
-    let rows = unit.rows(ask(&db.sql.claim_held).bind(uuid(id))).await?;
+    let rows = unit.rows(ask(&db.sql.claim_held).bind(uuid(caller.id))).await?;
     unit.end().await?;
-    Answer::read(rows)?.claimed(db, id, policies).await
+    Answer::read(rows)?.claimed(db, caller).await
 }
 
 /// Gives back what was claimed for somebody who has gone away.

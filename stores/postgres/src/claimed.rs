@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use oncebox::state::{ErrorText, Outcome, Policies};
-use oncebox::store::{Claim, ClaimId, Claimed, Seq, Token};
+use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
+use oncebox::store::{Claim, ClaimId, ClaimParams, Claimed, RescueParams, Route, Seq, Token};
 use oncebox::time::Timestamp;
-use oncebox::{OrderKey, Result};
+use oncebox::{HandlerKey, InboxName, OrderKey, Result};
+use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, lane};
@@ -29,6 +30,8 @@ mod column {
     pub(super) const CRASHES: usize = 18;
     pub(super) const GENERATIONS: usize = 19;
     pub(super) const LEASED: usize = 20;
+    /// Only in answers about what a claim id holds: healthy work never runs alone.
+    pub(super) const ALONE: usize = 21;
 }
 
 /// An entry that was leased.
@@ -47,8 +50,9 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Default)]
 struct Waited {
     attempts: u32,
-    crashes: u32,
+    suspicion: Suspicion,
     generation: u32,
+    alone: bool,
 }
 
 impl Entry {
@@ -58,6 +62,36 @@ impl Entry {
 
     pub(crate) const fn is_untouched(&self) -> bool {
         self.waited.is_none()
+    }
+}
+
+/// Who claims: the identity of its call, and what it knows of handlers.
+pub(crate) struct Caller<'a> {
+    pub(crate) id: ClaimId,
+    inbox: &'a InboxName,
+    routes: Vec<&'a Route>,
+    policies: &'a Policies,
+}
+
+impl<'a> Caller<'a> {
+    pub(crate) fn of_claim(params: &'a ClaimParams) -> Self {
+        let ClaimParams { claim_id, inbox, wants, policies, .. } = params;
+        Self { id: *claim_id, inbox, routes: wants.iter().map(|want| &want.route).collect(), policies }
+    }
+
+    pub(crate) fn of_rescue(params: &'a RescueParams) -> Self {
+        let RescueParams { claim_id, inbox, routes, policies, .. } = params;
+        Self { id: *claim_id, inbox, routes: routes.iter().collect(), policies }
+    }
+
+    /// The inbox of a handler, the key that the caller knows it by, and its origin.
+    async fn named(&self, db: &Db, handler: i16) -> Result<(InboxName, HandlerKey, HandlerKey)> {
+        let (name, found) = db.by_handler(handler).await?;
+        let known = match db.known_inbox(self.inbox).await? {
+            Some(inbox) => db.key_in(inbox, &self.routes, handler),
+            None => None,
+        };
+        Ok((name, known.unwrap_or(found.key), found.origin))
     }
 }
 
@@ -121,7 +155,8 @@ impl Answer {
     }
 
     /// The claims, oldest due first. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
-    pub(crate) async fn claimed(mut self, db: &Db, id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>> {
+    pub(crate) async fn claimed(mut self, db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
+        let Caller { id, policies, .. } = *caller;
         debug_assert!(self.messages.len() <= self.entries.len(), "messages of others were read");
         self.entries.sort_unstable_by_key(|entry| (entry.due, entry.seq));
         let mut rows = HashMap::with_capacity(self.messages.len());
@@ -132,9 +167,9 @@ impl Answer {
         let mut names = HashMap::new();
         for entry in &self.entries {
             if let std::collections::hash_map::Entry::Vacant(vacant) = names.entry(entry.handler) {
-                vacant.insert(db.by_handler(entry.handler).await?);
+                vacant.insert(caller.named(db, entry.handler).await?);
             }
-            let (inbox, handler) = &names[&entry.handler];
+            let (inbox, handler, origin) = &names[&entry.handler];
             let (row, waited) = (rows.get(&entry.seq.0).copied(), entry.waited.unwrap_or_default());
             let row_of = || row.ok_or_else(|| corrupt("it is not there"));
             let (key, message) = (
@@ -146,11 +181,13 @@ impl Answer {
                 inbox: inbox.clone(),
                 seq: entry.seq,
                 handler: handler.clone(),
+                origin: origin.clone(),
                 key: key.as_ref().map_or_else(|_| no_key(), |key| *key),
                 token: entry.token,
                 claim_id: id,
                 attempts: waited.attempts,
-                crashes: waited.crashes,
+                suspicion: waited.suspicion,
+                alone: waited.alone,
                 generation: waited.generation,
                 order: entry.order,
                 received_at: Timestamp::from_millis(received_at),
@@ -177,11 +214,13 @@ fn waited(row: &PgRow) -> Result<Option<Vec<Waited>>> {
     let Some(attempts) = get::<Option<Vec<i32>>>(row, column::ATTEMPTS)? else { return Ok(None) };
     let crashes: Vec<i32> = get(row, column::CRASHES)?;
     let generations: Vec<i32> = get(row, column::GENERATIONS)?;
+    let alone: Option<bool> = if row.len() > column::ALONE { get(row, column::ALONE)? } else { None };
     let counts = attempts.into_iter().zip(crashes).zip(generations);
     let waited = |((attempts, crashes), generation): ((i32, i32), i32)| Waited {
         attempts: attempts.unsigned_abs(),
-        crashes: crashes.unsigned_abs(),
+        suspicion: Suspicion::from_stored(crashes.unsigned_abs()),
         generation: generation.unsigned_abs(),
+        alone: alone.unwrap_or(false),
     };
     Ok(Some(counts.map(waited).collect()))
 }

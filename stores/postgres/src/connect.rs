@@ -192,7 +192,7 @@ fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
             unusable(&place).caused_by(innermost(error))
         }
         sqlx::Error::Tls(_) => Error::new(
-            ErrorKind::InvalidConfig,
+            ErrorKind::Denied,
             "the TLS connection to PostgreSQL failed, which is required beyond this machine, or by the URL: switch TLS on at the server \
              (`ssl = on`), and with `sslmode=verify-full` name the authority that signed its certificate (`sslrootcert=FILE`); only \
              where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",

@@ -95,7 +95,7 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         _ if code.starts_with("08") => return lost(phase),
         // A constraint or a trigger: nothing of ours is checked at a commit.
         _ if phase == Phase::HandlersCommit
-            && ["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) =>
+            && (["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) || code == "42501") =>
         {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
         }
@@ -116,14 +116,14 @@ pub(crate) fn by_code(code: &str, phase: Phase) -> Error {
         "25P01" | "3B001" => {
             (ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given")
         }
-        "42501" => (ErrorKind::InvalidConfig, "the PostgreSQL role lacks a privilege"),
+        "42501" => (ErrorKind::Denied, "the PostgreSQL role lacks a privilege"),
         "42P01" | "3F000" | "42883" | "42703" => {
             (ErrorKind::SchemaOutdated, "PostgreSQL lacks a table of the inbox")
         }
         "54000" | "54001" | "22021" | "22P05" | "22001" => {
             (ErrorKind::InvalidMessage, "PostgreSQL cannot store a value")
         }
-        "28P01" | "28000" | "3D000" => (ErrorKind::InvalidConfig, "PostgreSQL refused the login"),
+        "28P01" | "28000" | "3D000" => (ErrorKind::Denied, "PostgreSQL refused the login"),
         // Whatever it is, the same statement fails again.
         _ if code.starts_with("42") || code == "0A000" => {
             (ErrorKind::InvalidConfig, "PostgreSQL refused a statement")
@@ -165,11 +165,25 @@ pub(crate) fn is_transient(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
+/// While a store is opened, a refused login or privilege is an error of the configuration: waiting does not help.
+pub(crate) fn at_start(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Denied => {
+            let refused = Error::new(ErrorKind::InvalidConfig, error.what());
+            match error.into_cause() {
+                Some(cause) => refused.caused_by(cause),
+                None => refused,
+            }
+        }
+        _ => error,
+    }
+}
+
 /// What failed after the change itself was committed: the same call again finds out what it did. Whoever is told that
 /// nothing was stored would forget the claim, and leave its entries to their lease.
 pub(crate) fn unread(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly => {
+        ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => {
             Error::new(ErrorKind::CommitUnknown, "the change was made, but what it did could not be read")
                 .caused_by(error)
         }

@@ -27,6 +27,7 @@ pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Res
     findings.extend(tables(db, &mut unit).await?);
     findings.extend(transactions(db, &mut unit, params).await?);
     findings.extend(unending(db, &mut unit, params).await?);
+    findings.extend(lost(db, &mut unit).await?);
     unit.end().await?;
     Ok(findings)
 }
@@ -115,6 +116,14 @@ async fn unending(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Op
     let rows = unit.rows(question).await?;
     let handlers: Vec<&str> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
     Ok(params.unending(handlers))
+}
+
+/// Entries whose message is gone.
+async fn lost(db: &Db, unit: &mut Unit) -> Result<Option<Finding>> {
+    let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
+    let rows = unit.rows(ask(&db.sql.examine_lost).bind(looked)).await?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+    Ok(ExamineParams::lost(count.unsigned_abs()))
 }
 
 /// Tables with more dead rows than living ones.

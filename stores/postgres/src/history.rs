@@ -1,6 +1,6 @@
 //! What happened to a message.
 
-use oncebox::state::{ErrorText, Status};
+use oncebox::state::{ErrorText, Status, Suspicion};
 use oncebox::store::{Absorbed, Ahead, Attempt, ClaimId, History, Holder, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{InboxName, Key, OrderKey, Result};
@@ -63,11 +63,12 @@ fn attempt(row: &PgRow) -> Result<Attempt> {
     let event = Attempt::event_of(get(row, 3)?);
     Ok(Attempt {
         handler: handler_key(row, 0)?,
+        origin: handler_key(row, 8)?,
         generation: row::count(row, 1)?,
         at: Timestamp::from_millis(get(row, 2)?),
         event: event.ok_or_else(|| corrupt("a stored attempt has an unknown event"))?,
         attempts: row::count(row, 4)?,
-        crashes: row::count(row, 5)?,
+        suspicion: Suspicion::from_stored(row::count(row, 5)?),
         error: get::<Option<&str>>(row, 6)?.map(ErrorText::stored),
         claim_id: ClaimId::from_bytes(*get::<Uuid>(row, 7)?.as_bytes()),
     })
@@ -97,7 +98,7 @@ async fn ahead(
     }
     history.key_paused.sort();
     for entry in admin::entries(db, unit, handlers, seq, key).await? {
-        let Some(handler) = db.known_handler_id(inbox, &entry.handler) else { continue };
+        let Some(handler) = db.known_handler_id(inbox, &entry.origin) else { continue };
         if !matches!(entry.status, Status::Pending | Status::Poisoned) {
             continue;
         }

@@ -192,6 +192,10 @@ impl Options {
     /// Connects.
     pub async fn open(self) -> Result<Postgres> {
         self.check()?;
+        self.opened().await.map_err(error::at_start)
+    }
+
+    async fn opened(self) -> Result<Postgres> {
         let sql = Statements::new(&self.plan.place);
         self.apply_if_asked(&sql).await?;
         let control = self.control();

@@ -120,7 +120,7 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
         return Ok(Vec::new());
     }
     make(units, sql, plan).await.map_err(|error| match error.kind() {
-        ErrorKind::InvalidConfig => {
+        ErrorKind::InvalidConfig | ErrorKind::Denied => {
             let what = format!(
                 "the tables {}* are not there, or not up to date, and could not be made; a role that may CREATE there runs `oncebox \
                  migrate apply` first: {}",

@@ -1,21 +1,23 @@
 //! Inboxes and handlers by their small numbers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use oncebox::store::Route;
+use oncebox::store::{HandlerLink, Route};
 use oncebox::{HandlerKey, InboxName, Result};
 use parking_lot::RwLock;
 use sqlx::Row as _;
 
 use crate::db::Db;
 use crate::error::{corrupt, unreadable};
+use crate::row::get;
 use crate::unit::ask;
 
 /// How long a name that was looked for in vain is not looked for again by claims, which ask all the time.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// What the two small tables hold, as far as it was read. Rows are only ever added to them, so what is known stays true.
+/// What the small tables hold, as far as it was read. The number of a key never changes, so what is known of it stays true; what a
+/// handler is called, and which handlers turned out to be one, may be old.
 #[derive(Default)]
 pub(crate) struct Names {
     known: RwLock<Known>,
@@ -26,8 +28,19 @@ struct Known {
     inboxes: HashMap<InboxName, i16>,
     by_id: HashMap<i16, InboxName>,
     handlers: HashMap<i16, HashMap<HandlerKey, i16>>,
-    by_handler: HashMap<i16, (i16, HandlerKey)>,
+    by_handler: HashMap<i16, Handler>,
     loaded: Option<Instant>,
+}
+
+/// A handler.
+#[derive(Clone)]
+pub(crate) struct Handler {
+    inbox: i16,
+    /// The newest of its keys, and the first one.
+    pub(crate) key: HandlerKey,
+    pub(crate) origin: HandlerKey,
+    /// The same for all handlers that turned out to be one.
+    group: i16,
 }
 
 impl Names {
@@ -39,10 +52,30 @@ impl Names {
         self.known.read().handlers.get(&inbox)?.get(key).copied()
     }
 
-    fn by_handler(&self, id: i16) -> Option<(InboxName, HandlerKey)> {
+    fn by_handler(&self, id: i16) -> Option<(InboxName, Handler)> {
         let known = self.known.read();
-        let (inbox, key) = known.by_handler.get(&id)?;
-        Some((known.by_id.get(inbox)?.clone(), key.clone()))
+        let handler = known.by_handler.get(&id)?;
+        Some((known.by_id.get(&handler.inbox)?.clone(), handler.clone()))
+    }
+
+    /// The numbers of a route's keys, each once, if they are known as one handler.
+    fn linked(&self, inbox: i16, route: &Route) -> Option<Vec<i16>> {
+        let known = self.known.read();
+        let ids = known.handlers.get(&inbox)?;
+        let mut linked = vec![*ids.get(&route.key)?];
+        for key in &*route.legacy {
+            let id = *ids.get(key)?;
+            if !linked.contains(&id) {
+                linked.push(id);
+            }
+        }
+        let group = |id| known.by_handler.get(id).map(|handler| handler.group);
+        linked.iter().all(|id| group(id) == group(&linked[0])).then_some(linked)
+    }
+
+    /// Whether a key of a route is known.
+    fn knows(&self, inbox: i16, route: &Route) -> bool {
+        route.keys().any(|key| self.handler_id(inbox, key).is_some())
     }
 
     fn is_recent(&self) -> bool {
@@ -86,35 +119,87 @@ impl Db {
 
     /// The number of a handler, made if it is new.
     pub(crate) async fn handler(&self, inbox: i16, key: &HandlerKey) -> Result<i16> {
-        match self.known_handler(inbox, key).await? {
+        match self.names.handler_id(inbox, key) {
             Some(id) => Ok(id),
-            None => Box::pin(self.add_handler(inbox, key)).await,
+            None => Ok(self.link(inbox, &Route::new(key.clone())).await?[0]),
         }
     }
 
-    async fn add_handler(&self, inbox: i16, key: &HandlerKey) -> Result<i16> {
-        let mut unit = self.control.single().await?;
-        unit.run(ask(&self.sql.names_add_handler).bind(inbox).bind(key.as_str().to_owned())).await?;
-        unit.end().await?;
-        let id = self.known_handler(inbox, key).await?;
-        id.ok_or_else(|| corrupt("a handler that was just added is missing"))
+    /// The numbers of a route's keys, that of the current one first. Its keys are linked if they are not.
+    pub(crate) async fn link(&self, inbox: i16, route: &Route) -> Result<Vec<i16>> {
+        match self.names.linked(inbox, route) {
+            Some(ids) => Ok(ids),
+            None => Box::pin(self.make_link(inbox, route)).await,
+        }
     }
 
-    /// The numbers of a route's keys, former ones included. A key without a number has no entries.
-    pub(crate) async fn route(&self, inbox: i16, route: &Route) -> Result<Vec<i16>> {
-        let mut ids = Vec::with_capacity(1 + route.legacy.len());
-        for key in std::iter::once(&route.key).chain(route.legacy.iter()) {
-            let known = self.names.handler_id(inbox, key);
-            match known {
-                None if !self.names.is_recent() => ids.extend(self.known_handler(inbox, key).await?),
-                known => ids.extend(known),
+    async fn make_link(&self, inbox: i16, route: &Route) -> Result<Vec<i16>> {
+        self.load_names().await?;
+        if let Some(ids) = self.names.linked(inbox, route) {
+            return Ok(ids);
+        }
+        let mut unit = self.control.transaction().await?;
+        unit.run(ask(&self.sql.names_lock)).await?;
+        let keys: Vec<String> = route.keys().map(|key| key.as_str().to_owned()).collect();
+        let mut known = HashMap::new();
+        for row in unit.rows(ask(&self.sql.names_known).bind(inbox).bind(keys)).await? {
+            known.insert(get::<String>(&row, 0)?, get::<i16>(&row, 1)?);
+        }
+        let HandlerLink { mut ids, added, renamed, .. } = route.link(|key| known.get(key.as_str()).copied());
+        let name = route.key.as_str().to_owned();
+        if let Some(first) = ids.first() {
+            if renamed {
+                unit.run(ask(&self.sql.names_rename).bind(*first).bind(name)).await?;
             }
+        } else {
+            let origin = route.origin().as_str().to_owned();
+            let add = ask(&self.sql.names_add_handler).bind(inbox).bind(name).bind(origin);
+            let made = unit.rows(add).await?;
+            let row = made.first().ok_or_else(|| corrupt("a handler that was just added has no number"))?;
+            ids.push(get(row, 0)?);
         }
-        Ok(ids)
+        if !added.is_empty() {
+            let added: Vec<String> = added.iter().map(|key| key.as_str().to_owned()).collect();
+            unit.run(ask(&self.sql.names_add_keys).bind(inbox).bind(added).bind(ids[0])).await?;
+        }
+        if ids.len() > 1 {
+            unit.run(ask(&self.sql.names_join).bind(ids)).await?;
+        }
+        unit.end().await?;
+        self.load_names().await?;
+        self.names.linked(inbox, route).ok_or_else(|| corrupt("keys that were just linked are not"))
     }
 
-    /// The inbox and key of a handler's number.
-    pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, HandlerKey)> {
+    /// The numbers of a route's keys for a claim, which asks all the time: nothing is made if no key is known.
+    pub(crate) async fn route(&self, inbox: i16, route: &Route) -> Result<Vec<i16>> {
+        if let Some(ids) = self.names.linked(inbox, route) {
+            return Ok(ids);
+        }
+        if !self.names.knows(inbox, route) {
+            if self.names.is_recent() {
+                return Ok(Vec::new());
+            }
+            Box::pin(self.load_names()).await?;
+        }
+        if self.names.knows(inbox, route) { self.link(inbox, route).await } else { Ok(Vec::new()) }
+    }
+
+    /// What is the same for all handlers that turned out to be one with a route's, as far as it was read.
+    pub(crate) fn group_of(&self, inbox: i16, route: &Route) -> Vec<i16> {
+        let known = self.names.known.read();
+        let ids = route.keys().filter_map(|key| known.handlers.get(&inbox)?.get(key));
+        ids.filter_map(|id| known.by_handler.get(id)).map(|handler| handler.group).collect()
+    }
+
+    /// The first key of some routes that has a number.
+    pub(crate) fn key_in(&self, inbox: i16, routes: &[&Route], id: i16) -> Option<HandlerKey> {
+        let known = self.names.known.read();
+        let ids = known.handlers.get(&inbox)?;
+        routes.iter().flat_map(|route| route.keys()).find(|key| ids.get(*key) == Some(&id)).cloned()
+    }
+
+    /// A handler's number, its inbox and what it is called.
+    pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, Handler)> {
         if let Some(found) = self.names.by_handler(id) {
             return Ok(found);
         }
@@ -137,9 +222,10 @@ impl Db {
         }
         for row in handlers {
             let (id, inbox) = (row.try_get(0).map_err(unreadable)?, row.try_get(1).map_err(unreadable)?);
-            let key = HandlerKey::new(row.try_get::<String, _>(2).map_err(unreadable)?)?;
-            known.handlers.entry(inbox).or_default().insert(key.clone(), id);
-            known.by_handler.insert(id, (inbox, key));
+            let name = |column| HandlerKey::new(row.try_get::<String, _>(column).map_err(unreadable)?);
+            let group = row.try_get(4).map_err(unreadable)?;
+            known.handlers.entry(inbox).or_default().insert(name(5)?, id);
+            known.by_handler.insert(id, Handler { inbox, key: name(2)?, origin: name(3)?, group });
         }
         Ok(())
     }
@@ -153,14 +239,22 @@ impl Db {
 
     /// The numbers of an inbox's handlers.
     pub(crate) async fn handlers_of(&self, inbox: i16) -> Result<Vec<i16>> {
-        Ok(self.keys_of(inbox).await?.into_iter().map(|(id, _)| id).collect())
+        Ok(self.keys_of(inbox).await?.into_keys().collect())
     }
 
-    /// The handlers of an inbox: their numbers and keys.
-    pub(crate) async fn keys_of(&self, inbox: i16) -> Result<Vec<(i16, HandlerKey)>> {
+    /// The handlers of an inbox: the keys of each.
+    pub(crate) async fn keys_of(&self, inbox: i16) -> Result<BTreeMap<i16, Vec<HandlerKey>>> {
         self.load_names().await?;
-        let known = self.names.known.read();
-        let handlers = known.handlers.get(&inbox).into_iter().flatten();
-        Ok(handlers.map(|(key, id)| (*id, key.clone())).collect())
+        let mut keys: BTreeMap<i16, Vec<HandlerKey>> = BTreeMap::new();
+        for (key, id) in self.names.known.read().handlers.get(&inbox).into_iter().flatten() {
+            keys.entry(*id).or_default().push(key.clone());
+        }
+        Ok(keys)
+    }
+
+    /// What a handler is called that has a key, as far as it was read.
+    pub(crate) fn name_of(&self, inbox: i16, key: &HandlerKey) -> HandlerKey {
+        let handler = self.names.handler_id(inbox, key).and_then(|id| self.names.by_handler(id));
+        handler.map_or_else(|| key.clone(), |(_, handler)| handler.key)
     }
 }

@@ -10,6 +10,7 @@ use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::connect::Pool;
+use crate::error::at_start;
 use crate::migrate::{self, Plan};
 use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements, strip};
@@ -275,17 +276,19 @@ const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 impl Migrate for Options {
     async fn current(&self) -> Result<u32> {
         self.check()?;
-        migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await
+        migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await.map_err(at_start)
     }
 
     async fn pending(&self) -> Result<Vec<Migration>> {
         self.check()?;
-        migrate::pending(&self.migrations(), &Statements::new(&self.plan.place), &self.plan).await
+        let sql = Statements::new(&self.plan.place);
+        migrate::pending(&self.migrations(), &sql, &self.plan).await.map_err(at_start)
     }
 
     async fn apply(&self) -> Result<Vec<Migration>> {
         self.check()?;
-        migrate::apply(&self.migrations(), &Statements::new(&self.plan.place), &self.plan).await
+        let sql = Statements::new(&self.plan.place);
+        migrate::apply(&self.migrations(), &sql, &self.plan).await.map_err(at_start)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Register: how long each process says that handlers remember.
+//! Register: which handlers a process has, and how long they remember.
 
 use std::time::Duration;
 
@@ -12,6 +12,12 @@ use crate::unit::{Unit, ask};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     let inbox = db.inbox(&params.inbox).await?;
+    let mut groups = Vec::with_capacity(params.routes.len());
+    for route in &params.routes {
+        db.link(inbox, route).await?;
+        groups.push(db.group_of(inbox, route));
+    }
+    params.refuse_shared(&groups)?;
     let (mut handlers, mut spans) = (Vec::new(), Vec::new());
     for (handler, window) in params.all() {
         handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::state::{ErrorText, InLine, PoisonReason, Status};
+use oncebox::state::{ErrorText, InLine, PoisonReason, Status, Suspicion};
 use oncebox::store::{EntryView, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Headers, Key, Message, OrderKey, Result};
@@ -56,15 +56,17 @@ pub(crate) fn count(row: &PgRow, column: usize) -> Result<u32> {
 }
 
 /// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
-/// in line.
-pub(crate) fn entry(row: &PgRow, handler: HandlerKey, key: Key) -> Result<EntryView> {
+/// in line; and the origin of the handler in the column that is given.
+pub(crate) fn entry(row: &PgRow, origin: usize, key: Key) -> Result<EntryView> {
     let word: &str = get(row, 2)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
     let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;
+    let handler = HandlerKey::new(get::<String>(row, 1)?)?;
     let mut view =
         EntryView::new(Seq(get(row, 0)?), key, handler, status, Timestamp::from_millis(get(row, 6)?));
+    view.origin = HandlerKey::new(get::<String>(row, origin)?)?;
     view.attempts = count(row, 3)?;
-    view.crashes = count(row, 4)?;
+    view.suspicion = Suspicion::from_stored(count(row, 4)?);
     view.generation = count(row, 5)?;
     let reason: Option<&str> = get(row, 7)?;
     view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason);

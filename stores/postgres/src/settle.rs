@@ -152,7 +152,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
         .bind(fences.column(|at| of(at).next.status().as_str()))
         .bind(fences.column(|at| delay(of(at).next)))
         .bind(fences.column(|at| count(of(at).attempts)))
-        .bind(fences.column(|at| count(of(at).crashes)))
+        .bind(fences.column(|at| count(of(at).suspicion.stored())))
         .bind(fences.column(|at| reason(of(at).next)))
         .bind(fences.column(|at| of(at).error.as_ref().map(ErrorText::as_str).map(str::to_owned)))
         .bind(fences.column(|at| of(at).in_line.map(InLine::as_str)));
@@ -214,6 +214,7 @@ async fn recognise(db: &Db, fences: &Fences, batch: &[Settlement], answers: &mut
 pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>> {
     let fences = Fences::new(db, params.claims.iter()).await?;
     let renew = fences.bind(ask(&db.sql.renew).bind(db.now()).bind(millis(params.lease)));
+    let renew = renew.bind(fences.column(|at| params.claims[at].alone));
     let mut unit = db.control.single().await?;
     let rows = unit.rows(renew).await?;
     unit.end().await?;

@@ -21,7 +21,8 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
     let mut unit = db.control.single().await?;
     let (windows, _) = register::windows(db, &mut unit, inbox, params).await?;
     unit.end().await?;
-    let handlers = handlers.into_iter().map(|(id, key)| (id, windows.of(&key))).collect();
+    let windows = windows.over(handlers.values().filter(|keys| keys.len() > 1).cloned());
+    let handlers = handlers.into_iter().map(|(id, keys)| (id, windows.of(&keys[0]))).collect();
     let mut page = Page { db, inbox, params, windows, handlers, swept: Swept::NOTHING };
     let start = params.after.unwrap_or(SweepPosition::START);
     let mut walks: Vec<SweepPosition> = Vec::new();

@@ -126,7 +126,7 @@ async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
         .wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @entry)")
         .await;
     let claimed = claim_one(&store).await;
-    assert_eq!((claimed.claim.attempts, claimed.claim.crashes), (0, 0));
+    assert_eq!((claimed.claim.attempts, claimed.claim.suspicion.stored()), (0, 0));
 }
 
 // FAULTS E6

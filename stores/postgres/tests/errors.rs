@@ -24,7 +24,8 @@ fn assert_error(error: &Error, kind: ErrorKind, what: &str, cause: &str) {
     assert!(error.what().contains(what), "{text}");
     assert!(text.contains(kind.kept()) && text.contains(kind.advice()), "{text}");
     assert!(debug.contains(cause), "{debug}");
-    let retryable = matches!(kind, ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Handler);
+    let retryable =
+        matches!(kind, ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Handler | ErrorKind::Denied);
     assert_eq!(error.is_retryable(), retryable, "{text}");
 }
 
@@ -280,7 +281,7 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
     cluster.sql("postgres", &grant).expect("the server obeys");
     let store = forbidden.clone().open().await.expect("it may look");
     let error = accept(&store, "2").await.expect_err("it may not write");
-    assert_error(&error, ErrorKind::InvalidConfig, "lacks a privilege", "permission denied");
+    assert_error(&error, ErrorKind::Denied, "lacks a privilege", "permission denied");
     texts.push(format!("{store:?} {error} {error:?}"));
     let grant = format!(
         "grant insert, update, delete on all tables in schema {n} to app;

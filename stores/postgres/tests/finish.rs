@@ -103,7 +103,7 @@ async fn what_a_handler_did_to_its_transaction_keeps_it_from_being_done() {
         ("ROLLBACK; BEGIN", ErrorKind::TransactionEnded),
         ("ROLLBACK AND CHAIN", ErrorKind::TransactionEnded),
         ("ROLLBACK; BEGIN; SELECT 1 / 0", ErrorKind::Handler),
-        ("SET LOCAL ROLE pg_monitor", ErrorKind::InvalidConfig),
+        ("SET LOCAL ROLE pg_monitor", ErrorKind::Denied),
         ("SET LOCAL transaction_read_only = on", ErrorKind::ReadOnly),
         // What was prepared is gone, and the connection of no use.
         ("DEALLOCATE ALL", ErrorKind::Unavailable),

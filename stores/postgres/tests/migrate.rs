@@ -356,7 +356,7 @@ async fn a_missing_privilege_is_named() {
             Err(error) => break error,
         }
     };
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     assert!(
         format!("{error:?}").contains("permission denied for function oncebox_make_segment"),
         "{error:?}"

@@ -3,7 +3,10 @@
 mod support;
 
 use oncebox::state::{Operation, Settlement, Status};
-use oncebox::store::{Admin as _, Claimed, SettleIn as _, Settled, Store as _, Transactional as _};
+use oncebox::store::{
+    Admin as _, Claimed, ExamineParams, SettleIn as _, Settled, Store as _, Transactional as _,
+};
+use oncebox::time::Clock as _;
 use oncebox::{ErrorKind, OnPoisoned, Policy};
 use oncebox_postgres::{Options, Postgres};
 use support::{
@@ -139,6 +142,10 @@ async fn a_line_whose_head_cannot_be_read_can_be_unblocked_and_its_head_dismisse
             accept_ordered(&store, "1").await;
             accept_ordered(&store, "2").await;
             schema.run(damage).await;
+            let examined = ExamineParams::new(inbox(), oncebox::time::SystemClock::default().now());
+            let found = store.examine(&examined).await.expect("examine");
+            let lost = found.iter().any(|finding| finding.code == "lost_message");
+            assert_eq!(lost, damage.starts_with("DELETE"), "{damage}: {found:?}");
             assert!(claim(&store, 2).await.is_empty(), "nobody is given what cannot be read");
             let shown = store.show(&inbox(), &key("1")).await.expect("show").expect("known");
             assert!(shown.stored.is_none());

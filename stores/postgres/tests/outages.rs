@@ -180,7 +180,8 @@ async fn a_server_that_hangs_costs_the_patience_and_no_more() {
     let took = start.elapsed();
     cluster.resume().expect("the server obeys");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    assert!(took < 3 * patience, "{took:?}");
+    // Six connections, waited for one by one, would take six times as long.
+    assert!(took < 5 * patience, "{took:?}");
     store.commit(store.begin().await.expect("begin")).await.expect("commit");
 }
 

@@ -30,7 +30,10 @@ impl<S: Admin> Admin for Sealed<S> {
         let page = self.store.list(&inner).await?;
         let opened = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
         // Those that there was no room for come next, then what the store has left.
-        let mut made = filter.page(opened.map(|entry| Ok((entry.cursor(), Some(entry)))), false)?;
+        let mut rest = filter.clone();
+        // The store has chosen by handler, and may call it by another of its keys.
+        rest.handler = None;
+        let mut made = rest.page(opened.map(|entry| Ok((entry.cursor(), Some(entry)))), false)?;
         made.next = made.next.or(page.next);
         Ok(made)
     }
@@ -64,7 +67,7 @@ impl<S: Admin> Admin for Sealed<S> {
         let mut history = self.store.history(inbox, key).await?;
         for attempt in history.iter_mut().flat_map(|history| &mut history.attempts) {
             attempt.error =
-                attempt.error.take().map(|error| self.open_error(inbox, key, &attempt.handler, error));
+                attempt.error.take().map(|error| self.open_error(inbox, key, &attempt.origin, error));
         }
         Ok(history)
     }

@@ -12,8 +12,9 @@ use crate::seal::{Place, open, seal};
 
 const MARK: &str = "oncebox-sealed:";
 
-fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> Place<'a> {
-    Place { inbox, key, field: "error", handler: handler.as_str() }
+/// Errors are sealed for the origin of their handler: its other keys change.
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, origin: &'a HandlerKey) -> Place<'a> {
+    Place { inbox, key, field: "error", handler: origin.as_str() }
 }
 
 impl<S> Sealed<S> {
@@ -23,7 +24,7 @@ impl<S> Sealed<S> {
         if let Some(error) = &settlement.error {
             let claim = &settlement.claim;
             let plain = error.as_str().as_bytes();
-            let sealed = seal(&self.keys, place(&claim.inbox, &claim.key, &claim.handler), plain);
+            let sealed = seal(&self.keys, place(&claim.inbox, &claim.key, &claim.origin), plain);
             let text = URL_SAFE_NO_PAD.encode(sealed.ok_or_else(not_sealed)?);
             settlement.error = Some(ErrorText::stored(format!("{MARK}{text}")));
         }
@@ -33,7 +34,7 @@ impl<S> Sealed<S> {
     /// The entry as an operator sees it, with its error readable.
     pub(crate) fn open_entry(&self, inbox: &InboxName, mut entry: EntryView) -> EntryView {
         entry.error =
-            entry.error.take().map(|error| self.open_error(inbox, &entry.key, &entry.handler, error));
+            entry.error.take().map(|error| self.open_error(inbox, &entry.key, &entry.origin, error));
         entry
     }
 
@@ -42,12 +43,12 @@ impl<S> Sealed<S> {
         &self,
         inbox: &InboxName,
         key: &Key,
-        handler: &HandlerKey,
+        origin: &HandlerKey,
         error: ErrorText,
     ) -> ErrorText {
         let Some(sealed) = error.as_str().strip_prefix(MARK) else { return error };
         let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
-        ErrorText::new(match open(&self.keys, place(inbox, key, handler), &bytes) {
+        ErrorText::new(match open(&self.keys, place(inbox, key, origin), &bytes) {
             Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
             Err(why) => format!("(the error cannot be read: {why})"),
         })

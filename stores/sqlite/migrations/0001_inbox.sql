@@ -29,12 +29,23 @@ CREATE TABLE oncebox_inbox (
 CREATE TABLE oncebox_handler (
     id INTEGER PRIMARY KEY,
     inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
+    -- The newest of its keys, which operators see, and the first one, which idempotency keys are made of.
     key TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    -- The handler that this one turned out to be, though both have entries: one under either of them counts for both.
+    same_as INTEGER REFERENCES oncebox_handler (id),
     paused INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
     -- The greatest receive time ever swept of its messages: one that says it is older may have run before.
-    watermark INTEGER NOT NULL DEFAULT -9223372036854775808,
-    UNIQUE (inbox, key)
+    watermark INTEGER NOT NULL DEFAULT -9223372036854775808
 ) STRICT;
+
+-- The keys of handlers, current and former ones. A row is only ever added.
+CREATE TABLE oncebox_handler_key (
+    inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
+    key TEXT NOT NULL,
+    handler INTEGER NOT NULL REFERENCES oncebox_handler (id),
+    PRIMARY KEY (inbox, key)
+) STRICT, WITHOUT ROWID;
 
 -- How long handlers remember, as processes have said it. The longest that is not over counts.
 CREATE TABLE oncebox_window (
@@ -93,6 +104,8 @@ CREATE TABLE oncebox_entry (
     -- For one that waits behind another: the due time it asked for.
     not_before INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    -- How far it is suspected of taking its worker down: 1 to 3 a worker died while it held this entry and others; above 3 by how
+    -- many workers died while they ran it alone. The same in all tables.
     crashes INTEGER NOT NULL DEFAULT 0 CHECK (crashes >= 0),
     generation INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
     -- The claim that settled it last.
@@ -109,6 +122,15 @@ CREATE INDEX oncebox_entry_due ON oncebox_entry (handler, due, seq) WHERE due <>
 CREATE INDEX oncebox_entry_order ON oncebox_entry (handler, line, seq) WHERE due = 9223372036854775807;
 CREATE INDEX oncebox_entry_suspect ON oncebox_entry (handler, due) WHERE crashes > 0;
 
+-- Store instances that have claimed something: each holds a lock on the file `<database>-owner-<name>` for as long as it lives.
+CREATE TABLE oncebox_owner (
+    -- Never used again: a row of a forgotten owner must not seem to be another's.
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    -- Tells one boot of one machine from all others: a lock says nothing about another machine.
+    boot TEXT NOT NULL
+) STRICT;
+
 -- Leased work; never more rows than the workers have in hand.
 CREATE TABLE oncebox_running (
     claim_id BLOB NOT NULL CHECK (length(claim_id) = 16),
@@ -124,6 +146,10 @@ CREATE TABLE oncebox_running (
     generation INTEGER NOT NULL,
     order_key BLOB,
     error TEXT,
+    -- Whether the run began as the only one of its worker. Only a claim of one suspect sets it.
+    alone INTEGER NOT NULL DEFAULT 0 CHECK (alone IN (0, 1)),
+    -- The store instance that claimed it; nothing if no lock says whether that lives.
+    owner INTEGER,
     PRIMARY KEY (claim_id, seq, handler)
 ) STRICT, WITHOUT ROWID;
 

@@ -26,24 +26,20 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
         return repeat(work, inbox.id, new, seq, &known);
     }
     check_room(work)?;
-    let forgotten = if new.routes.is_empty() {
-        Some(inbox.watermark)
-    } else {
-        let ids: Vec<i64> = new.routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
-        work.names.watermark(&ids)
-    };
+    let mut handlers = Vec::with_capacity(new.routes.len());
+    let mut forgotten = if new.routes.is_empty() { Some(inbox.watermark) } else { None };
+    for route in new.routes.iter() {
+        let ids = work.names.link(work.connection, inbox.id, route)?;
+        forgotten = forgotten.max(work.names.watermark(&ids));
+        if !handlers.contains(&ids[0]) {
+            handlers.push(ids[0]);
+        }
+    }
     if is_stale(new, forgotten) {
         set_aside(work, inbox.id, new, AsideReason::Stale)?;
         return Ok(Accepted::Stale);
     }
     let seq = work.next_seq();
-    let mut handlers = Vec::with_capacity(new.routes.len());
-    for route in new.routes.iter() {
-        let handler = work.names.handler(work.connection, inbox.id, &route.key)?;
-        if !handlers.contains(&handler) {
-            handlers.push(handler);
-        }
-    }
     insert_message(work, inbox.id, new, seq, &handlers)?;
     for handler in handlers {
         insert_entry(work, handler, seq, new.order, work.now.after(new.delay))?;
@@ -101,14 +97,14 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     }
     let mut handlers = known.handlers.clone();
     for route in new.routes.iter() {
-        let names = work.names.route(inbox, route);
+        let names = work.names.link(work.connection, inbox, route)?;
         if !names.iter().any(|handler| handlers.contains(handler)) {
             // The message came back for others while this one had forgotten it.
             if is_stale(new, work.names.watermark(&names)) {
                 set_aside(work, inbox, new, AsideReason::Stale)?;
                 return Ok(Accepted::Stale);
             }
-            handlers.push(work.names.handler(work.connection, inbox, &route.key)?);
+            handlers.push(names[0]);
         }
     }
     let added = handlers.len() - known.handlers.len();

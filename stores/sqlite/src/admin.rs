@@ -125,6 +125,7 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
 
 pub(crate) fn list(connection: &Connection, names: &Names, filter: &Filter) -> Result<Page> {
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(Page::default()) };
+    let filter = &filter.named(|key| names.name_of(inbox.id, key));
     let examined = i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX);
     let wanted: Vec<&str> =
         Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
@@ -147,14 +148,18 @@ fn listed(row: &Row<'_>, names: &Names, inbox: i64) -> Result<(Cursor, Option<En
     let handler = names.by_id(row.get(1).map_err(store_error)?)?;
     let cursor = Cursor::new(Seq(row.get(0).map_err(store_error)?), handler.key.clone());
     let gone = row.get_ref(10).map_err(store_error)? == rusqlite::types::ValueRef::Null;
-    if gone || row.get(17).map_err(store_error)? || handler.inbox != inbox {
+    if row.get(17).map_err(store_error)? || handler.inbox != inbox {
         return Ok((cursor, None));
     }
-    let key = row::key(row, 10).map_err(store_error)?;
-    let entry = row::entry(row, handler.key.clone(), key)?;
+    let key = row::key_of(row, 10, cursor.seq().0).map_err(store_error)?;
+    let entry = row::entry(row, handler, key)?;
+    if gone && matches!(entry.status, Status::Completed | Status::Discarded) {
+        return Ok((cursor, None));
+    }
     // A damaged message is listed without its label: that it is damaged is what the operator looks for.
     let label = label(row, 13).ok();
-    let received_at = Timestamp::from_millis(row.get(11).map_err(store_error)?);
+    let received_at = row.get::<_, Option<i64>>(11).map_err(store_error)?.unwrap_or_default();
+    let received_at = Timestamp::from_millis(received_at);
     let tenant = row.get::<_, Option<String>>(12).ok().flatten().map(Into::into);
     Ok((cursor, Some(entry.of_message(received_at, tenant, label))))
 }
@@ -182,7 +187,7 @@ pub(crate) fn blocked(
         let handler = names.by_id(row.get(1).map_err(store_error)?)?.key.clone();
         let mut read = || -> rusqlite::Result<BlockedKey> {
             let (seq, since) = (Seq(row.get(0)?), Timestamp::from_millis(row.get(2)?));
-            let mut key = BlockedKey::new(handler.clone(), seq, row::key(row, 5)?, since);
+            let mut key = BlockedKey::new(handler.clone(), seq, row::key_of(row, 5, seq.0)?, since);
             key.parks = row.get(3)?;
             key.ordering_key = row.get::<_, Option<Vec<u8>>>(6)?.unwrap_or_default();
             let line = params![row.get::<_, i64>(1)?, row.get::<_, Vec<u8>>(4)?, seq.0];
@@ -265,10 +270,18 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
 pub(crate) type Stored = (Seq, Timestamp, Result<Arc<Message>>);
 
 pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
-    let Some(seq) = work.tail.find(work.connection, key)? else { return Ok(None) };
+    let Some(seq) = work.tail.find(work.connection, key)?.or_else(|| row::lost_seq(key)) else {
+        return Ok(None);
+    };
     let mut statement = work.statement(include_str!("../sql/admin/show_message.sql"))?;
     let mut rows = statement.query(params![seq, inbox]).map_err(store_error)?;
-    let Some(row) = rows.next().map_err(store_error)? else { return Ok(None) };
+    let Some(row) = rows.next().map_err(store_error)? else {
+        // One that was swept has no entries.
+        let mut entries = entries(work, seq, key)?.into_iter();
+        let is_ours = |entry: EntryView| work.names.known_handler(inbox, &entry.handler).is_some();
+        let lost = (Seq(seq), Timestamp::from_millis(0), Err(corrupt("it is not there")));
+        return Ok(entries.any(is_ours).then_some(lost));
+    };
     let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
     Ok(Some((Seq(seq), received_at, row::message(row, 2))))
 }
@@ -279,7 +292,7 @@ pub(crate) fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryV
     let mut entries = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
         let handler = work.names.by_id(row.get(1).map_err(store_error)?)?;
-        entries.push(row::entry(row, handler.key.clone(), *key)?);
+        entries.push(row::entry(row, handler, *key)?);
     }
     Ok(entries)
 }
@@ -295,9 +308,10 @@ pub(crate) fn operate(
         Error::new(ErrorKind::NotFound, format!("no entry of handler {handler:?} is stored for key {key}"))
     };
     let inbox_id = work.names.known_inbox(inbox).ok_or_else(missing)?.id;
+    let name = work.names.name_of(inbox_id, handler);
     let (seq, received_at, message) = stored(work, inbox_id, key)?.ok_or_else(missing)?;
     // The latest generation is the one that can still be acted on.
-    let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
+    let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == name);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
     let next = decide(entry.status, entry.in_line, operation)?;
     let handler_id = work.names.handler(work.connection, inbox_id, handler)?;
@@ -327,7 +341,7 @@ pub(crate) fn operate(
         line.release(work.now)?;
         *work.wake = true;
     }
-    let changed = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == *handler);
+    let changed = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == name);
     let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
     Ok(message.map_or_else(|_| changed.clone(), |message| changed.clone().labelled(received_at, &message)))
 }
@@ -361,7 +375,7 @@ fn pend(work: &mut Work<'_>, entry: &EntryView, handler: i64, order: Option<Orde
 }
 
 fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
-    work.statement(include_str!("../sql/settle/outcome.sql"))?
+    work.statement(include_str!("../sql/admin/add_outcome.sql"))?
         .execute(params![
             entry.seq.0,
             handler,
@@ -370,7 +384,7 @@ fn discard(work: &Work<'_>, entry: &EntryView, handler: i64) -> Result<()> {
             0,
             work.now.as_millis(),
             entry.attempts,
-            entry.crashes,
+            entry.suspicion.stored(),
             entry.error.as_ref().map(oncebox::state::ErrorText::as_str),
         ])
         .map_err(store_error)?;

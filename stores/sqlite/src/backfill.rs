@@ -23,7 +23,7 @@ pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<B
     let page = page(work, params)?;
     let (mut added, mut stale) = (0, 0);
     for stored in page.iter().filter(|stored| stored.inbox == inbox.id && params.takes(&stored.kind)) {
-        let names = work.names.route(inbox.id, &params.route);
+        let names = work.names.link(work.connection, inbox.id, &params.route)?;
         if names.iter().any(|handler| stored.handlers.contains(handler)) {
             continue;
         }
@@ -32,7 +32,7 @@ pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<B
             stale += 1;
             continue;
         }
-        let handler = work.names.handler(work.connection, inbox.id, &params.route.key)?;
+        let handler = names[0];
         let order = stored_order(work, &params.inbox, stored.seq)?;
         insert_entry(work, handler, stored.seq, order, work.now)?;
         set_handlers(work, stored.seq, &[&stored.handlers[..], &[handler]].concat())?;

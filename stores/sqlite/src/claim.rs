@@ -1,20 +1,25 @@
 //! Claim and rescue: lease entries to a worker.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use oncebox::state::{ErrorText, Outcome, Policies};
-use oncebox::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Seq, Token};
+use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
+use oncebox::store::{
+    Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Token, Want,
+};
 use oncebox::time::Timestamp;
-use oncebox::{Message, OrderKey, Result};
-use rusqlite::{OptionalExtension as _, params};
+use oncebox::{HandlerKey, Message, OrderKey, Result};
+use rusqlite::params;
 
-use crate::error::store_error;
+use crate::error::{corrupt, store_error};
+use crate::owner::{self, own_first};
 use crate::row;
 use crate::settle::settle;
 use crate::writer::Work;
 
 pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Claimed>> {
-    let held = held(work, params.claim_id, &params.policies)?;
+    let routes: Vec<&Route> = params.wants.iter().map(|want| &want.route).collect();
+    let held = held(work, params.claim_id, &routes, &params.policies)?;
     if !held.is_empty() {
         return Ok(held);
     }
@@ -23,42 +28,110 @@ pub(crate) fn claim(work: &mut Work<'_>, params: &ClaimParams) -> Result<Vec<Cla
     // for ever.
     let token = work.counters.token + 1;
     let lease_until = work.now.after(params.lease);
-    let mut taken = 0;
     for want in &params.wants {
-        let mut handlers = work.names.route(inbox.id, &want.route);
-        handlers.retain(|handler| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused));
-        let take = |handler| Take { claim_id: params.claim_id, token, lease_until, handler };
-        match params.mode {
-            ClaimMode::Healthy => {
-                let known = work.names.route(inbox.id, &want.route);
-                match shares(work, &handlers, &known, want.limit)? {
-                    Shares::Ranges(shares) => {
-                        for (handler, limit) in shares {
-                            taken += take_healthy(work, &take(handler), limit)?;
-                        }
-                    }
-                    Shares::Ordered => {
-                        for (handler, due, seq) in in_turn(work, &handlers, &known, want.limit)? {
-                            taken += take_one(work, &take(handler), due, seq)?;
-                        }
-                    }
-                }
-            }
-            ClaimMode::Suspect => {
-                let known = json(&work.names.route(inbox.id, &want.route));
-                for handler in handlers {
-                    if taken == 0 && want.limit > 0 {
-                        taken += take_suspect(work, &take(handler), &known)?;
-                    }
-                }
-            }
-        }
+        work.names.link_known(work.connection, inbox.id, &want.route)?;
     }
+    let owner = work.owner.id();
+    let take = Take { claim_id: params.claim_id, token, lease_until, alone: false, owner };
+    let taken = match params.mode {
+        ClaimMode::Healthy => healthy(work, inbox.id, &params.wants, &take)?,
+        ClaimMode::Suspect => {
+            let found = suspects(work, inbox.id, &params.wants)?;
+            let take = Take { alone: params.idle && found.len() == 1, ..take };
+            let mut taken = 0;
+            for (due, seq, handler) in found {
+                taken += take_one(work, &take, handler, due, seq)?;
+            }
+            taken
+        }
+    };
     if taken == 0 {
         return Ok(Vec::new());
     }
     work.counters.token = token;
-    self::held(work, params.claim_id, &params.policies)
+    if owner.is_none() {
+        own_first(work, params.claim_id)?;
+    }
+    self::held(work, params.claim_id, &routes, &params.policies)
+}
+
+/// The keys of a wanted handler that are not paused, and all of them.
+fn keys(work: &Work<'_>, inbox: i64, want: &Want) -> (Vec<i64>, Vec<i64>) {
+    let known = work.names.route(inbox, &want.route);
+    let goes = |handler: &i64| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused);
+    (known.iter().copied().filter(goes).collect(), known)
+}
+
+fn healthy(work: &Work<'_>, inbox: i64, wants: &[Want], take: &Take) -> Result<usize> {
+    let mut taken = 0;
+    for want in wants {
+        let (handlers, known) = keys(work, inbox, want);
+        match shares(work, &handlers, &known, want.limit)? {
+            Shares::Ranges(shares) => {
+                for (handler, limit) in shares {
+                    taken += take_healthy(work, take, handler, limit)?;
+                }
+            }
+            Shares::Ordered => {
+                for (handler, due, seq) in in_turn(work, &handlers, &known, want.limit)? {
+                    taken += take_one(work, take, handler, due, seq)?;
+                }
+            }
+        }
+    }
+    Ok(taken)
+}
+
+/// The due suspect that waited longest, and others of its level: due, number and handler.
+fn suspects(work: &Work<'_>, inbox: i64, wants: &[Want]) -> Result<Vec<DueEntry>> {
+    let wants = || wants.iter().filter(|want| want.limit > 0);
+    let mut first: Option<(DueEntry, Suspicion)> = None;
+    for want in wants() {
+        for found in peek_suspects(work, inbox, want, None, 1)? {
+            first = Some(first.map_or(found, |first| first.min(found)));
+        }
+    }
+    let Some((entry, suspicion)) = first else { return Ok(Vec::new()) };
+    if suspicion.company() == 1 {
+        return Ok(vec![entry]);
+    }
+    let mut found = Vec::new();
+    for want in wants() {
+        let mut same = peek_suspects(work, inbox, want, Some(suspicion), want.limit)?;
+        same.sort_unstable();
+        found.extend(same.into_iter().map(|(entry, _)| entry).take(want.limit));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.truncate(suspicion.company());
+    Ok(found)
+}
+
+/// When an entry is due, its number and its handler.
+type DueEntry = (i64, i64, i64);
+
+/// The first due suspects under each key of a wanted handler, of one suspicion or of any.
+fn peek_suspects(
+    work: &Work<'_>,
+    inbox: i64,
+    want: &Want,
+    suspicion: Option<Suspicion>,
+    limit: usize,
+) -> Result<Vec<(DueEntry, Suspicion)>> {
+    let (handlers, known) = keys(work, inbox, want);
+    let (known, limit) = (json(&known), i64::try_from(limit).unwrap_or(i64::MAX));
+    let mut peek = work.statement(include_str!("../sql/claim/peek_suspects.sql"))?;
+    let mut found = Vec::new();
+    for handler in handlers {
+        let stored = suspicion.map(Suspicion::stored);
+        let rows = peek
+            .query_map(params![handler, work.now.as_millis(), known, stored, limit], |row| {
+                Ok(((row.get(0)?, row.get(1)?, handler), Suspicion::from_stored(row.get(2)?)))
+            })
+            .map_err(store_error)?;
+        found.extend(rows.collect::<rusqlite::Result<Vec<_>>>().map_err(store_error)?);
+    }
+    Ok(found)
 }
 
 /// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under. `known` are
@@ -123,10 +196,11 @@ struct Take {
     claim_id: ClaimId,
     token: i64,
     lease_until: Timestamp,
-    handler: i64,
+    alone: bool,
+    owner: Option<i64>,
 }
 
-fn take_healthy(work: &Work<'_>, take: &Take, limit: usize) -> Result<usize> {
+fn take_healthy(work: &Work<'_>, take: &Take, handler: i64, limit: usize) -> Result<usize> {
     let wanted = i64::try_from(limit).unwrap_or(i64::MAX);
     let now = work.now.as_millis();
     let taken = work
@@ -136,62 +210,48 @@ fn take_healthy(work: &Work<'_>, take: &Take, limit: usize) -> Result<usize> {
             take.token,
             now,
             take.lease_until.as_millis(),
-            take.handler,
-            wanted
+            handler,
+            wanted,
+            take.owner
         ])
         .map_err(store_error)?;
     if taken == 0 {
         return Ok(0);
     }
     work.statement(include_str!("../sql/claim/remove.sql"))?
-        .execute(params![&take.claim_id.as_bytes()[..], take.handler])
+        .execute(params![&take.claim_id.as_bytes()[..], handler])
         .map_err(store_error)?;
     Ok(taken)
 }
 
-fn take_one(work: &Work<'_>, take: &Take, due: i64, seq: i64) -> Result<usize> {
+fn take_one(work: &Work<'_>, take: &Take, handler: i64, due: i64, seq: i64) -> Result<usize> {
     work.statement(include_str!("../sql/claim/take_one.sql"))?
         .execute(params![
             &take.claim_id.as_bytes()[..],
             take.token,
             work.now.as_millis(),
             take.lease_until.as_millis(),
-            take.handler,
+            handler,
             due,
-            seq
+            seq,
+            take.alone,
+            take.owner
         ])
         .map_err(store_error)?;
     work.statement(include_str!("../sql/claim/remove_one.sql"))?
-        .execute(params![take.handler, due, seq])
-        .map_err(store_error)
-}
-
-fn take_suspect(work: &Work<'_>, take: &Take, known: &str) -> Result<usize> {
-    let seq: Option<i64> = work
-        .statement(include_str!("../sql/claim/take_suspect.sql"))?
-        .query_row(
-            params![
-                &take.claim_id.as_bytes()[..],
-                take.token,
-                work.now.as_millis(),
-                take.lease_until.as_millis(),
-                take.handler,
-                known
-            ],
-            |row| row.get(0),
-        )
-        .optional()
-        .map_err(store_error)?;
-    let Some(seq) = seq else { return Ok(0) };
-    work.statement(include_str!("../sql/claim/remove_suspect.sql"))?
-        .execute(params![seq, take.handler])
+        .execute(params![handler, due, seq])
         .map_err(store_error)
 }
 
 /// What a claim id holds. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
-fn held(work: &mut Work<'_>, claim_id: ClaimId, policies: &Policies) -> Result<Vec<Claimed>> {
+fn held(
+    work: &mut Work<'_>,
+    claim_id: ClaimId,
+    routes: &[&Route],
+    policies: &Policies,
+) -> Result<Vec<Claimed>> {
     let (mut held, mut damaged) = (Vec::new(), Vec::new());
-    for (claim, message) in read_held(work, claim_id)? {
+    for (claim, message) in read_held(work, claim_id, routes)? {
         match message {
             Ok(message) => held.push(Claimed { claim, message }),
             Err(error) => {
@@ -209,32 +269,45 @@ fn held(work: &mut Work<'_>, claim_id: ClaimId, policies: &Policies) -> Result<V
     Ok(held)
 }
 
-fn read_held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<(Claim, Result<Arc<Message>>)>> {
+/// The entries of a claim id, under the keys that the caller knows their handlers by.
+fn read_held(
+    work: &Work<'_>,
+    claim_id: ClaimId,
+    routes: &[&Route],
+) -> Result<Vec<(Claim, Result<Arc<Message>>)>> {
     let mut statement = work.statement(include_str!("../sql/claim/held.sql"))?;
     let mut rows = statement.query([&claim_id.as_bytes()[..]]).map_err(store_error)?;
     let mut held = Vec::new();
+    let mut keys: HashMap<i64, HandlerKey> = HashMap::new();
     while let Some(row) = rows.next().map_err(store_error)? {
-        let handler = work.names.by_id(row.get(1).map_err(store_error)?)?;
+        let id = row.get(1).map_err(store_error)?;
+        let handler = work.names.by_id(id)?;
+        let key = || work.names.key_in(routes.iter().copied(), handler.inbox, id).unwrap_or(&handler.key);
+        let key = keys.entry(id).or_insert_with(|| key().clone());
         let inbox = work.names.inbox_name(handler.inbox)?;
         let read = || -> rusqlite::Result<Claim> {
             Ok(Claim {
                 inbox: inbox.clone(),
                 seq: Seq(row.get(0)?),
-                handler: handler.key.clone(),
-                key: row::key(row, 9)?,
+                handler: key.clone(),
+                origin: handler.origin.clone(),
+                key: row::key_of(row, 9, row.get(0)?)?,
                 token: Token(row.get(2)?),
                 claim_id,
                 attempts: row.get(4)?,
-                crashes: row.get(5)?,
+                suspicion: Suspicion::from_stored(row.get(5)?),
+                alone: row.get(19)?,
                 generation: row.get(6)?,
                 order: row.get::<_, Option<[u8; 16]>>(7)?.map(OrderKey::from_bytes),
-                received_at: Timestamp::from_millis(row.get(10)?),
+                received_at: Timestamp::from_millis(row.get::<_, Option<i64>>(10)?.unwrap_or_default()),
                 claimed_at: Timestamp::from_millis(row.get(3)?),
             })
         };
         let claim = read().map_err(store_error)?;
         let due: i64 = row.get(8).map_err(store_error)?;
-        held.push((due, claim, row::message(row, 11)));
+        let gone = row.get_ref(9).map_err(store_error)? == rusqlite::types::ValueRef::Null;
+        let message = if gone { Err(corrupt("it is not there")) } else { row::message(row, 11) };
+        held.push((due, claim, message));
     }
     // The rows come by sequence; a retry is younger than its sequence says.
     held.sort_by_key(|(due, claim, _)| (*due, claim.seq));
@@ -242,17 +315,23 @@ fn read_held(work: &Work<'_>, claim_id: ClaimId) -> Result<Vec<(Claim, Result<Ar
 }
 
 pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<Claimed>> {
-    let held = held(work, params.claim_id, &params.policies)?;
+    let routes: Vec<&Route> = params.routes.iter().collect();
+    let held = held(work, params.claim_id, &routes, &params.policies)?;
     if !held.is_empty() {
         return Ok(held);
     }
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
-    let handlers: Vec<i64> =
-        params.routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
+    for route in &routes {
+        work.names.link_known(work.connection, inbox.id, route)?;
+    }
+    let handlers: Vec<i64> = routes.iter().flat_map(|route| work.names.route(inbox.id, route)).collect();
+    let dead = owner::dead(work)?;
     let expired: Vec<([u8; 16], i64, i64, i64)> = {
         let mut statement = work.statement(include_str!("../sql/rescue/expired.sql"))?;
         let rows = statement
-            .query_map([work.now.as_millis()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+            .query_map(params![work.now.as_millis(), json(&dead.ids)], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            })
             .map_err(store_error)?;
         let known =
             rows.filter(|row| row.as_ref().map_or(true, |(_, _, handler, _)| handlers.contains(handler)));
@@ -261,7 +340,7 @@ pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<C
     if expired.is_empty() {
         return Ok(Vec::new());
     }
-    let token = work.next_token();
+    let (token, owner) = (work.next_token(), owner::enter(work)?);
     let mut take_over = work.statement(include_str!("../sql/rescue/take_over.sql"))?;
     for (claim_id, seq, handler, old_token) in expired {
         take_over
@@ -273,10 +352,11 @@ pub(crate) fn rescue(work: &mut Work<'_>, params: &RescueParams) -> Result<Vec<C
                 &params.claim_id.as_bytes()[..],
                 token,
                 work.now.as_millis(),
-                work.now.after(params.lease).as_millis()
+                work.now.after(params.lease).as_millis(),
+                owner
             ])
             .map_err(store_error)?;
     }
     drop(take_over);
-    self::held(work, params.claim_id, &params.policies)
+    self::held(work, params.claim_id, &routes, &params.policies)
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox::Result;
 use oncebox::store::{ExamineParams, Finding, Severity};
 use oncebox::time::Timestamp;
+use oncebox::{ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::connect::{Opener, Synchronous};
@@ -37,6 +37,7 @@ pub(crate) fn examine(
         ));
     }
     findings.extend(missing_indexes(connection)?);
+    findings.extend(lost(connection)?);
     findings.extend(unending(connection, params)?);
     let pragma = |name: &str| -> Result<i64> {
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(store_error)
@@ -62,6 +63,21 @@ pub(crate) fn examine(
         ));
     }
     Ok(findings)
+}
+
+/// Entries whose message is gone: something else than this store removed it.
+fn lost(connection: &Connection) -> Result<Option<Finding>> {
+    let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
+    let count = connection
+        .prepare_cached(include_str!("../sql/examine/lost.sql"))
+        .and_then(|mut look| look.query_row([looked], |row| row.get::<_, i64>(0)))
+        .map_err(store_error);
+    match count {
+        Ok(count) => Ok(ExamineParams::lost(count.unsigned_abs())),
+        // A table is missing: that is a finding of its own, of whoever needs it.
+        Err(error) if error.kind() == ErrorKind::SchemaOutdated => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn unending(connection: &Connection, params: &ExamineParams) -> Result<Option<Finding>> {

@@ -1,6 +1,6 @@
 //! What happened to a message.
 
-use oncebox::state::{ErrorText, Settlement, Status};
+use oncebox::state::{ErrorText, Settlement, Status, Suspicion};
 use oncebox::store::{Absorbed, Ahead, Attempt, ClaimId, History, Holder, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, OrderKey, Result};
@@ -32,7 +32,7 @@ pub(crate) fn remember(
                 now.as_millis(),
                 event.as_str(),
                 settlement.attempts,
-                settlement.crashes,
+                settlement.suspicion.stored(),
                 &claim.claim_id.as_bytes()[..],
                 settlement.error.as_ref().map(ErrorText::as_str),
             ])
@@ -88,18 +88,19 @@ fn attempts(work: &Work<'_>, seq: Seq) -> Result<Vec<Attempt>> {
     let mut rows = statement.query([seq.0]).map_err(store_error)?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next().map_err(store_error)? {
-        let handler = work.names.by_id(row.get(0).map_err(store_error)?)?.key.clone();
+        let handler = work.names.by_id(row.get(0).map_err(store_error)?)?;
         let word: String = row.get(3).map_err(store_error)?;
         let event =
             Attempt::event_of(&word).ok_or_else(|| corrupt("a stored attempt has an unknown event"))?;
         let read = || -> rusqlite::Result<Attempt> {
             Ok(Attempt {
-                handler,
+                handler: handler.key.clone(),
+                origin: handler.origin.clone(),
                 generation: row.get(1)?,
                 at: Timestamp::from_millis(row.get(2)?),
                 event,
                 attempts: row.get(4)?,
-                crashes: row.get(5)?,
+                suspicion: Suspicion::from_stored(row.get(5)?),
                 error: row.get::<_, Option<String>>(6)?.map(ErrorText::stored),
                 claim_id: ClaimId::from_bytes(row.get(7)?),
             })

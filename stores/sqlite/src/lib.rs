@@ -30,6 +30,7 @@ mod names;
 mod operation;
 mod order;
 mod orphans;
+mod owner;
 mod proof;
 mod register;
 mod row;

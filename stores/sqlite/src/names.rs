@@ -1,8 +1,9 @@
 //! Inboxes and handlers by their small numbers.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use oncebox::store::Route;
+use oncebox::store::{HandlerLink, Route};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Result};
 use rusqlite::{Connection, params};
@@ -18,19 +19,25 @@ pub(crate) struct Inbox {
 #[derive(Clone)]
 pub(crate) struct Handler {
     pub(crate) inbox: i64,
+    /// The newest of its keys, and the first one.
     pub(crate) key: HandlerKey,
+    pub(crate) origin: HandlerKey,
+    /// The same for all handlers that turned out to be one.
+    group: i64,
     pub(crate) paused: bool,
     /// Its messages that came no later may have been forgotten.
     pub(crate) watermark: Timestamp,
 }
 
-/// What the two small tables hold.
+/// What the small tables hold.
 #[derive(Default)]
 pub(crate) struct Names {
     inboxes: HashMap<InboxName, Inbox>,
     by_inbox_id: HashMap<i64, InboxName>,
     ids: HashMap<i64, HashMap<HandlerKey, i64>>,
     handlers: HashMap<i64, Handler>,
+    /// Whether some handlers turned out to be one, though they have numbers apart.
+    grouped: bool,
 }
 
 impl Names {
@@ -49,13 +56,19 @@ impl Names {
         let mut statement = read(include_str!("../sql/writer/handlers.sql"))?;
         let rows = statement
             .query_map([], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?, row.get(3)?, row.get(4)?))
+                let names: [String; 3] = [row.get(2)?, row.get(3)?, row.get(7)?];
+                Ok((row.get(0)?, row.get(1)?, names, row.get(4)?, row.get(5)?, row.get(6)?))
             })
             .map_err(store_error)?;
         for row in rows {
-            let (id, inbox, key, paused, watermark) = row.map_err(store_error)?;
-            let watermark = Timestamp::from_millis(watermark);
-            names.add_handler(id, Handler { inbox, key: HandlerKey::new(key)?, paused, watermark });
+            let (id, inbox, [key, origin, known], group, paused, watermark) = row.map_err(store_error)?;
+            names.ids.entry(inbox).or_default().insert(HandlerKey::new(known)?, id);
+            names.grouped |= group != id;
+            if let Entry::Vacant(handler) = names.handlers.entry(id) {
+                let (key, origin) = (HandlerKey::new(key)?, HandlerKey::new(origin)?);
+                let watermark = Timestamp::from_millis(watermark);
+                handler.insert(Handler { inbox, key, origin, group, paused, watermark });
+            }
         }
         Ok(names)
     }
@@ -63,11 +76,6 @@ impl Names {
     fn add_inbox(&mut self, name: InboxName, inbox: Inbox) {
         self.by_inbox_id.insert(inbox.id, name.clone());
         self.inboxes.insert(name, inbox);
-    }
-
-    fn add_handler(&mut self, id: i64, handler: Handler) {
-        self.ids.entry(handler.inbox).or_default().insert(handler.key.clone(), id);
-        self.handlers.insert(id, handler);
     }
 
     /// The inbox, made if it is new.
@@ -135,17 +143,88 @@ impl Names {
 
     /// The handler's number, made if it is new.
     pub(crate) fn handler(&mut self, connection: &Connection, inbox: i64, key: &HandlerKey) -> Result<i64> {
-        if let Some(id) = self.known_handler(inbox, key) {
-            return Ok(id);
+        match self.known_handler(inbox, key) {
+            Some(id) => Ok(id),
+            None => self.make(connection, inbox, &Route::new(key.clone())),
         }
+    }
+
+    /// Makes a handler of which no key is known. The caller adds its keys.
+    fn add_handler(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<i64> {
+        let (key, origin) = (route.key.clone(), route.origin().clone());
         let id = connection
-            .query_row(include_str!("../sql/writer/add_handler.sql"), params![inbox, key.as_str()], |row| {
-                row.get(0)
-            })
+            .query_row(
+                include_str!("../sql/writer/add_handler.sql"),
+                params![inbox, key.as_str(), origin.as_str()],
+                |row| row.get(0),
+            )
             .map_err(store_error)?;
         let watermark = Timestamp::from_millis(i64::MIN);
-        self.add_handler(id, Handler { inbox, key: key.clone(), paused: false, watermark });
+        self.handlers.insert(id, Handler { inbox, key, origin, group: id, paused: false, watermark });
         Ok(id)
+    }
+
+    /// Writes that the keys of a route are one handler; returns the number of its current key.
+    fn make(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<i64> {
+        let execute = |sql, params: &[&dyn rusqlite::ToSql]| {
+            connection.prepare_cached(sql).and_then(|mut write| write.execute(params)).map_err(store_error)
+        };
+        let HandlerLink { mut ids, added, renamed, .. } = route.link(|key| self.known_handler(inbox, key));
+        match ids.first() {
+            None => ids.push(self.add_handler(connection, inbox, route)?),
+            Some(first) if renamed => {
+                let name: &str = route.key.as_str();
+                execute(include_str!("../sql/writer/rename_handler.sql"), params![first, name])?;
+                self.handlers.entry(*first).and_modify(|handler| handler.key = route.key.clone());
+            }
+            Some(_) => {}
+        }
+        for key in added {
+            execute(include_str!("../sql/writer/add_key.sql"), params![inbox, key.as_str(), ids[0]])?;
+            self.ids.entry(inbox).or_default().insert(key, ids[0]);
+        }
+        let groups: Vec<i64> = ids.iter().filter_map(|id| Some(self.handlers.get(id)?.group)).collect();
+        let Some(least) = groups.iter().copied().min() else { return Ok(ids[0]) };
+        for (id, handler) in &mut self.handlers {
+            if groups.contains(&handler.group) && handler.group != least {
+                execute(include_str!("../sql/writer/join_handler.sql"), params![id, least])?;
+                (handler.group, self.grouped) = (least, true);
+            }
+        }
+        Ok(ids[0])
+    }
+
+    /// Whether the keys of a route are known as one handler.
+    fn is_linked(&self, inbox: i64, route: &Route) -> bool {
+        let group = |key| Some(self.handlers.get(&self.known_handler(inbox, key)?)?.group);
+        let first = group(&route.key);
+        first.is_some() && route.legacy.iter().all(|key| group(key) == first)
+    }
+
+    /// The numbers under which an entry of a route may be stored, by whatever process; the first is that of its current key. Its
+    /// keys are linked if they are not.
+    pub(crate) fn link(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<Vec<i64>> {
+        if !self.is_linked(inbox, route) {
+            self.make(connection, inbox, route)?;
+        }
+        let mut ids = self.route(inbox, route);
+        if self.grouped {
+            let of = |id: &i64| self.handlers.get(id).map(|handler| handler.group);
+            let groups: Vec<Option<i64>> = ids.iter().map(of).collect();
+            let others = self.handlers.keys().filter(|id| groups.contains(&of(id)));
+            let others: Vec<i64> = others.filter(|id| !ids.contains(id)).copied().collect();
+            ids.extend(others);
+        }
+        Ok(ids)
+    }
+
+    /// Links the keys of a route that is only looked for: nothing is made if none of them is known.
+    pub(crate) fn link_known(&mut self, connection: &Connection, inbox: i64, route: &Route) -> Result<()> {
+        let known = |key| self.known_handler(inbox, key).is_some();
+        if !self.is_linked(inbox, route) && route.keys().any(known) {
+            self.make(connection, inbox, route)?;
+        }
+        Ok(())
     }
 
     /// The handler's number, if it was ever used.
@@ -153,12 +232,41 @@ impl Names {
         self.ids.get(&inbox)?.get(key).copied()
     }
 
-    /// The numbers under which entries of a route may be stored.
+    /// The numbers of a route's keys, each once.
     pub(crate) fn route(&self, inbox: i64, route: &Route) -> Vec<i64> {
-        std::iter::once(&route.key)
-            .chain(route.legacy.iter())
-            .filter_map(|key| self.known_handler(inbox, key))
-            .collect()
+        let mut ids = Vec::with_capacity(1);
+        for id in route.keys().filter_map(|key| self.known_handler(inbox, key)) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        ids
+    }
+
+    /// The first key of some routes that has a number.
+    pub(crate) fn key_in<'a>(
+        &self,
+        routes: impl IntoIterator<Item = &'a Route>,
+        inbox: i64,
+        id: i64,
+    ) -> Option<&'a HandlerKey> {
+        let mut keys = routes.into_iter().flat_map(Route::keys);
+        keys.find(|key| self.known_handler(inbox, key) == Some(id))
+    }
+
+    /// The keys of each handler of an inbox that has several.
+    pub(crate) fn aliases(&self, inbox: i64) -> Vec<Vec<HandlerKey>> {
+        let mut keys: HashMap<i64, Vec<HandlerKey>> = HashMap::new();
+        for (key, id) in self.ids.get(&inbox).into_iter().flatten() {
+            keys.entry(*id).or_default().push(key.clone());
+        }
+        keys.into_values().filter(|keys| keys.len() > 1).collect()
+    }
+
+    /// What operators call the handler with a key.
+    pub(crate) fn name_of(&self, inbox: i64, key: &HandlerKey) -> HandlerKey {
+        let handler = self.known_handler(inbox, key).and_then(|id| self.handlers.get(&id));
+        handler.map_or(key, |handler| &handler.key).clone()
     }
 
     /// The handlers of an inbox.
@@ -188,6 +296,8 @@ impl Names {
     /// Handlers of an inbox that are paused.
     pub(crate) fn paused(&self, inbox: i64) -> Vec<HandlerKey> {
         let paused = self.handlers.values().filter(|handler| handler.inbox == inbox && handler.paused);
-        paused.map(|handler| handler.key.clone()).collect()
+        let mut paused: Vec<_> = paused.map(|handler| handler.key.clone()).collect();
+        paused.sort();
+        paused
     }
 }

@@ -1,5 +1,7 @@
 //! Orphans: what waits for a handler that nobody seems to have.
 
+use std::collections::HashSet;
+
 use oncebox::Result;
 use oncebox::store::{Orphan, OrphanParams};
 use oncebox::time::Timestamp;
@@ -17,8 +19,10 @@ pub(crate) fn orphans(
     let Some(inbox) = names.known_inbox(&params.inbox) else { return Ok(Vec::new()) };
     let missed = now.before(params.grace);
     let mut orphans = Vec::new();
+    let known: HashSet<i64> =
+        params.known.iter().filter_map(|key| names.known_handler(inbox.id, key)).collect();
     for (id, handler) in names.of_inbox(inbox.id) {
-        if params.known.contains(&handler.key) {
+        if known.contains(&id) {
             continue;
         }
         let Some((count, oldest)) = waiting(connection, id, now).map_err(store_error)? else { continue };

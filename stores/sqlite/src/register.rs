@@ -1,4 +1,4 @@
-//! Register: how long each process says that handlers remember.
+//! Register: which handlers a process has, and how long they remember.
 
 use std::time::Duration;
 
@@ -15,6 +15,11 @@ pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
+    let mut ids = Vec::with_capacity(params.routes.len());
+    for route in &params.routes {
+        ids.push(work.names.link(work.connection, inbox, route)?);
+    }
+    params.refuse_shared(&ids)?;
     let known = windows(work.connection, inbox)?;
     let (fresh, until) = (work.now.after(params.hold / 2), work.now.after(params.hold));
     for (handler, window) in params.all() {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::state::{ErrorText, InLine, PoisonReason, Status};
+use oncebox::state::{ErrorText, InLine, PoisonReason, Status, Suspicion};
 use oncebox::store::{EntryView, Seq};
 use oncebox::time::Timestamp;
-use oncebox::{HandlerKey, Headers, Key, Message, Result};
+use oncebox::{Headers, Key, Message, Result};
 use rusqlite::Row;
 
 use crate::error::{corrupt, store_error};
+use crate::names::Handler;
 
 /// The message in the columns from `first` on: time, tenant, source, id, type, ordering key, headers, payload.
 pub(crate) fn message(row: &Row<'_>, first: usize) -> Result<Arc<Message>> {
@@ -41,17 +42,42 @@ pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<Key> {
     Ok(Key::from_bytes(row.get(column)?))
 }
 
+/// The same for a message that may be gone: then it goes by its number.
+pub(crate) fn key_of(row: &Row<'_>, column: usize, seq: i64) -> rusqlite::Result<Key> {
+    Ok(row.get::<_, Option<[u8; 32]>>(column)?.map_or_else(|| lost_key(seq), Key::from_bytes))
+}
+
+/// Stands for the key of a message that is gone, so that an operator can name its entries: zeros, then the number.
+fn lost_key(seq: i64) -> Key {
+    let mut bytes = [0; 32];
+    bytes[24..].copy_from_slice(&seq.to_be_bytes());
+    Key::from_bytes(bytes)
+}
+
+/// The number in the key of a message that is gone.
+pub(crate) fn lost_seq(key: &Key) -> Option<i64> {
+    let (zeros, number) = key.as_bytes().split_at(24);
+    let number = i64::from_be_bytes(number.try_into().ok()?);
+    zeros.iter().all(|byte| *byte == 0).then_some(number)
+}
+
 /// An entry in the order of the admin queries: seq, handler, status, attempts, crashes, generation, at, reason, error,
 /// in line.
-pub(crate) fn entry(row: &Row<'_>, handler: HandlerKey, key: Key) -> Result<EntryView> {
+pub(crate) fn entry(row: &Row<'_>, handler: &Handler, key: Key) -> Result<EntryView> {
     let word: String = row.get(2).map_err(store_error)?;
     let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
     let status = status.ok_or_else(|| corrupt("a stored entry has an unknown status"))?;
     let read = || -> rusqlite::Result<EntryView> {
-        let mut view =
-            EntryView::new(Seq(row.get(0)?), key, handler, status, Timestamp::from_millis(row.get(6)?));
+        let mut view = EntryView::new(
+            Seq(row.get(0)?),
+            key,
+            handler.key.clone(),
+            status,
+            Timestamp::from_millis(row.get(6)?),
+        );
+        view.origin = handler.origin.clone();
         view.attempts = row.get(3)?;
-        view.crashes = row.get(4)?;
+        view.suspicion = Suspicion::from_stored(row.get(4)?);
         view.generation = row.get(5)?;
         let reason: Option<String> = row.get(7)?;
         view.reason = PoisonReason::ALL.into_iter().find(|known| Some(known.as_str()) == reason.as_deref());

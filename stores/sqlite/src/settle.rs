@@ -51,7 +51,8 @@ pub(crate) fn renew(work: &mut Work<'_>, params: &RenewParams) -> Result<Vec<Ren
                 claim.seq.0,
                 handler,
                 claim.token.0,
-                lease_until
+                lease_until,
+                claim.alone
             ])
             .map_err(store_error)?;
         renewed.push(if count == 1 { Renewed::Extended } else { Renewed::LeaseLost });
@@ -109,29 +110,16 @@ impl Fenced<'_> {
     /// those go that wait behind what has `ended`.
     fn settle(&self, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<(Settled, bool)> {
         let claim = self.claim;
-        // Only what goes on needs what the running row carries.
-        let goes_on = matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. });
-        let carried = if goes_on { self.carried()? } else { Carried { order: claim.order, error: None } };
-        let finished = self.execute(
-            include_str!("../sql/settle/finish.sql"),
-            params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
-        )?;
-        if finished == 0 {
+        if !matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. }) {
+            return self.end(settlement, ended);
+        }
+        let carried = self.carried()?;
+        if !self.leave()? {
             return Ok((Settled::LeaseLost, false));
         }
         history::remember(self.connection, self.handler, settlement, self.now)?;
         let line =
             carried.order.map(|order| Line { connection: self.connection, handler: self.handler, order });
-        if !goes_on {
-            self.outcome(settlement, settlement.next.status())?;
-            ended.extend(line.map(|line| Ended {
-                handler: line.handler,
-                order: line.order,
-                seq: claim.seq.0,
-            }));
-            // The next one of the line, or one that waits under another key of the handler.
-            return Ok((Settled::Applied, carried.order.is_some()));
-        }
         if let Some(line) = &line {
             line.leave(claim.seq.0)?;
         }
@@ -142,7 +130,7 @@ impl Fenced<'_> {
                 woke = true;
             }
             Next::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
-            next => self.outcome(settlement, next.status())?,
+            _ => {}
         }
         if let Some(line) = line {
             if settlement.in_line == Some(InLine::Parks) {
@@ -151,6 +139,28 @@ impl Fenced<'_> {
             line.release(self.now)?;
         }
         Ok((Settled::Applied, woke))
+    }
+
+    /// The same for what goes on no more.
+    fn end(&self, settlement: &Settlement, ended: &mut Vec<Ended>) -> Result<(Settled, bool)> {
+        let claim = self.claim;
+        if !self.outcome(settlement)? || !self.leave()? {
+            return Ok((Settled::LeaseLost, false));
+        }
+        history::remember(self.connection, self.handler, settlement, self.now)?;
+        ended.extend(claim.order.map(|order| Ended { handler: self.handler, order, seq: claim.seq.0 }));
+        // The next one of the line, or one that waits under another key of the handler.
+        Ok((Settled::Applied, claim.order.is_some()))
+    }
+
+    /// Takes the claim's row away, if it still holds.
+    fn leave(&self) -> Result<bool> {
+        let claim = self.claim;
+        let left = self.execute(
+            include_str!("../sql/settle/finish.sql"),
+            params![&claim.claim_id.as_bytes()[..], claim.seq.0, self.handler, claim.token.0],
+        )?;
+        Ok(left > 0)
     }
 
     fn carried(&self) -> Result<Carried> {
@@ -192,7 +202,7 @@ impl Fenced<'_> {
             due,
             now: self.now,
             attempts: settlement.attempts,
-            crashes: settlement.crashes,
+            crashes: settlement.suspicion.stored(),
             generation: self.claim.generation,
             token: self.claim.token.0,
             order: carried.order,
@@ -212,7 +222,7 @@ impl Fenced<'_> {
                 self.claim.token.0,
                 self.now.as_millis(),
                 settlement.attempts,
-                settlement.crashes,
+                settlement.suspicion.stored(),
                 reason,
                 carried.order.as_ref().map(|order| &order.as_bytes()[..]),
                 in_line,
@@ -223,22 +233,24 @@ impl Fenced<'_> {
         Ok(())
     }
 
-    fn outcome(&self, settlement: &Settlement, status: Status) -> Result<()> {
-        self.execute(
+    /// Writes how it ended, if the claim still holds.
+    fn outcome(&self, settlement: &Settlement) -> Result<bool> {
+        let claim = self.claim;
+        let written = self.execute(
             include_str!("../sql/settle/outcome.sql"),
             params![
-                self.claim.seq.0,
+                &claim.claim_id.as_bytes()[..],
+                claim.seq.0,
                 self.handler,
-                self.claim.generation,
-                status.as_str(),
-                self.claim.token.0,
+                claim.token.0,
+                settlement.next.status().as_str(),
                 self.now.as_millis(),
                 settlement.attempts,
-                settlement.crashes,
+                settlement.suspicion.stored(),
                 settlement.error.as_ref().map(oncebox::state::ErrorText::as_str),
             ],
         )?;
-        Ok(())
+        Ok(written > 0)
     }
 }
 

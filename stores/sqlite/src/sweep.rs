@@ -25,6 +25,7 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
         return Ok(Swept::NOTHING);
     }
     let windows = Windows::new(params, &register::windows(work.connection, inbox)?, work.now);
+    let windows = windows.over(work.names.aliases(inbox));
     let mut page = Page::new(work, inbox, &windows)?;
     let start = params.after.unwrap_or(SweepPosition::START);
     let mut next = None;

@@ -14,6 +14,7 @@ use crate::connect::Opener;
 use crate::error::{commit_error, is_io_failure, stopped, store_error};
 use crate::lock::{self, Courtesy};
 use crate::names::Names;
+use crate::owner::Owner;
 use crate::proof::{Pace, Tail};
 use crate::transaction::Gate;
 
@@ -72,6 +73,8 @@ pub(crate) struct Work<'a> {
     pub(crate) wake: &'a mut bool,
     /// The largest size of the file.
     pub(crate) max_bytes: Option<u64>,
+    /// Who claims.
+    pub(crate) owner: &'a mut Owner,
 }
 
 impl Work<'_> {
@@ -150,6 +153,7 @@ impl Writer {
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
         let state = State {
+            owner: Owner::new(opener.path.clone()),
             opener,
             connection: Some(connection),
             known: None,
@@ -224,6 +228,7 @@ impl Known {
 
 struct State {
     opener: Opener,
+    owner: Owner,
     /// `None` after a failure that may have left it in doubt; opened again for the next group.
     connection: Option<Connection>,
     /// `None` when it has to be read again.
@@ -249,6 +254,7 @@ impl State {
                 self.turns = self.gate.turns();
             }
         }
+        self.owner.leave(self.connection, self.opener.patience());
     }
 
     /// Does the work of a group and answers it.
@@ -284,6 +290,7 @@ impl State {
         // A panic ends the transaction, not the thread that all others depend on.
         catch_unwind(AssertUnwindSafe(|| self.try_transaction(jobs))).unwrap_or_else(|_| {
             (self.connection, self.known) = (None, None);
+            self.owner.rolled_back();
             Err(Error::new(ErrorKind::CommitUnknown, "the SQLite writer panicked").into())
         })
     }
@@ -305,6 +312,7 @@ impl State {
                 }
             }
             Err(failed) => {
+                self.owner.rolled_back();
                 let rolled_back = connection.is_autocommit()
                     || connection.execute_batch(include_str!("../sql/transaction/rollback.sql")).is_ok();
                 let error = &failed.error;
@@ -351,6 +359,7 @@ impl State {
             counters: &mut known.counters,
             wake,
             max_bytes: self.opener.max_bytes,
+            owner: &mut self.owner,
         };
         let blame = |error| Failed { error, isolate: true };
         for job in jobs {

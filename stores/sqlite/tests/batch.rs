@@ -71,7 +71,7 @@ impl Shop {
             self.inbox.drain().await.expect("drain");
         } else {
             let running = self.inbox.start();
-            let idle = tokio::time::timeout(Duration::from_mins(1), running.idle());
+            let idle = tokio::time::timeout(Duration::from_mins(3), running.idle());
             idle.await.expect("it ends by itself");
         }
     }
@@ -195,7 +195,7 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
     let rescue = RescueParams::new(shop.inbox.name().clone(), vec![route("h")], LEASE, 1);
     assert_eq!(shop.inbox.store().inner().rescue(&rescue).await.expect("rescue").len(), 1);
     shop.inbox.store().faults().release();
-    let idle = tokio::time::timeout(Duration::from_mins(1), running.idle());
+    let idle = tokio::time::timeout(Duration::from_mins(3), running.idle());
     idle.await.expect("it ends by itself");
     assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
     shop.assert_done([1, 2]).await;

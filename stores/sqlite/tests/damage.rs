@@ -3,10 +3,13 @@
 mod support;
 
 use oncebox::state::{InLine, Operation, PoisonReason, Status};
-use oncebox::store::{Admin as _, Filter, RescueParams, Store as _};
+use oncebox::store::{Admin as _, BlockedParams, ExamineParams, Filter, RescueParams, Store as _};
+use oncebox::time::Clock as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, OnPoisoned};
 use oncebox_sqlite::Sqlite;
-use support::{File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, message, route};
+use support::{
+    File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, message, offer_message, route,
+};
 
 /// Three messages of which the first cannot be read.
 async fn damaged(sql: &str) -> (File, Sqlite) {
@@ -42,6 +45,60 @@ async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
         assert_eq!(accept(&store, "1").await.expect("its key is known").as_str(), "duplicate");
         file.check();
     }
+}
+
+// FAULTS E22: as on PostgreSQL; nothing waits for ever behind a row that is gone.
+#[tokio::test]
+async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doctor() {
+    for reopened in [false, true] {
+        for operation in [Operation::Unblock, Operation::Discard] {
+            let file = File::new();
+            let mut store = file.open();
+            for id in ["1", "2"] {
+                store
+                    .accept(&[offer_message(message(id).with_ordering_key("k"), &["h"])])
+                    .await
+                    .expect("accept");
+            }
+            file.connect().execute_batch("DELETE FROM oncebox_message WHERE seq = 1").expect("damage");
+            if reopened {
+                drop(store);
+                store = file.open();
+            }
+            let examined = ExamineParams::new(inbox(), file.clock.now());
+            let found = store.examine(&examined).await.expect("examine");
+            assert!(found.iter().any(|finding| finding.code == "lost_message"), "{found:?}");
+            assert!(claim(&store, 10).await.is_empty(), "nobody is given what is not there");
+            let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+            assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
+            let blocked = store.blocked(&BlockedParams::new(inbox())).await.expect("blocked");
+            assert_eq!((blocked.len(), blocked[0].waiting), (1, 1));
+            // What is listed can be acted on, though the file does not know its key any more.
+            let lost = poisoned[0].key;
+            let shown = store.show(&inbox(), &lost).await.expect("show").expect("known");
+            assert!(shown.stored.is_none());
+            assert_eq!(shown.entries[0].status, Status::Poisoned);
+            let operate = async |operation| store.operate(&inbox(), &lost, &handler("h"), operation).await;
+            operate(Operation::Retry).await.expect_err("nothing can be given to a handler");
+            operate(operation).await.expect("it needs no message");
+            assert_eq!(claim(&store, 10).await.len(), 1, "{operation:?}");
+        }
+    }
+}
+
+// FAULTS E22
+#[tokio::test]
+async fn a_message_that_is_gone_while_it_runs_is_poisoned_by_the_rescue() {
+    let file = File::new();
+    let store = file.open();
+    first(&store, "1").await;
+    assert_eq!(claim(&store, 10).await.len(), 1);
+    file.connect().execute_batch("DELETE FROM oncebox_message").expect("damage");
+    file.clock.advance(PAST_LEASE);
+    let params = RescueParams::new(inbox(), vec![route("h")], LEASE, 10);
+    assert!(store.rescue(&params).await.expect("rescue").is_empty());
+    let poisoned = store.list(&Filter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
+    assert_eq!(poisoned.len(), 1);
 }
 
 // FAULTS E22

@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 30] = [
+const SCANS: [(&str, &str); 32] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
@@ -24,15 +24,17 @@ const SCANS: [(&str, &str); 30] = [
     ("backlog/pending", "a limited number of rows, which another part of it has looked for"),
     ("backlog/poisoned", "a limited number of rows"),
     ("claim/peek_in_turn", "as many rows as a handler has keys"),
-    ("claim/take_suspect", "as many rows as a handler has keys"),
+    ("claim/peek_suspects", "as many rows as a handler has keys"),
     ("examine/index", "as many rows as the schema has"),
     ("history/ahead", "what another part of it has found"),
     ("history/holders", "no more than the workers have in hand"),
     ("order/look", "one row that it brings along"),
+    ("owner/leave", "no more than the workers have in hand"),
+    ("owner/others", "a row for each process that claims, and no more than the workers have in hand"),
     ("orphans/running", "no more than the workers have in hand"),
     ("orphans/waiting", "a limited number of rows, which another part of it has looked for"),
     ("admin/totals_tenant", "an operator asks, for rows that only conflicts make"),
-    ("rescue/expired", "no more than the workers have in hand"),
+    ("rescue/expired", "no more than the workers have in hand, and the owners that it is given"),
     ("settle/settled_by", "no more than the workers have in hand, and only for a repeat"),
     ("sweep/running", "no more than the workers have in hand"),
     ("writer/counters", "one row"),

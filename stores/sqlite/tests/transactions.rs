@@ -261,7 +261,7 @@ async fn a_handler_that_waits_for_itself_is_told_so() {
     let tx = store.begin().await.expect("begin");
     let inside =
         async { (accept(&store, "1").await.expect_err("locked"), store.begin().await.expect_err("locked")) };
-    let (accepted, begun) = tokio::time::timeout(Duration::from_secs(30), inside).await.expect("it ends");
+    let (accepted, begun) = tokio::time::timeout(Duration::from_mins(3), inside).await.expect("it ends");
     for error in [accepted, begun] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.to_string().contains("transaction of this process has been open"), "{error}");

@@ -174,3 +174,13 @@ fn i6_nothing_ends_under_another_token_than_the_one_that_was_told_so() {
     case.good_from(m, 100).ended((m, H), NEVER, 0);
     case.cries([&format!("I6: message {m} at plain ended under token 99, and another claim was told")]);
 }
+
+#[test]
+fn i4_another_idempotency_key_is_noticed() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Tx);
+    let keyed = |k: &str| Fact::Keyed { m, h: "tx".into(), k: k.into() };
+    case.good(m).note(300, 1, keyed("one")).note(301, 2, keyed("one")).is_clean();
+    case.note(302, 2, keyed("two"));
+    case.cries([&format!("I4: message {m} ran at tx under 2 idempotency keys")]);
+}

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use async_trait::async_trait;
-use oncebox::state::{Event, Next, Settlement};
+use oncebox::state::{Event, Next, Settlement, Suspicion};
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Filter,
-    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled,
-    Store, SweepParams, Swept, Wakeups,
+    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, Route, Seq,
+    Settled, Store, SweepParams, Swept, Wakeups, Want,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
@@ -79,6 +79,20 @@ fn renamed(batch: &[NewMessage]) -> Vec<NewMessage> {
     batch
 }
 
+/// The keys of a handler, each as a handler of its own.
+fn each_key(route: &Route) -> Vec<Route> {
+    route.keys().cloned().map(Route::new).collect()
+}
+
+/// Each message for the current keys alone.
+fn forgotten(batch: &[NewMessage]) -> Vec<NewMessage> {
+    let mut batch = batch.to_vec();
+    for message in &mut batch {
+        message.routes = message.routes.iter().map(|route| Route::new(route.key.clone())).collect();
+    }
+    batch
+}
+
 #[async_trait]
 impl<S: Rigged + Clone> Store for Sabotaged<S> {
     fn capabilities(&self) -> Capabilities {
@@ -89,6 +103,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         match self.bug {
             Some(Bug::AckBeforeCommit) => Ok(self.later(batch)),
             Some(Bug::KeyOfTheDelivery) => self.store.accept(&renamed(batch)).await,
+            Some(Bug::RenameForgets) => self.store.accept(&forgotten(batch)).await,
             Some(Bug::UnknownIsOk) => match self.store.accept(batch).await {
                 Err(error) if error.kind() == ErrorKind::CommitUnknown => {
                     Ok(batch.iter().map(|_| Accepted::First(Seq(1))).collect())
@@ -108,6 +123,15 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         if self.is(Bug::NoHeadCheck) {
             self.tinker.let_all_go().await;
+        }
+        if self.is(Bug::RenameForgets) {
+            let mut params = params.clone();
+            let apart = |want: Want| {
+                let limit = want.limit;
+                each_key(&want.route).into_iter().map(move |route| Want { route, limit })
+            };
+            params.wants = params.wants.into_iter().flat_map(apart).collect();
+            return self.store.claim(&params).await;
         }
         self.store.claim(params).await
     }
@@ -147,6 +171,11 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         if self.is(Bug::RescueOfTheLiving) {
             self.tinker.expire_all().await;
         }
+        if self.is(Bug::RenameForgets) {
+            let mut params = params.clone();
+            params.routes = params.routes.iter().flat_map(each_key).collect();
+            return self.store.rescue(&params).await;
+        }
         self.store.rescue(params).await
     }
 
@@ -160,6 +189,11 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
     }
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
+        if self.is(Bug::RenameForgets) {
+            let mut params = params.clone();
+            params.routes = params.routes.iter().flat_map(each_key).collect();
+            return self.store.register(&params).await;
+        }
         self.store.register(params).await
     }
 
@@ -193,7 +227,7 @@ impl<S> Sabotaged<S> {
             match (self.bug, one.event) {
                 (Some(Bug::ShutdownBurnsAttempts), Event::Release) => one.attempts += 1,
                 (Some(Bug::NoCrashCounter), Event::Crash | Event::CrashOut) => {
-                    one.crashes = 0;
+                    one.suspicion = Suspicion::NONE;
                     one.next = Next::Pending { delay: Duration::ZERO };
                     one.event = Event::Crash;
                 }

@@ -51,8 +51,9 @@ impl Tinker {
     /// Opens again what was completed.
     pub(super) async fn reopen(&self, claim: &Claim) {
         let (seq, handler) = (claim.seq.0, claim.handler.as_str());
-        let whose =
-            format!("seq = {seq} AND handler IN (SELECT id FROM oncebox_handler WHERE key = '{handler}')");
+        let whose = format!(
+            "seq = {seq} AND handler IN (SELECT handler FROM oncebox_handler_key WHERE key = '{handler}')"
+        );
         self.run(
             &format!(
                 "INSERT INTO oncebox_entry (handler, due, seq) SELECT handler, 0, seq FROM oncebox_outcome WHERE {whose};
@@ -70,8 +71,9 @@ impl Tinker {
     /// Ends the lease of whoever has the entry now.
     pub(super) async fn expire(&self, claim: &Claim) {
         let (seq, handler) = (claim.seq.0, claim.handler.as_str());
-        let whose =
-            format!("seq = {seq} AND handler IN (SELECT id FROM oncebox_handler WHERE key = '{handler}')");
+        let whose = format!(
+            "seq = {seq} AND handler IN (SELECT handler FROM oncebox_handler_key WHERE key = '{handler}')"
+        );
         self.run(
             &format!("UPDATE oncebox_running SET lease_until = 0 WHERE {whose}"),
             &format!(

@@ -123,7 +123,7 @@ pub async fn every_handler_gets_an_entry<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(handlers, ["a", "b", "c"]);
     for entry in &view.entries {
         assert_eq!((entry.seq, entry.status, entry.at), (seq, Status::Pending, h.now()));
-        assert_eq!((entry.attempts, entry.crashes, entry.generation), (0, 0, 0));
+        assert_eq!((entry.attempts, entry.suspicion.stored(), entry.generation), (0, 0, 0));
         assert_eq!((entry.reason, &entry.error), (None, &None));
     }
 }
@@ -168,7 +168,7 @@ pub async fn an_entry_under_a_legacy_key_covers_the_handler<S: StoreUnderTest>(h
     assert_eq!(h.accept(renamed_offer()).await, again(seq), "a finished one covers it too");
     h.first(offer_routed(message("2"), [renamed("new", &["old"])])).await;
     let entries = h.show("2").await.expect("known").entries;
-    assert_eq!(entries[0].handler, handler("new"), "a new entry never gets a legacy key");
+    assert_eq!(entries[0].handler, handler("new"), "the newest key is the name");
 }
 
 // FAULTS A10

@@ -45,6 +45,16 @@ pub async fn lists_are_by_status<S: StoreUnderTest>(h: &Harness<S>) {
     }
 }
 
+pub async fn a_message_is_shown_by_handler_key<S: StoreUnderTest>(h: &Harness<S>) {
+    // Known before the others.
+    h.first(offer_to("0", &["z"])).await;
+    h.first(offer_to("1", &["z", "m", "a"])).await;
+    h.claim_one("m").await;
+    let shown = h.show("1").await.expect("it is stored").entries;
+    let keys: Vec<_> = shown.iter().map(|entry| entry.handler.as_str()).collect();
+    assert_eq!(keys, ["a", "m", "z"]);
+}
+
 pub async fn pages_hold_every_entry_once<S: StoreUnderTest>(h: &Harness<S>) {
     for n in 0..7 {
         h.first(offer_to(n.to_string(), &["c", "a", "b"])).await;
@@ -118,15 +128,15 @@ pub async fn a_retry_forgets_attempts_and_crashes<S: StoreUnderTest>(h: &Harness
     h.settle(&claim, failed()).await;
     h.advance(5 * SECOND);
     let claim = h.claim_suspect("h").await.remove(0).claim;
-    assert_eq!((claim.attempts, claim.crashes), (1, 1));
+    assert_eq!((claim.attempts, claim.suspicion.stored()), (1, 1));
     h.settle(&claim, crate::fixture::rejected()).await;
     h.advance(HOUR);
     let view = h.operate("1", "h", Operation::Retry).await.expect("retry");
     assert_eq!(view, answered(h.entry("1", "h").await));
     assert_eq!((view.status, view.at, view.reason), (Status::Pending, h.now(), None));
-    assert_eq!((view.attempts, view.crashes, view.generation), (0, 0, 0));
+    assert_eq!((view.attempts, view.suspicion.stored(), view.generation), (0, 0, 0));
     let claim = h.claim_one("h").await;
-    assert_eq!((claim.attempts, claim.crashes), (0, 0), "it is no suspect any more");
+    assert_eq!((claim.attempts, claim.suspicion.stored()), (0, 0), "it is no suspect any more");
     assert_eq!(h.settle(&claim, Outcome::Done).await, Settled::Applied);
 }
 
@@ -151,7 +161,7 @@ pub async fn a_replay_is_a_new_generation<S: StoreUnderTest>(h: &Harness<S>) {
     for generation in 1..=3 {
         let view = h.operate("1", "h", Operation::Replay).await.expect("replay");
         assert_eq!((view.status, view.generation, view.at), (Status::Pending, generation, h.now()));
-        assert_eq!((view.attempts, view.crashes), (0, 0));
+        assert_eq!((view.attempts, view.suspicion.stored()), (0, 0));
         assert!(matches!(h.accept(offer("1")).await, Accepted::Duplicate(_)), "dedupe is not confused");
         let claim = h.claim_one("h").await;
         assert_eq!((claim.seq, claim.generation, claim.key), (first.seq, generation, key("1")));

@@ -30,7 +30,7 @@ pub async fn a_claim_says_what_it_is<S: StoreUnderTest>(h: &Harness<S>) {
         (claim.seq, &claim.handler, claim.key, claim.claim_id),
         (seq, &handler("h"), key("1"), params.claim_id)
     );
-    assert_eq!((claim.attempts, claim.crashes, claim.generation), (0, 0, 0));
+    assert_eq!((claim.attempts, claim.suspicion.stored(), claim.generation), (0, 0, 0));
     assert_eq!((claim.received_at, claim.claimed_at), (received_at, h.now()));
     assert_eq!((claim.order.is_some(), claimed[1].claim.order.is_some()), (false, true));
     assert_eq!(*claimed[0].message, message("1"));
@@ -87,7 +87,7 @@ pub async fn only_wanted_handlers_are_claimed<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!(h.entry("1", "unknown").await.status, oncebox::Status::Pending);
 }
 
-pub async fn legacy_keys_are_claimed_under_the_stored_key<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn keys_that_were_apart_are_claimed_under_the_stored_key<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_to("1", &["old"])).await;
     h.first(offer_to("2", &["new"])).await;
     h.first(offer_to("3", &["older"])).await;
@@ -178,46 +178,6 @@ pub async fn a_lease_that_ran_out_is_not_claimable<S: StoreUnderTest>(h: &Harnes
     assert!(h.claim_suspect("h").await.is_empty());
 }
 
-// FAULTS C3: neighbours are not blamed.
-pub async fn a_suspect_is_claimed_alone<S: StoreUnderTest>(h: &Harness<S>) {
-    for id in ["a", "b"] {
-        h.settled(id, Outcome::Crashed).await;
-        h.advance(SECOND);
-    }
-    h.first(offer("healthy")).await;
-    assert_eq!(ids(&h.claim("h", 10).await), ["healthy"]);
-    assert_eq!(ids(&h.claim_suspect("h").await), ["a"]);
-    let second = h.claim_suspect("h").await;
-    assert_eq!((ids(&second), second[0].claim.crashes), (vec!["b".to_owned()], 1));
-    assert!(h.claim_suspect("h").await.is_empty());
-}
-
-pub async fn one_suspect_over_all_handlers<S: StoreUnderTest>(h: &Harness<S>) {
-    h.first(offer_to("1", &["a", "b"])).await;
-    for name in ["a", "b"] {
-        let claim = h.claim_one(name).await;
-        h.settle(&claim, Outcome::Crashed).await;
-    }
-    let params = || claim_params(&[route("a"), route("b")], 10).suspect();
-    let params_of_first = params();
-    let first = h.store.claim(&params_of_first).await.expect("claim");
-    assert_eq!(first.len(), 1);
-    let again = h.store.claim(&params_of_first).await.expect("claim");
-    assert_eq!(again[0].claim, first[0].claim, "a suspect is read back like any claim");
-    assert_eq!(h.store.claim(&params()).await.expect("claim").len(), 1);
-    assert!(h.store.claim(&params()).await.expect("claim").is_empty());
-}
-
-pub async fn a_suspect_waits_for_its_due_time<S: StoreUnderTest>(h: &Harness<S>) {
-    let claim = h.settled("1", Outcome::Crashed).await;
-    let suspect = h.claim_suspect("h").await.remove(0).claim;
-    assert!(suspect.token > claim.token);
-    h.settle(&suspect, Outcome::Snooze { delay: HOUR }).await;
-    assert!(h.claim_suspect("h").await.is_empty());
-    h.advance(HOUR);
-    assert_eq!(h.claim_suspect("h").await.len(), 1);
-}
-
 pub async fn a_paused_handler_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_to("1", &["a", "b"])).await;
     h.store.pause(&inbox(), &handler("a")).await.expect("pause");
@@ -227,14 +187,9 @@ pub async fn a_paused_handler_gives_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.claim("a", 10).await.len(), 1);
 }
 
-pub async fn a_paused_handler_gives_no_suspect<S: StoreUnderTest>(h: &Harness<S>) {
-    h.settled("1", Outcome::Crashed).await;
-    h.store.pause(&inbox(), &handler("h")).await.expect("pause");
-    assert!(h.claim_suspect("h").await.is_empty());
-}
-
-pub async fn legacy_keys_are_paused_by_their_own_name<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn keys_that_were_apart_are_paused_by_their_own_name<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_to("1", &["old"])).await;
+    h.first(offer_to("0", &["new"])).await;
     h.first(offer_routed(message("2"), [renamed("new", &["old"])])).await;
     let both = [renamed("new", &["old"])];
     h.store.pause(&inbox(), &handler("new")).await.expect("pause");

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use oncebox::state::{Operation, Outcome, Settlement, Status};
+use oncebox::state::{Operation, Outcome, Settlement, Status, Suspicion};
 use oncebox::store::{Accepted, NewMessage, Settled, SweepParams};
-use oncebox::{ErrorKind, Key};
+use oncebox::{BoxError, Context, ErrorKind, Inbox, Key, Message};
 use parking_lot::Mutex;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::fixture::{
-    PAST_LEASE, RETENTION, again, failed, handler, inbox, key, offer, offer_to, policy, route,
+    PAST_LEASE, RETENTION, again, failed, handler, inbox, key, message, offer, offer_to, policy, route,
 };
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
@@ -99,7 +99,7 @@ pub async fn many_conflicts_of_one_key_keep_one_original<S: StoreUnderTest>(h: &
         for n in 0..8 {
             let store = h.store.clone();
             deliveries.spawn(async move {
-                let message = oncebox::Message::new(round.to_string(), "order.placed", n.to_string());
+                let message = Message::new(round.to_string(), "order.placed", n.to_string());
                 store.accept(&[crate::fixture::offer_message(message)]).await.expect("accept")[0]
             });
         }
@@ -254,5 +254,40 @@ impl<S: StoreUnderTest> Harness<S> {
         let expected: Key = key(id);
         assert_eq!(claim.key, expected);
         assert_eq!(self.settle(&claim, Outcome::Done).await, Settled::Applied);
+    }
+}
+
+/// Told of each run of a handler that never ends by itself.
+struct Begun(tokio::sync::Semaphore);
+
+async fn never_ends<S: StoreUnderTest>(_: Message, cx: &mut Context<S>) -> Result<(), BoxError> {
+    cx.data::<Arc<Begun>>()?.0.add_permits(1);
+    std::future::pending().await
+}
+
+pub async fn a_dropped_inbox_gives_back_what_it_runs<S: StoreUnderTest>(h: &Harness<S>) {
+    let begun = Arc::new(Begun(tokio::sync::Semaphore::new(0)));
+    let inbox = Inbox::builder("orders", h.store.clone()).data(Arc::clone(&begun)).clock(h.clock.shared());
+    let inbox = inbox.on("order.placed", oncebox::handler("h", never_ends::<S>)).build().expect("an inbox");
+    let ids: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    for id in &ids {
+        inbox.accept(message(id)).await.expect("accept");
+    }
+    for _ in 0..2 {
+        let running = inbox.start();
+        begun.0.acquire_many(20).await.expect("it is never closed").forget();
+        drop(running);
+        for id in &ids {
+            // No clock moves: nothing but the drop brings it back.
+            while h.status(id).await == Status::Running {
+                tokio::task::yield_now().await;
+            }
+            let back = h.entry(id, "h").await;
+            assert_eq!(
+                (back.status, back.attempts, back.suspicion),
+                (Status::Pending, 0, Suspicion::NONE),
+                "{id}"
+            );
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The state diagram, walked on the real store.
 
 use oncebox::state::{EDGES, Edge, Event, Operation, Outcome, Status};
-use oncebox::store::{NewMessage, Settled};
+use oncebox::store::{Claim, NewMessage, Settled};
 use oncebox::{OnPoisoned, Retry};
 
 use crate::fixture::{
@@ -148,7 +148,8 @@ impl<'a, S: StoreUnderTest> Walk<'a, S> {
         let rescued =
             self.h.store.rescue(&rescue_params(std::slice::from_ref(&route), 2)).await.expect("rescue");
         let [rescued] = &rescued[..] else { panic!("one running entry: {rescued:?}") };
-        let settlement = rescued.claim.settle(&policy, outcome);
+        let claim = Claim { alone: last, ..rescued.claim.clone() };
+        let settlement = claim.settle(&policy, outcome);
         assert_eq!(settlement.event, self.edge.event);
         assert_eq!(self.h.send(settlement).await, Settled::Applied);
         assert!(self.h.store.claim(&claim_params(&[route], 0)).await.expect("claim").is_empty());

@@ -38,7 +38,7 @@ pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
     let attempts = explain(h, "1").await.history.attempts;
     let told: Vec<_> = attempts
         .iter()
-        .map(|attempt| (attempt.event, attempt.attempts, attempt.crashes, attempt.claim_id))
+        .map(|attempt| (attempt.event, attempt.attempts, attempt.suspicion.stored(), attempt.claim_id))
         .collect();
     assert_eq!(
         told,

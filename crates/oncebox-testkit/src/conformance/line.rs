@@ -252,7 +252,8 @@ pub async fn the_policy_counts_however_the_head_is_poisoned<S: StoreUnderTest>(h
         let mut claim = h.claim_one("h").await;
         if *outcome == Outcome::Crashed {
             h.advance(PAST_LEASE);
-            claim = h.rescue_one("h").await;
+            // As if it had been the only run of its worker.
+            claim = Claim { alone: true, ..h.rescue_one("h").await };
         }
         let mut last = with(on_poisoned);
         (last.retry, last.crashes) = (Retry::never(), 1);

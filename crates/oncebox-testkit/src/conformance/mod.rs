@@ -21,6 +21,8 @@ pub mod accept;
 #[doc(hidden)]
 pub mod admin;
 #[doc(hidden)]
+pub mod alias;
+#[doc(hidden)]
 pub mod backfill;
 #[doc(hidden)]
 pub mod backlog;
@@ -62,6 +64,8 @@ pub mod result;
 pub mod settle;
 #[doc(hidden)]
 pub mod share;
+#[doc(hidden)]
+pub mod suspects;
 #[doc(hidden)]
 pub mod sweep;
 #[doc(hidden)]

@@ -5,6 +5,7 @@
 //! `ONCEBOX_SEQUENCES=<n>` runs as many, from that seed or from 0.
 
 mod books;
+mod compare;
 mod run;
 mod step;
 

@@ -192,7 +192,10 @@ pub async fn what_a_former_key_forgot_is_stale_for_the_new_one<S: StoreUnderTest
     h.advance(DAY);
     assert_eq!(h.stranger_sweeps().await, 1);
     assert_eq!(h.accept(again("1")).await, Accepted::Stale);
-    assert!(matches!(h.accept(dated("2", &["new"], start)).await, Accepted::First(_)));
+    for key in ["old", "new"] {
+        assert_eq!(h.accept(dated("1", &[key], start)).await, Accepted::Stale, "{key}");
+    }
+    assert!(matches!(h.accept(dated("2", &["other"], start)).await, Accepted::First(_)));
 }
 
 // FAULTS H1: it came back for another handler while this one had forgotten it.

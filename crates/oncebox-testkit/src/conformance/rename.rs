@@ -1,22 +1,24 @@
-//! Order across the rename of a handler: entries under its former keys and under its key are one line.
+//! Order across the keys of a handler that had entries apart before they were linked: they are one line.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use oncebox::OnPoisoned;
 use oncebox::state::{Operation, Outcome, Settlement, Status};
-use oncebox::store::{Claimed, NewMessage, Route, Settled};
+use oncebox::store::{Claimed, NewMessage, RegisterParams, Route, Settled};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::fixture::{
-    HOUR, PAST_LEASE, SECOND, failed, id, ids, message, offer_routed, policy, rejected, renamed, route,
+    HOUR, PAST_LEASE, RETENTION, SECOND, failed, id, ids, inbox, message, offer_routed, policy, rejected,
+    renamed, route,
 };
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
 
 // FAULTS B14
 pub async fn an_earlier_one_under_a_former_key_goes_first<S: StoreUnderTest>(h: &Harness<S>) {
+    apart(h).await;
     h.accept_all(&[old("1"), old("2"), new("3"), new("4")]).await;
     for expected in ["1", "2", "3", "4"] {
         let claimed = claim(h, 10).await;
@@ -29,6 +31,7 @@ pub async fn an_earlier_one_under_a_former_key_goes_first<S: StoreUnderTest>(h: 
 pub async fn whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(
     h: &Harness<S>,
 ) {
+    apart(h).await;
     h.accept_all(&[old("1"), new("2")]).await;
     for outcome in [failed(), Outcome::Snooze { delay: HOUR }, Outcome::Released] {
         let claimed = claim(h, 10).await;
@@ -48,6 +51,7 @@ pub async fn whatever_is_not_the_end_under_a_former_key_keeps_the_new_ones_waiti
 pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: StoreUnderTest>(
     h: &Harness<S>,
 ) {
+    apart(h).await;
     h.accept_all(&[old("1"), new("2")]).await;
     for operation in [Operation::Retry, Operation::Unblock] {
         let claimed = claim(h, 10).await;
@@ -69,6 +73,7 @@ pub async fn a_poisoned_one_under_a_former_key_blocks_unless_it_is_skipped<S: St
 pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(
     h: &Harness<S>,
 ) {
+    apart(h).await;
     h.accept_all(&[old("1"), new("2")]).await;
     assert_eq!(ids(&claim(h, 10).await), ["1"]);
     h.advance(PAST_LEASE);
@@ -83,6 +88,7 @@ pub async fn a_worker_that_died_under_a_former_key_keeps_the_new_ones_waiting<S:
 }
 
 pub async fn a_suspect_waits_for_an_earlier_one_under_a_former_key<S: StoreUnderTest>(h: &Harness<S>) {
+    apart(h).await;
     h.accept_all(&[new("2")]).await;
     let claimed = claim(h, 10).await;
     h.settle(&claimed[0].claim, Outcome::Crashed).await;
@@ -104,7 +110,8 @@ pub async fn a_suspect_waits_for_an_earlier_one_under_a_former_key<S: StoreUnder
 }
 
 pub async fn a_paused_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(h: &Harness<S>) {
-    let (inbox, former) = (crate::fixture::inbox(), crate::fixture::handler("old"));
+    apart(h).await;
+    let (inbox, former) = (inbox(), crate::fixture::handler("old"));
     h.accept_all(&[old("1"), new("2")]).await;
     h.store.pause(&inbox, &former).await.expect("pause");
     assert!(claim(h, 10).await.is_empty());
@@ -113,6 +120,7 @@ pub async fn a_paused_former_key_keeps_the_new_ones_waiting<S: StoreUnderTest>(h
 }
 
 pub async fn those_that_wait_do_not_hide_others<S: StoreUnderTest>(h: &Harness<S>) {
+    apart(h).await;
     let mut batch: Vec<NewMessage> =
         (0..20).map(|n| on(&route("old"), &format!("old {n}"), &n.to_string())).collect();
     batch.extend((0..20).map(|n| on(&route("new"), &format!("new {n}"), &n.to_string())));
@@ -129,6 +137,7 @@ pub async fn those_that_wait_do_not_hide_others<S: StoreUnderTest>(h: &Harness<S
 }
 
 pub async fn unordered_messages_do_not_wait_for_a_former_key<S: StoreUnderTest>(h: &Harness<S>) {
+    apart(h).await;
     let plain = |id: &str, key: &str| offer_routed(message(id), [route(key)]);
     h.accept_all(&[plain("1", "old"), plain("2", "new"), plain("3", "old"), old("x"), new("y")]).await;
     let mut claimed = ids(&claim(h, 10).await);
@@ -140,6 +149,7 @@ pub async fn unordered_messages_do_not_wait_for_a_former_key<S: StoreUnderTest>(
 pub async fn two_instances_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     const KEYS: usize = 8;
     const EACH: usize = 16;
+    apart(h).await;
     let batch: Vec<NewMessage> = (0..KEYS * EACH)
         .map(|n| {
             let (key, number) = (n % KEYS, n / KEYS);
@@ -180,6 +190,15 @@ pub async fn two_instances_keep_the_order<S: StoreUnderTest>(h: &Harness<S>) {
     }
     workers.join_all().await;
     assert_eq!(h.count().await.with_status(Status::Completed), (KEYS * EACH) as u64);
+}
+
+/// Both keys are known as handlers of their own, as they are if a user names the former key too late.
+async fn apart<S: StoreUnderTest>(h: &Harness<S>) {
+    for route in [route("old"), route("new")] {
+        let mut params = RegisterParams::new(inbox(), RETENTION);
+        params.routes = vec![route];
+        h.store.register(&params).await.expect("register");
+    }
 }
 
 /// The handler, with its former key.

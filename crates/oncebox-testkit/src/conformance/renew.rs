@@ -72,6 +72,6 @@ pub async fn a_renewal_changes_nothing_else<S: StoreUnderTest>(h: &Harness<S>) {
     h.advance(SECOND);
     h.renew(&claim).await;
     let entry = h.entry("1", "h").await;
-    assert_eq!((entry.status, entry.attempts, entry.crashes), (Status::Running, 1, 0));
+    assert_eq!((entry.status, entry.attempts, entry.suspicion.stored()), (Status::Running, 1, 0));
     assert_eq!(h.settle(&claim, Outcome::Done).await, oncebox::store::Settled::Applied);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use oncebox::state::{Outcome, PoisonReason, Status};
+use oncebox::state::{Outcome, Status};
 use oncebox::store::{Renewed, Settled};
 
 use crate::fixture::{
@@ -31,7 +31,11 @@ pub async fn the_rescuer_gets_the_entry_as_it_was<S: StoreUnderTest>(h: &Harness
     let rescued = h.store.rescue(&params).await.expect("rescue").remove(0);
     let claim = &rescued.claim;
     assert_eq!((claim.seq, &claim.handler, claim.key), (old.seq, &old.handler, old.key));
-    assert_eq!((claim.attempts, claim.crashes, claim.generation), (1, 0, 0), "the caller counts the crash");
+    assert_eq!(
+        (claim.attempts, claim.suspicion.stored(), claim.generation),
+        (1, 0, 0),
+        "the caller counts the crash"
+    );
     assert_eq!((claim.claim_id, claim.claimed_at), (params.claim_id, h.now()));
     assert!(claim.token > old.token);
     assert_eq!(*rescued.message, message("1"));
@@ -135,22 +139,8 @@ pub async fn a_rescued_entry_is_claimable_once_it_is_settled<S: StoreUnderTest>(
     assert_eq!(h.settle(&claim, Outcome::Crashed).await, Settled::Applied);
     assert!(h.claim("h", 10).await.is_empty());
     let suspect = h.claim_suspect("h").await.remove(0).claim;
-    assert_eq!((suspect.crashes, suspect.attempts), (1, 0));
+    assert_eq!((suspect.suspicion.stored(), suspect.attempts), (1, 0));
     assert!(suspect.token > claim.token);
-}
-
-// FAULTS C3
-pub async fn three_crashes_poison<S: StoreUnderTest>(h: &Harness<S>) {
-    h.running("1").await;
-    for crashes in 1..=3 {
-        h.advance(PAST_LEASE);
-        let claim = h.rescue_one("h").await;
-        assert_eq!(h.settle(&claim, Outcome::Crashed).await, Settled::Applied);
-        assert_eq!(h.entry("1", "h").await.crashes, crashes);
-        assert_eq!(h.claim_suspect("h").await.len(), usize::from(crashes < 3));
-    }
-    let entry = h.entry("1", "h").await;
-    assert_eq!((entry.status, entry.reason), (Status::Poisoned, Some(PoisonReason::Crashed)));
 }
 
 // A rescuer can die like any worker.
@@ -163,7 +153,7 @@ pub async fn a_rescue_that_is_not_settled_is_rescued_again<S: StoreUnderTest>(h:
     assert!(second.token > first.token);
     assert_eq!(h.settle(&first, Outcome::Crashed).await, Settled::LeaseLost);
     assert_eq!(h.settle(&second, Outcome::Crashed).await, Settled::Applied);
-    assert_eq!(h.entry("1", "h").await.crashes, 1);
+    assert_eq!(h.entry("1", "h").await.suspicion.stored(), 1);
 }
 
 pub async fn a_paused_handler_is_still_rescued<S: StoreUnderTest>(h: &Harness<S>) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::state::{Next, Outcome, PoisonReason, Settlement, Status};
+use oncebox::state::{Next, Outcome, PoisonReason, Settlement, Status, Suspicion};
 use oncebox::store::{Claim, ClaimId, Seq, Settled, Token};
 
 use crate::fixture::{
@@ -24,7 +24,7 @@ pub async fn completed_is_kept_with_its_history<S: StoreUnderTest>(h: &Harness<S
     assert_eq!(h.settle(&claim, Outcome::Done).await, Settled::Applied);
     let entry = h.entry("1", "h").await;
     assert_eq!((entry.status, entry.at, entry.attempts), (Status::Completed, h.now(), 1));
-    assert_eq!(entry.reason, None);
+    assert_eq!((entry.reason, entry.error), (None, Some(text("failed"))), "its last error is kept");
     assert!(h.claim("h", 10).await.is_empty());
 }
 
@@ -35,11 +35,11 @@ pub async fn a_retry_waits_on_the_stores_clock<S: StoreUnderTest>(h: &Harness<S>
     assert_eq!(h.settle(&claim, failed()).await, Settled::Applied);
     let entry = h.entry("1", "h").await;
     assert_eq!((entry.status, entry.at), (Status::Pending, h.now().after(5 * SECOND)));
-    assert_eq!((entry.attempts, entry.crashes, entry.error), (1, 0, Some(text("failed"))));
+    assert_eq!((entry.attempts, entry.suspicion.stored(), entry.error), (1, 0, Some(text("failed"))));
     assert!(h.claim("h", 10).await.is_empty());
     h.advance(5 * SECOND);
     let claim = h.claim_one("h").await;
-    assert_eq!((claim.attempts, claim.crashes), (1, 0));
+    assert_eq!((claim.attempts, claim.suspicion.stored()), (1, 0));
 }
 
 pub async fn poisoned_is_kept_with_its_reason<S: StoreUnderTest>(h: &Harness<S>) {
@@ -47,11 +47,11 @@ pub async fn poisoned_is_kept_with_its_reason<S: StoreUnderTest>(h: &Harness<S>)
         let claim = h.running(reason.as_str()).await;
         let mut settlement = claim.settle(&policy(), rejected());
         settlement.next = Next::Poisoned { reason };
-        (settlement.attempts, settlement.crashes) = (7, 2);
+        (settlement.attempts, settlement.suspicion) = (7, Suspicion::from_stored(2));
         assert_eq!(h.send(settlement).await, Settled::Applied);
         let entry = h.entry(reason.as_str(), "h").await;
         assert_eq!((entry.status, entry.reason, entry.at), (Status::Poisoned, Some(reason), h.now()));
-        assert_eq!((entry.attempts, entry.crashes, entry.error), (7, 2, Some(text("rejected"))));
+        assert_eq!((entry.attempts, entry.suspicion.stored(), entry.error), (7, 2, Some(text("rejected"))));
     }
     h.advance(HOUR);
     assert!(h.claim("h", 10).await.is_empty());
@@ -80,11 +80,11 @@ pub async fn no_error_keeps_what_was_said_before<S: StoreUnderTest>(h: &Harness<
 pub async fn releasing_and_snoozing_count_nothing<S: StoreUnderTest>(h: &Harness<S>) {
     h.settled("1", Outcome::Released).await;
     let claim = h.claim_one("h").await;
-    assert_eq!((claim.attempts, claim.crashes), (0, 0));
+    assert_eq!((claim.attempts, claim.suspicion.stored()), (0, 0));
     h.settle(&claim, Outcome::Snooze { delay: HOUR }).await;
     h.advance(HOUR);
     let claim = h.claim_one("h").await;
-    assert_eq!((claim.attempts, claim.crashes), (0, 0));
+    assert_eq!((claim.attempts, claim.suspicion.stored()), (0, 0));
 }
 
 // FAULTS C11: writing a failure down never fails itself.
@@ -233,7 +233,7 @@ pub async fn a_batch_may_mix_every_outcome<S: StoreUnderTest>(h: &Harness<S>) {
     for (n, settlement) in batch.iter().enumerate() {
         let entry = h.entry(&n.to_string(), "h").await;
         assert_eq!(entry.status, settlement.next.status(), "{:?}", settlement.event);
-        assert_eq!((entry.attempts, entry.crashes), (settlement.attempts, settlement.crashes));
+        assert_eq!((entry.attempts, entry.suspicion), (settlement.attempts, settlement.suspicion));
     }
 }
 

@@ -48,8 +48,10 @@ pub async fn a_suspect_claim_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     let store = losing_the_answer(h, Verb::Claim);
     let params = claim_params(&[route("h")], 3).suspect();
     unknown(store.claim(&params).await);
-    assert_eq!(store.claim(&params).await.expect("claim").len(), 1);
-    assert_eq!(h.count().await.with_status(Status::Running), 1);
+    assert_eq!(store.claim(&params).await.expect("claim").len(), 2);
+    h.settled("3", Outcome::Crashed).await;
+    assert_eq!(store.claim(&params).await.expect("claim").len(), 2, "what it holds, and nothing new");
+    assert_eq!(h.count().await.with_status(Status::Running), 2);
 }
 
 // FAULTS D2
@@ -78,9 +80,9 @@ pub async fn a_rescue_is_recognised<S: StoreUnderTest>(h: &Harness<S>) {
     let rescued = store.rescue(&params).await.expect("rescue");
     assert_eq!(rescued.len(), 2);
     for claim in claims(&rescued) {
-        assert_eq!((claim.claim_id, claim.crashes), (params.claim_id, 0));
+        assert_eq!((claim.claim_id, claim.suspicion.stored()), (params.claim_id, 0));
         assert_eq!(h.settle(&claim, Outcome::Crashed).await, Settled::Applied);
-        assert_eq!(h.entry(&zombie_id(&zombies, claim.seq), "h").await.crashes, 1);
+        assert_eq!(h.entry(&zombie_id(&zombies, claim.seq), "h").await.suspicion.stored(), 1);
     }
 }
 

@@ -198,16 +198,16 @@ impl<S: Store> std::fmt::Debug for BatchContext<S> {
 pub struct Item {
     message: Arc<Message>,
     key: Key,
-    handler: HandlerKey,
+    origin: HandlerKey,
     attempt: u32,
     generation: u32,
 }
 
 impl Item {
     pub(crate) fn new(message: Arc<Message>, claim: &Claim) -> Self {
-        // The key that the entry is stored under: idempotency keys stay the same when the handler is renamed.
-        let (key, handler, generation) = (claim.key, claim.handler.clone(), claim.generation);
-        Self { message, key, handler, attempt: claim.attempts.saturating_add(1), generation }
+        // The same in every process, whatever it calls the handler.
+        let (key, origin, generation) = (claim.key, claim.origin.clone(), claim.generation);
+        Self { message, key, origin, attempt: claim.attempts.saturating_add(1), generation }
     }
 
     /// The message as it came, with its headers.
@@ -228,7 +228,7 @@ impl Item {
     /// A stable key for an effect of this message outside the database: the same at every attempt, in whichever batch,
     /// so that the other side can recognise a repeat.
     pub fn idempotency_key(&self, effect: &str) -> String {
-        self.key.idempotency_key(self.handler.as_str(), self.generation, effect)
+        self.key.idempotency_key(self.origin.as_str(), self.generation, effect)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::key::Key;
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::Observed;
-use crate::store::{MarkIn, Store, Token, Transactional};
+use crate::store::{Claim, MarkIn, Store, Token, Transactional};
 
 /// The surroundings of one run of a handler.
 pub struct Context<S: Store> {
@@ -20,6 +20,7 @@ pub struct Context<S: Store> {
     message: Arc<Message>,
     key: Key,
     handler: HandlerKey,
+    origin: HandlerKey,
     attempt: u32,
     generation: u32,
     fence: Option<Token>,
@@ -42,7 +43,7 @@ enum Tx {
 }
 
 impl<S: Store> Context<S> {
-    /// `handler` is the key that the entry is stored under: idempotency keys stay the same when the handler is renamed.
+    /// A run that has no claim: the handler's key is its origin.
     pub(crate) fn new(
         (store, data): (Arc<Observed<S>>, Arc<Data>),
         message: Arc<Message>,
@@ -51,12 +52,15 @@ impl<S: Store> Context<S> {
         attempt: u32,
         generation: u32,
     ) -> Self {
-        Self { store, data, message, key, handler, attempt, generation, fence: None, tx: None, answer: None }
+        let origin = handler.clone();
+        let (fence, tx, answer) = (None, None, None);
+        Self { store, data, message, key, handler, origin, attempt, generation, fence, tx, answer }
     }
 
-    /// For a run under a claim with this token.
-    pub(crate) fn fenced(mut self, token: Token) -> Self {
-        self.fence = Some(token);
+    /// For a run under a claim: its token fences, and idempotency keys are made of the handler's origin.
+    pub(crate) fn claimed(mut self, claim: &Claim) -> Self {
+        self.fence = Some(claim.token);
+        self.origin = claim.origin.clone();
         self
     }
 
@@ -102,7 +106,7 @@ impl<S: Store> Context<S> {
         self.attempt
     }
 
-    /// The key of the handler that the entry is stored under; a legacy key, if it was stored under one.
+    /// The key of the handler; a legacy key, if the store does not know the entry's handler by the current one.
     pub fn handler(&self) -> &HandlerKey {
         &self.handler
     }
@@ -119,9 +123,10 @@ impl<S: Store> Context<S> {
     }
 
     /// A stable key for an effect outside the database (a charge, a mail): the same at every attempt, so that the
-    /// other side can recognise a repeat.
+    /// other side can recognise a repeat. It stays the same when the handler is renamed with
+    /// [`legacy`](crate::Registration::legacy), in processes before and after the rename.
     pub fn idempotency_key(&self, effect: &str) -> String {
-        self.key.idempotency_key(self.handler.as_str(), self.generation, effect)
+        self.key.idempotency_key(self.origin.as_str(), self.generation, effect)
     }
 
     pub(crate) fn set_tx(&mut self, tx: Box<dyn FinishTx>) {

@@ -135,6 +135,19 @@ impl<S: Store> Registration<S> {
         self
     }
 
+    /// How many workers may die while they run an entry alone before it is poisoned. Default: 3.
+    pub fn crashes(mut self, crashes: u32) -> Self {
+        self.policy.crashes = crashes;
+        self
+    }
+
+    /// Wait before an entry runs again after the first such death; six times as long after each further one, up to ten minutes.
+    /// Default: 10 seconds.
+    pub fn crash_delay(mut self, delay: Duration) -> Self {
+        self.policy.crash_delay = delay;
+        self
+    }
+
     /// What happens to those behind a poisoned message with its ordering key. Default: they wait for a person.
     pub fn on_poisoned(mut self, on_poisoned: OnPoisoned) -> Self {
         self.policy.on_poisoned = on_poisoned;

@@ -89,6 +89,7 @@ const fn is_failure(kind: ErrorKind) -> bool {
         ErrorKind::Unavailable
             | ErrorKind::Full
             | ErrorKind::ReadOnly
+            | ErrorKind::Denied
             | ErrorKind::CommitUnknown
             | ErrorKind::SchemaTooNew
             | ErrorKind::SchemaOutdated

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use super::{Check, HealthStatus, Subject};
 use crate::name::InboxName;
 use crate::observe::{emit, names};
+use crate::source::{BrokerLink, Source};
 
 #[derive(Default)]
 struct Inner {
@@ -25,13 +26,20 @@ struct Inner {
 pub(crate) struct SourceState {
     inbox: InboxName,
     name: Box<str>,
+    link: BrokerLink,
     inner: Mutex<Inner>,
     less: Notify,
 }
 
 impl SourceState {
-    pub(crate) fn new(inbox: &InboxName, name: &str) -> Self {
-        Self { inbox: inbox.clone(), name: name.into(), inner: Mutex::default(), less: Notify::new() }
+    pub(crate) fn new(inbox: &InboxName, source: &impl Source) -> Self {
+        Self {
+            inbox: inbox.clone(),
+            name: source.name().into(),
+            link: source.link(),
+            inner: Mutex::default(),
+            less: Notify::new(),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -102,6 +110,8 @@ impl SourceState {
             (HealthStatus::Degraded, "receiving failed and begins again".into())
         } else if inner.over {
             (HealthStatus::Degraded, "it is over: nothing more is received".into())
+        } else if let Some(trouble) = self.link.trouble() {
+            (HealthStatus::Degraded, format!("not receiving: {trouble}"))
         } else {
             (HealthStatus::Healthy, format!("receives; {in_hand} deliveries in hand"))
         };

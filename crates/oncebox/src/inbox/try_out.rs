@@ -8,7 +8,7 @@ use crate::handler::Function;
 use crate::key::Key;
 use crate::name::HandlerKey;
 use crate::runtime;
-use crate::state::{Next, Outcome, Settlement};
+use crate::state::{Next, Outcome, Settlement, Suspicion};
 use crate::store::{Admin, Claim, ClaimId, Claimed, Token};
 
 /// What would become of an entry if it ran now.
@@ -52,7 +52,9 @@ impl<S: Admin> Inbox<S> {
         let unknown =
             || Error::new(ErrorKind::NotFound, format!("no entry of handler {name:?} is stored for {key}"));
         let view = self.store().show(self.name(), key).await?.ok_or_else(unknown)?;
-        let entries = view.entries.iter().filter(|entry| registered.route.answers_to(&entry.handler));
+        // Another process may have renamed it: then this one knows the entry by its origin.
+        let known = |key: &HandlerKey| registered.route.answers_to(key);
+        let entries = view.entries.iter().filter(|entry| known(&entry.handler) || known(&entry.origin));
         let entry = entries.max_by_key(|entry| entry.generation).ok_or_else(unknown)?;
         let (seq, received_at, message) = view
             .stored
@@ -61,14 +63,16 @@ impl<S: Admin> Inbox<S> {
         let claim = Claim {
             inbox: self.name().clone(),
             seq: *seq,
-            handler: entry.handler.clone(),
+            handler: registered.route.key.clone(),
+            origin: entry.origin.clone(),
             key: *key,
             // Nobody's: nothing can be written under it.
             token: Token(0),
             claim_id: ClaimId::fresh(),
             // As after a retry.
             attempts: 0,
-            crashes: 0,
+            suspicion: Suspicion::NONE,
+            alone: false,
             generation: entry.generation,
             order: None,
             received_at: *received_at,

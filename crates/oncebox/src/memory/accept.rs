@@ -41,6 +41,9 @@ impl Tables {
 
     fn accept_one(&mut self, new: &NewMessage, now: Timestamp) -> Accepted {
         let scope = self.scope(&new.inbox);
+        for route in new.routes.iter() {
+            scope.names.link(route);
+        }
         let known = scope.keys.get(&new.key).copied();
         match (verdict(new, scope.fingerprint(new), scope.forgotten(new)), known) {
             (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
@@ -115,11 +118,10 @@ impl Scope {
         if new.routes.is_empty() {
             return self.watermark.filter(|_| stored.is_none());
         }
-        let missing = |route: &&Route| {
-            stored.is_none_or(|stored| !route.keys().any(|key| stored.entries.contains_key(key)))
-        };
-        let missing = new.routes.iter().filter(missing);
-        missing.flat_map(Route::keys).filter_map(|key| self.watermarks.get(key).copied()).max()
+        let missing = new.routes.iter().map(|route| self.names.group(route)).filter(|handlers| {
+            stored.is_none_or(|stored| !handlers.iter().any(|handler| stored.entries.contains_key(handler)))
+        });
+        missing.flatten().filter_map(|handler| self.watermarks.get(&handler).copied()).max()
     }
 
     fn store(&mut self, seq: Seq, new: &NewMessage, now: Timestamp) {
@@ -146,12 +148,13 @@ impl Scope {
 
     /// Adds the entry of a handler unless the message has one; says whether it did.
     pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp, now: Timestamp) -> bool {
+        let handler = self.names.link(route).swap_remove(0);
         let entries = self.messages.get(&seq).map(|stored| &stored.entries);
-        let covered = |key| entries.is_some_and(|entries| entries.contains_key(key));
-        let missing = !covered(&route.key) && !route.legacy.iter().any(covered);
+        let covered = |handler| entries.is_some_and(|entries| entries.contains_key(handler));
+        let missing = !covered(&handler) && !self.names.group(route).iter().any(covered);
         if missing {
-            self.add(seq, &route.key, Entry::due(due));
-            self.arrange(seq, &route.key, now);
+            self.add(seq, &handler, Entry::due(due));
+            self.arrange(seq, &handler, now);
         }
         missing
     }

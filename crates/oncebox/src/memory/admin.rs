@@ -1,5 +1,6 @@
 //! What an operator sees and does.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,12 @@ use super::tables::{Entry, Scope, Stored};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{InLine, Operation, Status, operate};
+use crate::state::{InLine, Operation, Status, Suspicion, operate};
 use crate::store::{
     Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
     BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, ExamineParams, Filter,
-    Finding, HandlerCount, History, KeptAside, Label, MessageView, OperationId, Page, Seq, Severity,
+    Finding, HandlerCount, History, KeptAside, Label, MessageView, OperationId, Page, PausedKey, Seq,
+    Severity,
 };
 use crate::time::Timestamp;
 
@@ -85,51 +87,66 @@ impl Admin for Memory {
 
 impl Scope {
     fn count(&self) -> Counts {
-        let entries = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
-            handler: handler.clone(),
-            status,
-            count: entries.len() as u64,
-        });
+        let entries = self.counted(BTreeSet::len);
         let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
         let stale = self.asides.values().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
         let kept_aside = self.asides.len() as u64;
         Counts {
-            entries: entries.collect(),
+            entries,
             messages: self.messages.len() as u64,
             unrouted: unrouted as u64,
             kept_aside,
             conflicts: kept_aside - stale,
             stale,
-            paused: self.paused.iter().cloned().collect(),
-            paused_keys: self.paused_keys.iter().cloned().collect(),
+            paused: self.paused(),
+            paused_keys: self.paused_keys(|_| true),
         }
+    }
+
+    /// How many entries of each handler and status count, by the name of the handler.
+    fn counted(&self, count: impl Fn(&BTreeSet<Seq>) -> usize) -> Vec<HandlerCount> {
+        let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
+            handler: self.names.name(handler),
+            status,
+            count: count(entries) as u64,
+        });
+        let mut counted: Vec<_> = counted.filter(|counted| counted.count > 0).collect();
+        counted.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
+        counted
+    }
+
+    /// Handlers that are paused, by name.
+    pub(super) fn paused(&self) -> Vec<HandlerKey> {
+        let mut paused: Vec<_> = self.paused.iter().map(|handler| self.names.name(handler)).collect();
+        paused.sort();
+        paused
+    }
+
+    /// Ordering keys that are paused, by the name of their handler.
+    fn paused_keys(&self, wanted: impl Fn(&PausedKey) -> bool) -> Vec<PausedKey> {
+        let named =
+            |key: &PausedKey| PausedKey { handler: self.names.name(&key.handler), line: key.line.clone() };
+        let mut keys: Vec<_> = self.paused_keys.iter().filter(|key| wanted(key)).map(named).collect();
+        keys.sort();
+        keys
     }
 
     fn count_tenant(&self, tenant: &str) -> Counts {
         let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
-        let counted = self.indexes.by_status().map(|(handler, status, entries)| HandlerCount {
-            handler: handler.clone(),
-            status,
-            count: entries.iter().filter(is_theirs).count() as u64,
-        });
+        let entries = self.counted(|entries| entries.iter().filter(is_theirs).count());
         let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
         let asides = || self.asides.values().filter(|aside| aside.message.tenant() == Some(tenant));
         let stale = asides().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
         let kept_aside = asides().count() as u64;
         Counts {
-            entries: counted.filter(|counted| counted.count > 0).collect(),
+            entries,
             messages: messages().count() as u64,
             unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
             kept_aside,
             conflicts: kept_aside - stale,
             stale,
-            paused: self.paused.iter().cloned().collect(),
-            paused_keys: self
-                .paused_keys
-                .iter()
-                .filter(|key| key.line.tenant.as_deref() == Some(tenant))
-                .cloned()
-                .collect(),
+            paused: self.paused(),
+            paused_keys: self.paused_keys(|key| key.line.tenant.as_deref() == Some(tenant)),
         }
     }
 
@@ -139,14 +156,16 @@ impl Scope {
     }
 
     fn list(&self, filter: &Filter) -> Result<Page> {
+        let filter = &filter.named(|key| self.names.name(&self.names.origin(key)));
         let from = filter.after.as_ref().map_or(Bound::Unbounded, |after| Bound::Included(after.seq()));
         let mut places: Vec<Cursor> = self
             .indexes
             .by_status()
             .filter(|(_, status, _)| filter.wants(*status))
             .flat_map(|(handler, _, entries)| {
+                let name = self.names.name(handler);
                 let places =
-                    entries.range((from, Bound::Unbounded)).map(|seq| Cursor::new(*seq, handler.clone()));
+                    entries.range((from, Bound::Unbounded)).map(move |seq| Cursor::new(*seq, name.clone()));
                 let ahead = places.filter(|place| filter.after.as_ref().is_none_or(|after| after < place));
                 ahead.take(Filter::EXAMINED + 1)
             })
@@ -155,7 +174,7 @@ impl Scope {
         let more = places.len() > Filter::EXAMINED;
         places.truncate(Filter::EXAMINED);
         let found = places.into_iter().map(|place| {
-            let entry = self.view(place.seq(), place.handler());
+            let entry = self.view(place.seq(), &self.names.origin(place.handler()));
             Ok((place, entry))
         });
         filter.page(found, more)
@@ -168,8 +187,9 @@ impl Scope {
         {
             view.stored = Some((*seq, stored.received_at, Arc::clone(&stored.message)));
             for (handler, entry) in &stored.entries {
-                view.entries
-                    .extend(entry.past.iter().map(|past| stored.labelled(past.view(*seq, *key, handler))));
+                let name = self.names.name(handler);
+                let past = entry.past.iter().map(|past| past.view(*seq, *key, handler, name.clone()));
+                view.entries.extend(past.map(|past| stored.labelled(past)));
                 view.entries.extend(self.view(*seq, handler));
             }
         }
@@ -197,7 +217,7 @@ impl Scope {
             let stored = self.messages.get(&seq)?;
             let entry = stored.entries.get(handler)?;
             let behind = self.indexes.behind(seq, handler, order);
-            let mut key = BlockedKey::new(handler.clone(), seq, stored.key, entry.at);
+            let mut key = BlockedKey::new(self.names.name(handler), seq, stored.key, entry.at);
             key.ordering_key = stored.message.ordering_key().unwrap_or_default().to_vec();
             key.parks = entry.in_line == Some(InLine::Parks);
             key.waiting = behind.map_or(0, |(count, _)| count);
@@ -240,17 +260,18 @@ impl Scope {
     }
 
     fn backfill(&mut self, params: &BackfillParams, now: Timestamp) -> Backfilled {
+        let group = self.names.group(&params.route);
         let from = params.after.map_or(Bound::Unbounded, Bound::Excluded);
         let page = self.messages.range((from, Bound::Unbounded)).take(params.limit);
         let (mut last, mut looked, mut missing) = (None, 0, Vec::new());
         for (seq, stored) in page {
             (last, looked) = (Some(*seq), looked + 1);
-            let has_one = || params.route.keys().any(|key| stored.entries.contains_key(key));
+            let has_one = || group.iter().any(|handler| stored.entries.contains_key(handler));
             if params.takes(stored.message.kind()) && !has_one() {
                 missing.push((*seq, stored.message.time()));
             }
         }
-        let forgotten = params.route.keys().filter_map(|key| self.watermarks.get(key).copied()).max();
+        let forgotten = group.iter().filter_map(|handler| self.watermarks.get(handler).copied()).max();
         let (stale, missing): (Vec<_>, Vec<_>) = missing
             .into_iter()
             .partition(|(_, time)| time.zip(forgotten).is_some_and(|(time, mark)| time <= mark));
@@ -269,6 +290,7 @@ impl Scope {
         let unknown =
             || Error::new(ErrorKind::NotFound, format!("there is no entry of {key} for {handler:?}"));
         let seq = *self.keys.get(key).ok_or_else(unknown)?;
+        let handler = &self.names.origin(handler);
         let entry = self.entry(seq, handler).ok_or_else(unknown)?;
         let next = operate(entry.status, entry.in_line, operation)?;
         self.change(seq, handler, |entry| entry.operated(operation, next, now));
@@ -306,7 +328,7 @@ impl Entry {
         (self.reason, self.in_line) = (None, None);
         if operation == Operation::Retry {
             self.attempts = 0;
-            self.crashes = 0;
+            self.suspicion = Suspicion::NONE;
         }
     }
 }

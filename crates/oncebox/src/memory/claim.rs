@@ -4,42 +4,48 @@ use std::sync::Arc;
 
 use super::tables::{Scope, Tables};
 use crate::name::{HandlerKey, InboxName};
-use crate::state::Status;
+use crate::state::{Status, Suspicion};
 use crate::store::{Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Want};
 use crate::time::Timestamp;
 
 impl Tables {
     pub(super) fn claim(&mut self, params: &ClaimParams, now: Timestamp) -> Vec<Claimed> {
         let scope = self.scope(&params.inbox);
-        let held = scope.held(params.claim_id);
+        let routes: Vec<&Route> = params.wants.iter().map(|want| &want.route).collect();
+        let held = scope.held(params.claim_id, &routes);
         if !held.is_empty() {
             return held;
         }
-        let chosen = match params.mode {
-            ClaimMode::Healthy => scope.healthy(&params.wants, now),
-            ClaimMode::Suspect => scope.suspect(&params.wants, now),
+        let wanted = |want: &Want| (scope.names.link_known(&want.route), want.limit);
+        let wants: Vec<Wanted> = params.wants.iter().map(wanted).collect();
+        let (chosen, idle) = match params.mode {
+            ClaimMode::Healthy => (scope.healthy(&wants, now), false),
+            ClaimMode::Suspect => (scope.suspects(&wants, now), params.idle),
         };
-        self.lease(&params.inbox, &chosen, params.claim_id, now, now.after(params.lease))
+        let (alone, lease) = (idle && chosen.len() == 1, (params.claim_id, now, now.after(params.lease)));
+        self.lease(&params.inbox, &chosen, &routes, lease, Some(alone))
     }
 
     pub(super) fn rescue(&mut self, params: &RescueParams, now: Timestamp) -> Vec<Claimed> {
         let scope = self.scope(&params.inbox);
-        let held = scope.held(params.claim_id);
+        let routes: Vec<&Route> = params.routes.iter().collect();
+        let held = scope.held(params.claim_id, &routes);
         if !held.is_empty() {
             return held;
         }
-        let chosen = scope.lapsed(&params.routes, params.limit, now);
-        self.lease(&params.inbox, &chosen, params.claim_id, now, now.after(params.lease))
+        let handlers: Vec<_> = routes.iter().flat_map(|route| scope.names.link_known(route)).collect();
+        let chosen = scope.lapsed(&handlers, params.limit, now);
+        self.lease(&params.inbox, &chosen, &routes, (params.claim_id, now, now.after(params.lease)), None)
     }
 
-    /// Gives entries to a claim, each under a new token.
+    /// Gives entries to a claim, each under a new token. `alone`: how its run begins; a rescue begins none.
     fn lease(
         &mut self,
         inbox: &InboxName,
         chosen: &[(Seq, HandlerKey)],
-        id: ClaimId,
-        now: Timestamp,
-        until: Timestamp,
+        routes: &[&Route],
+        (id, now, until): (ClaimId, Timestamp, Timestamp),
+        alone: Option<bool>,
     ) -> Vec<Claimed> {
         let mut claimed = Vec::with_capacity(chosen.len());
         for (seq, handler) in chosen {
@@ -50,45 +56,60 @@ impl Tables {
                 entry.at = until;
                 entry.claim = Some((token, id));
                 entry.claimed_at = now;
+                entry.alone = alone.unwrap_or(entry.alone);
             });
-            claimed.extend(scope.claimed(*seq, handler));
+            claimed.extend(scope.claimed(*seq, handler, routes));
         }
         claimed
     }
 }
 
+/// An entry that is due, in the order of claims.
+type Due = (Timestamp, Seq, HandlerKey);
+/// The origins of a route that is wanted, and how many entries of it.
+type Wanted = (Vec<HandlerKey>, usize);
+
 impl Scope {
     /// Due entries by want, each up to its limit.
-    fn healthy(&self, wants: &[Want], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
+    fn healthy(&self, wants: &[Wanted], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
         let mut chosen = Vec::new();
-        for want in wants {
-            let mut due = self.due(ClaimMode::Healthy, &want.route, want.limit, now);
-            due.truncate(want.limit);
+        for (handlers, limit) in wants {
+            let mut due = self.due(ClaimMode::Healthy, handlers, *limit, now);
+            due.truncate(*limit);
             chosen.extend(due.into_iter().map(|(_, seq, handler)| (seq, handler)));
         }
         chosen
     }
 
-    /// The one suspect that has waited longest.
-    fn suspect(&self, wants: &[Want], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
-        let wants = wants.iter().filter(|want| want.limit > 0);
-        let due = wants.flat_map(|want| self.due(ClaimMode::Suspect, &want.route, 1, now));
-        due.min().map(|(_, seq, handler)| (seq, handler)).into_iter().collect()
+    /// The suspect that waited longest, and others of its level.
+    fn suspects(&self, wants: &[Wanted], now: Timestamp) -> Vec<(Seq, HandlerKey)> {
+        let wants = || wants.iter().filter(|(_, limit)| *limit > 0);
+        let suspicion = |(_, seq, handler): &Due| {
+            self.entry(*seq, handler).map_or(Suspicion::NONE, |entry| entry.suspicion)
+        };
+        let first = wants().flat_map(|(handlers, _)| self.due(ClaimMode::Suspect, handlers, 1, now)).min();
+        let Some(first) = first.map(|due| suspicion(&due)) else { return Vec::new() };
+        let mut chosen: Vec<Due> = Vec::new();
+        for (handlers, limit) in wants() {
+            let mut due = self.due(ClaimMode::Suspect, handlers, usize::MAX, now);
+            due.retain(|due| suspicion(due).level() == first.level());
+            due.truncate(*limit);
+            chosen.extend(due);
+        }
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen.truncate(first.company());
+        chosen.into_iter().map(|(_, seq, handler)| (seq, handler)).collect()
     }
 
     /// The first due entries of a route: at least `limit` of them if there are as many, in the order of claims.
-    fn due(
-        &self,
-        mode: ClaimMode,
-        route: &Route,
-        limit: usize,
-        now: Timestamp,
-    ) -> Vec<(Timestamp, Seq, HandlerKey)> {
-        let mut due: Vec<_> = keys(route)
+    fn due(&self, mode: ClaimMode, handlers: &[HandlerKey], limit: usize, now: Timestamp) -> Vec<Due> {
+        let mut due: Vec<_> = handlers
+            .iter()
             .filter(|key| !self.paused.contains(*key))
             .flat_map(|key| {
                 let entries = self.indexes.due(mode, key, now);
-                let entries = entries.filter(|(_, seq)| self.is_in_turn(route, *seq, key)).take(limit);
+                let entries = entries.filter(|(_, seq)| self.is_in_turn(handlers, *seq, key)).take(limit);
                 entries.map(move |(at, seq)| (at, seq, key.clone()))
             })
             .collect();
@@ -96,18 +117,17 @@ impl Scope {
         due
     }
 
-    /// Whether nothing under another key of the route keeps an entry waiting.
-    fn is_in_turn(&self, route: &Route, seq: Seq, handler: &HandlerKey) -> bool {
+    /// Whether nothing under another one of the handlers, which are one, keeps an entry waiting.
+    fn is_in_turn(&self, handlers: &[HandlerKey], seq: Seq, handler: &HandlerKey) -> bool {
         let order = || self.messages.get(&seq).and_then(|stored| stored.order);
-        route.legacy.is_empty()
-            || order().is_none_or(|order| self.indexes.is_in_turn_over(route, seq, handler, order))
+        handlers.len() == 1
+            || order().is_none_or(|order| self.indexes.is_in_turn_over(handlers, seq, handler, order))
     }
 
     /// Running entries whose lease ran out, the longest overdue first.
-    fn lapsed(&self, routes: &[Route], limit: usize, now: Timestamp) -> Vec<(Seq, HandlerKey)> {
-        let mut lapsed: Vec<_> = routes
+    fn lapsed(&self, handlers: &[HandlerKey], limit: usize, now: Timestamp) -> Vec<(Seq, HandlerKey)> {
+        let mut lapsed: Vec<_> = handlers
             .iter()
-            .flat_map(keys)
             .flat_map(|key| self.indexes.running(key).map(move |seq| (seq, key)))
             .filter_map(|(seq, key)| Some((self.entry(seq, key)?.at, seq, key.clone())))
             .filter(|(until, ..)| *until < now)
@@ -118,23 +138,25 @@ impl Scope {
     }
 
     /// What a claim id still holds: the answer to a call that is repeated because its first answer was lost.
-    fn held(&self, id: ClaimId) -> Vec<Claimed> {
-        self.indexes.held(id).filter_map(|(seq, handler)| self.claimed(*seq, handler)).collect()
+    fn held(&self, id: ClaimId, routes: &[&Route]) -> Vec<Claimed> {
+        self.indexes.held(id).filter_map(|(seq, handler)| self.claimed(*seq, handler, routes)).collect()
     }
 
-    fn claimed(&self, seq: Seq, handler: &HandlerKey) -> Option<Claimed> {
+    fn claimed(&self, seq: Seq, handler: &HandlerKey, routes: &[&Route]) -> Option<Claimed> {
         let stored = self.messages.get(&seq)?;
         let entry = stored.entries.get(handler)?;
         let (token, claim_id) = entry.claim?;
         let claim = Claim {
             inbox: stored.inbox.clone(),
             seq,
-            handler: handler.clone(),
+            handler: self.names.key_in(routes.iter().copied(), handler),
+            origin: handler.clone(),
             key: stored.key,
             token,
             claim_id,
             attempts: entry.attempts,
-            crashes: entry.crashes,
+            suspicion: entry.suspicion,
+            alone: entry.alone,
             generation: entry.generation,
             order: stored.order,
             received_at: stored.received_at,
@@ -142,9 +164,4 @@ impl Scope {
         };
         Some(Claimed { claim, message: Arc::clone(&stored.message) })
     }
-}
-
-/// The current and former keys of a handler.
-fn keys(route: &Route) -> impl Iterator<Item = &HandlerKey> {
-    std::iter::once(&route.key).chain(route.legacy.iter())
 }

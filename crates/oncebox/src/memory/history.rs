@@ -2,6 +2,7 @@
 
 use super::tables::{Scope, Tables};
 use crate::key::Key;
+use crate::name::HandlerKey;
 use crate::state::{Settlement, Status};
 use crate::store::{Absorbed, Ahead, Attempt, History, Holder};
 use crate::time::Timestamp;
@@ -19,17 +20,18 @@ impl Tables {
 
 impl Scope {
     /// Keeps what is kept of a settlement.
-    pub(super) fn remember(&mut self, settlement: &Settlement, now: Timestamp) {
+    pub(super) fn remember(&mut self, settlement: &Settlement, origin: &HandlerKey, now: Timestamp) {
         let Some(event) = settlement.failure() else { return };
         let claim = &settlement.claim;
         let Some(stored) = self.messages.get_mut(&claim.seq) else { return };
         stored.attempts.push(Attempt {
-            handler: claim.handler.clone(),
+            handler: origin.clone(),
+            origin: origin.clone(),
             generation: claim.generation,
             at: now,
             event,
             attempts: settlement.attempts,
-            crashes: settlement.crashes,
+            suspicion: settlement.suspicion,
             error: settlement.error.clone(),
             claim_id: claim.claim_id,
         });
@@ -40,14 +42,23 @@ impl Scope {
         let stored = self.messages.get(&seq)?;
         let mut history = History { now, attempts: stored.attempts.clone(), ..History::default() };
         history.absorbed = stored.absorbed;
-        history.paused = self.paused.iter().cloned().collect();
-        for (handler, entry) in &stored.entries {
+        for attempt in &mut history.attempts {
+            attempt.handler = self.names.name(&attempt.origin);
+        }
+        history.paused = self.paused();
+        let mut entries: Vec<_> = stored
+            .entries
+            .iter()
+            .map(|(handler, entry)| (self.names.name(handler), handler, entry))
+            .collect();
+        entries.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        for (name, handler, entry) in entries {
             if let (Status::Running, Some((_, claim_id))) = (entry.status, entry.claim) {
                 let (claimed_at, lease_until) = (entry.claimed_at, entry.at);
-                history.holders.push(Holder { handler: handler.clone(), claim_id, claimed_at, lease_until });
+                history.holders.push(Holder { handler: name.clone(), claim_id, claimed_at, lease_until });
             }
             if stored.order.is_some_and(|order| self.indexes.is_lane_paused(handler, order)) {
-                history.key_paused.push(handler.clone());
+                history.key_paused.push(name.clone());
             }
             let waits = matches!(entry.status, Status::Pending | Status::Poisoned);
             let ahead =
@@ -55,7 +66,7 @@ impl Scope {
             if let Some((seq, status)) = ahead
                 && let Some(first) = self.messages.get(&seq)
             {
-                history.ahead.push(Ahead { handler: handler.clone(), seq, key: first.key, status });
+                history.ahead.push(Ahead { handler: name, seq, key: first.key, status });
             }
         }
         Some(history)

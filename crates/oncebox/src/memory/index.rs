@@ -7,7 +7,7 @@ use super::tables::Entry;
 use crate::key::OrderKey;
 use crate::name::HandlerKey;
 use crate::state::{Event, InLine, Status, follow};
-use crate::store::{ClaimId, ClaimMode, Route, Seq};
+use crate::store::{ClaimId, ClaimMode, Seq};
 use crate::time::Timestamp;
 
 /// What the indexes know of an entry.
@@ -37,7 +37,7 @@ impl Entry {
         Place {
             status: self.status,
             at: self.at,
-            mode: if self.crashes == 0 { ClaimMode::Healthy } else { ClaimMode::Suspect },
+            mode: if self.suspicion.is_suspect() { ClaimMode::Suspect } else { ClaimMode::Healthy },
             claim_id: self.claim.filter(|_| self.status == Status::Running).map(|(_, id)| id),
             in_line: self.in_line.filter(|_| self.status == Status::Poisoned),
         }
@@ -195,15 +195,15 @@ impl Indexes {
         lane.is_none_or(|lane| lane.turn().is_some_and(|(turn, _)| turn == seq))
     }
 
-    /// Whether nothing with the same order key under the other keys of a route keeps an entry waiting.
+    /// Whether nothing with the same order key under the other ones of some handlers keeps an entry waiting.
     pub(super) fn is_in_turn_over(
         &self,
-        route: &Route,
+        handlers: &[HandlerKey],
         seq: Seq,
         handler: &HandlerKey,
         order: OrderKey,
     ) -> bool {
-        let others = std::iter::once(&route.key).chain(&*route.legacy).filter(|key| *key != handler);
+        let others = handlers.iter().filter(|other| *other != handler);
         others.filter_map(|key| self.lanes.get(&(key.clone(), order))).all(|lane| lane.lets_pass(seq))
     }
 

@@ -5,6 +5,7 @@ mod admin;
 mod claim;
 mod history;
 mod index;
+mod names;
 mod operations;
 mod settle;
 mod sweep;
@@ -134,8 +135,7 @@ impl Store for Memory {
     }
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {
-        self.shared.change(|tables, now| tables.scope(&params.inbox).register(params, now));
-        Ok(())
+        self.shared.change(|tables, now| tables.scope(&params.inbox).register(params, now))
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {

@@ -6,7 +6,7 @@ use super::tables::{Scope, Tables};
 use crate::error::Result;
 use crate::name::{HandlerKey, InboxName};
 use crate::store::{
-    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, PausedKey, What,
+    Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, PausedKey, Route, What,
 };
 use crate::time::Timestamp;
 
@@ -73,6 +73,7 @@ impl Operations {
 
 impl Scope {
     fn pause_key(&mut self, inbox: &InboxName, handler: &HandlerKey, line: &Line, paused: bool) -> Answer {
+        let handler = &self.names.link(&Route::new(handler.clone())).swap_remove(0);
         let key = PausedKey { handler: handler.clone(), line: line.clone() };
         let changed = if paused { self.paused_keys.insert(key) } else { self.paused_keys.remove(&key) };
         if let Some(order) = line.order(inbox).filter(|_| changed) {
@@ -92,9 +93,12 @@ impl Tables {
             What::Entry { key, handler, operation } => {
                 Answer::Entry(Box::new(scope.operate(key, handler, *operation, now)?))
             }
-            What::Pause { handler } => Answer::Changed(scope.paused.insert(handler.clone())),
+            What::Pause { handler } => {
+                let handler = scope.names.link(&Route::new(handler.clone())).swap_remove(0);
+                Answer::Changed(scope.paused.insert(handler))
+            }
             What::Resume { handler } => {
-                let resumed = scope.paused.remove(handler);
+                let resumed = scope.paused.remove(&scope.names.origin(handler));
                 if resumed {
                     scope.indexes.announce();
                 }

@@ -9,13 +9,14 @@ impl Tables {
     pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) -> Settled {
         let claim = &settlement.claim;
         let Some(scope) = self.scope_of(claim) else { return Settled::LeaseLost };
-        let Some(entry) = scope.entry(claim.seq, &claim.handler) else { return Settled::LeaseLost };
+        let handler = scope.names.origin(&claim.handler);
+        let Some(entry) = scope.entry(claim.seq, &handler) else { return Settled::LeaseLost };
         if !entry.is_held_by(claim) {
             return if was_applied(entry, settlement) { Settled::Applied } else { Settled::LeaseLost };
         }
-        scope.change(claim.seq, &claim.handler, |entry| entry.settle(settlement, now));
-        scope.remember(settlement, now);
-        scope.arrange(claim.seq, &claim.handler, now);
+        scope.change(claim.seq, &handler, |entry| entry.settle(settlement, now));
+        scope.remember(settlement, &handler, now);
+        scope.arrange(claim.seq, &handler, now);
         Settled::Applied
     }
 
@@ -24,7 +25,11 @@ impl Tables {
             return Renewed::LeaseLost;
         }
         if let Some(scope) = self.scope_of(claim) {
-            scope.change(claim.seq, &claim.handler, |entry| entry.at = until);
+            let handler = scope.names.origin(&claim.handler);
+            scope.change(claim.seq, &handler, |entry| {
+                entry.at = until;
+                entry.alone &= claim.alone;
+            });
         }
         Renewed::Extended
     }
@@ -33,7 +38,7 @@ impl Tables {
     pub(super) fn holds(&mut self, claim: &Claim) -> bool {
         let scope = self.scope_of(claim);
         scope
-            .and_then(|scope| scope.entry(claim.seq, &claim.handler))
+            .and_then(|scope| scope.entry(claim.seq, &scope.names.origin(&claim.handler)))
             .is_some_and(|entry| entry.is_held_by(claim))
     }
 }
@@ -62,7 +67,7 @@ impl Entry {
         };
         self.in_line = settlement.in_line;
         self.attempts = settlement.attempts;
-        self.crashes = settlement.crashes;
+        self.suspicion = settlement.suspicion;
         if let Some(error) = &settlement.error {
             self.error = Some(error.clone());
         }

@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::tables::{Scope, Stored, Tables};
+use crate::error::Result;
 use crate::name::HandlerKey;
 use crate::state::Status;
 use crate::store::{
@@ -30,7 +31,7 @@ impl Tables {
         if scope.sweeper.is_some_and(|(id, until)| id != params.sweep_id && now <= until) {
             return Swept::NOTHING;
         }
-        let windows = Windows::new(params, &scope.windows, now);
+        let windows = Windows::new(params, &scope.windows, now).over(scope.names.aliases());
         if scope.walks.0 != windows.digest() {
             scope.walks = (windows.digest(), BTreeMap::new());
         }
@@ -57,11 +58,12 @@ impl Tables {
 
     pub(super) fn orphans(&mut self, params: &OrphanParams, now: Timestamp) -> Vec<Orphan> {
         let scope = self.scope(&params.inbox);
+        let known: BTreeSet<HandlerKey> = params.known.iter().map(|key| scope.names.origin(key)).collect();
         let waiting = scope.indexes.by_status().filter(|(handler, status, _)| {
-            matches!(status, Status::Pending | Status::Running) && !params.known.contains(handler)
+            matches!(status, Status::Pending | Status::Running) && !known.contains(*handler)
         });
         let keys: BTreeSet<HandlerKey> = waiting.map(|(handler, ..)| handler.clone()).collect();
-        let mut orphans: Vec<Orphan> = keys.into_iter().filter_map(|key| scope.orphan(key, now)).collect();
+        let mut orphans: Vec<Orphan> = keys.into_iter().filter_map(|key| scope.orphan(&key, now)).collect();
         let missed = now.before(params.grace);
         orphans.retain(|orphan| orphan.oldest <= missed);
         orphans.sort_by(|a, b| (a.oldest, &a.handler).cmp(&(b.oldest, &b.handler)));
@@ -83,15 +85,23 @@ impl Tables {
         let backlog = waiting.into_iter().map(|(handler, (pending, poisoned))| {
             let modes = [ClaimMode::Healthy, ClaimMode::Suspect].into_iter();
             let first = modes.filter_map(|mode| scope.indexes.due(mode, handler, now).next()).min();
-            Backlog::new(handler.clone(), pending, poisoned, first.map(|(due, _)| now.since(due)))
+            let name = scope.names.name(handler);
+            Backlog::new(name, pending, poisoned, first.map(|(due, _)| now.since(due)))
         });
-        backlog.collect()
+        let mut backlog: Vec<Backlog> = backlog.collect();
+        backlog.sort_by(|a, b| a.handler.cmp(&b.handler));
+        backlog
     }
 }
 
 impl Scope {
     /// Remembers what a process says of its windows, and forgets what nobody says any more.
-    pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) {
+    pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) -> Result<()> {
+        for route in &params.routes {
+            self.names.link(route);
+        }
+        let ids: Vec<_> = params.routes.iter().map(|route| self.names.group(route)).collect();
+        params.refuse_shared(&ids)?;
         let until = now.after(params.hold);
         for (handler, window) in params.all() {
             let same = |one: &&mut RegisteredWindow| one.handler.as_ref() == handler && one.window == window;
@@ -105,6 +115,7 @@ impl Scope {
             all.iter().any(|other| other.handler == one.handler && other.until > one.until)
         };
         self.windows.retain(|one| one.until >= now || !later(one));
+        Ok(())
     }
 
     /// Looks at messages that may have left one window; says where to go on.
@@ -191,11 +202,11 @@ impl Scope {
     }
 
     /// A handler key with what waits for it; nothing if a worker has some of it in hand.
-    fn orphan(&self, handler: HandlerKey, now: Timestamp) -> Option<Orphan> {
+    fn orphan(&self, handler: &HandlerKey, now: Timestamp) -> Option<Orphan> {
         let mut oldest = None;
         let mut running = 0;
-        for seq in self.indexes.running(&handler) {
-            let entry = self.entry(seq, &handler)?;
+        for seq in self.indexes.running(handler) {
+            let entry = self.entry(seq, handler)?;
             if entry.at >= now {
                 return None;
             }
@@ -203,10 +214,10 @@ impl Scope {
             oldest = Some(oldest.map_or(entry.claimed_at, |oldest: Timestamp| oldest.min(entry.claimed_at)));
         }
         let modes = [ClaimMode::Healthy, ClaimMode::Suspect];
-        let first = modes.into_iter().filter_map(|mode| self.indexes.due(mode, &handler, now).next());
+        let first = modes.into_iter().filter_map(|mode| self.indexes.due(mode, handler, now).next());
         let oldest = first.map(|(at, _)| at).chain(oldest).min()?;
-        let count = (self.indexes.pending(&handler) + running).min(OrphanParams::COUNTED);
-        Some(Orphan::new(handler, count, oldest))
+        let count = (self.indexes.pending(handler) + running).min(OrphanParams::COUNTED);
+        Some(Orphan::new(self.names.name(handler), count, oldest))
     }
 }
 

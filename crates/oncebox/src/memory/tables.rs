@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::index::Indexes;
+use super::names::Names;
 use super::operations::Operations;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{ErrorText, Event, InLine, PoisonReason, Status};
+use crate::state::{ErrorText, Event, InLine, PoisonReason, Status, Suspicion};
 use crate::store::{
     Absorbed, AsideId, AsideReason, Attempt, Claim, ClaimId, EntryView, PausedKey, RegisteredWindow, Seq,
     SweepId, Token, Walk,
@@ -36,9 +37,10 @@ pub(super) enum MarkRow {
     Done(Option<Bytes>),
 }
 
-/// Everything of one inbox.
+/// Everything of one inbox. A handler is known by its origin, here and in the indexes; marks by the key that made them.
 #[derive(Default)]
 pub(super) struct Scope {
+    pub(super) names: Names,
     pub(super) messages: BTreeMap<Seq, Stored>,
     pub(super) keys: HashMap<Key, Seq>,
     /// One row for each payload under a key, so that redeliveries do not pile up.
@@ -100,7 +102,9 @@ pub(super) struct Entry {
     /// When it is due (pending), when its lease ends (running), or when it was finished.
     pub(super) at: Timestamp,
     pub(super) attempts: u32,
-    pub(super) crashes: u32,
+    pub(super) suspicion: Suspicion,
+    /// Whether its last run had the process to itself when it began.
+    pub(super) alone: bool,
     pub(super) generation: u32,
     /// The last claim. Kept after its settlement, so that a repeated settlement is recognised.
     pub(super) claim: Option<(Token, ClaimId)>,
@@ -122,7 +126,8 @@ impl Entry {
             status: Status::Pending,
             at,
             attempts: 0,
-            crashes: 0,
+            suspicion: Suspicion::NONE,
+            alone: false,
             generation: 0,
             claim: None,
             claimed_at: Timestamp::ZERO,
@@ -164,15 +169,17 @@ impl Entry {
         self.status == Status::Running && self.is_claim(claim)
     }
 
-    pub(super) fn view(&self, seq: Seq, key: Key, handler: &HandlerKey) -> EntryView {
+    /// As an operator sees it: `name` is what the handler is called.
+    pub(super) fn view(&self, seq: Seq, key: Key, origin: &HandlerKey, name: HandlerKey) -> EntryView {
         EntryView {
+            origin: origin.clone(),
             attempts: self.attempts,
-            crashes: self.crashes,
+            suspicion: self.suspicion,
             generation: self.generation,
             reason: self.reason,
             error: self.error.clone(),
             in_line: self.in_line,
-            ..EntryView::new(seq, key, handler.clone(), self.status, self.at)
+            ..EntryView::new(seq, key, name, self.status, self.at)
         }
     }
 }
@@ -256,7 +263,8 @@ impl Scope {
     /// An entry as an operator sees it, its wait for an earlier one included.
     pub(super) fn view(&self, seq: Seq, handler: &HandlerKey) -> Option<EntryView> {
         let stored = self.messages.get(&seq)?;
-        let mut view = stored.labelled(stored.entries.get(handler)?.view(seq, stored.key, handler));
+        let entry = stored.entries.get(handler)?;
+        let mut view = stored.labelled(entry.view(seq, stored.key, handler, self.names.name(handler)));
         if view.status == Status::Pending && !self.indexes.is_in_turn(seq, handler, stored.order) {
             view.at = Timestamp::MAX;
         }

@@ -128,6 +128,7 @@ const RESULT: Label = words(
         "unavailable",
         "full",
         "read_only",
+        "denied",
         "commit_unknown",
         "schema_too_new",
         "schema_outdated",

@@ -95,7 +95,8 @@ impl<S> Observed<S> {
 
     /// A failed attempt is worth a warning, an entry that needs a person an error; of many, some.
     fn report_settled(&self, settlement: &Settlement) {
-        let Settlement { claim, event, next, attempts, crashes, error, .. } = settlement;
+        let Settlement { claim, event, next, attempts, suspicion, error, .. } = settlement;
+        let crashes = suspicion.own_crashes();
         self.watch.tell(&claim.inbox, |observer| observer.settled(claim, *event));
         let (inbox, key, handler, seq) = (&claim.inbox, &claim.key, &claim.handler, claim.seq.0);
         let error = error.as_ref().map_or("", ErrorText::as_str);
@@ -131,7 +132,8 @@ pub(super) fn lost<T: PartialEq>(verb: &'static str, answers: &[T], lost: &T) {
 
 /// How long messages waited for their first attempt. Later ones waited for something else.
 fn report_lag(claimed: &[Claimed]) {
-    let is_first = |claim: &Claim| claim.attempts == 0 && claim.crashes == 0 && claim.generation == 0;
+    let is_first =
+        |claim: &Claim| claim.attempts == 0 && !claim.suspicion.is_suspect() && claim.generation == 0;
     // Most claims are for one handler, and labels cost more than what they are for.
     for same in claimed.chunk_by(|a, b| a.claim.inbox == b.claim.inbox && a.claim.handler == b.claim.handler)
     {

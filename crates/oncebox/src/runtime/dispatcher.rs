@@ -7,19 +7,19 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Core;
-use super::launch::{give_back, launch, launch_all};
+use super::launch::{give_back, launch_all};
 use super::plan::{Plan, Room, Seat};
 use super::repeat::{Pauses, answered, is_trouble};
 use crate::error::Result;
 use crate::handler::Registered;
 use crate::inbox::Shared;
 use crate::state::{Outcome, Settlement};
-use crate::store::{Claim, ClaimParams, Claimed, Store, Wakeup, Want};
+use crate::store::{Claim, ClaimMode, ClaimParams, Claimed, RenewParams, Store, Wakeup, Want};
 
-/// How long a suspect waits for its neighbours to finish before it runs beside them after all: rather a neighbour
-/// that may be blamed once than an entry that never runs.
+/// How long suspects wait until nothing else is in hand, and how long healthy work waits for them. After that they run in company,
+/// which is never blamed.
 const ALONE_WITHIN: Duration = Duration::from_secs(10);
-/// When a suspect is looked at again that cannot run beside its neighbours at all.
+/// When suspects are looked at again that would have had another suspect for company.
 const ALONE_LATER: Duration = Duration::from_mins(1);
 /// How long a little room is kept free in the hope of more.
 const GATHER: Duration = Duration::from_millis(20);
@@ -57,10 +57,14 @@ struct Dispatcher<S: Store> {
     handlers: Vec<Arc<Registered<S>>>,
     /// Which handlers may have work that was not asked for.
     hungry: Vec<bool>,
-    /// Entries that crashed a worker may be due.
+    /// Entries that a worker died with may be due.
     suspects: bool,
     /// The last to run was a suspect: now it is the others' turn.
     after_suspect: bool,
+    /// Until this time no suspect is claimed if there may be healthy work.
+    healthy_until: Duration,
+    /// What was claimed to run alone, until it has ended or has company.
+    solitary: Vec<Claim>,
     /// When everything was last looked for, whoever told of it.
     polled: Duration,
     /// The ticket up to which somebody waits for the end of all work.
@@ -80,6 +84,8 @@ impl<S: Store> Dispatcher<S> {
             suspects: !handlers.is_empty(),
             handlers,
             after_suspect: false,
+            healthy_until: Duration::ZERO,
+            solitary: Vec::new(),
             polled,
             ticket: 0,
             turn: 0,
@@ -99,10 +105,8 @@ impl<S: Store> Dispatcher<S> {
             let grounded = core.flights.len() == 0;
             self.listen();
             let plan = self.plan();
-            let suspect =
-                self.suspects && plan.open.contains(&true) && !(self.after_suspect && plan.claims());
-            let claimed = if suspect {
-                self.suspect(&plan).await
+            let claimed = if self.is_turn_of_suspects(&plan) {
+                self.suspects(&plan).await
             } else if plan.claims() {
                 self.healthy(&plan).await
             } else {
@@ -154,6 +158,12 @@ impl<S: Store> Dispatcher<S> {
         handlers.any(|(handler, hungry)| (self.suspects || *hungry) && !handler.gate.is_shut(now))
     }
 
+    fn is_turn_of_suspects(&self, plan: &Plan) -> bool {
+        let others = (self.after_suspect && plan.claims())
+            || (self.hungry.contains(&true) && self.core.inbox.clock.monotonic() < self.healthy_until);
+        self.suspects && plan.has_room() && !others
+    }
+
     fn plan(&mut self) -> Plan {
         let (Shared { config, clock, .. }, flights) = (&*self.core.inbox, &self.core.flights);
         let (total, now) = (Room { most: config.in_flight, busy: flights.len() }, clock.monotonic());
@@ -184,7 +194,9 @@ impl<S: Store> Dispatcher<S> {
             if self.suspects || *hungry { handler.gate.opens_at(now) } else { None }
         };
         let gates = self.handlers.iter().zip(&self.hungry).filter_map(waits);
-        let next = gates.chain(nudge.next_due()).fold(poll, Duration::min).saturating_sub(now);
+        let suspects = Some(self.healthy_until).filter(|until| self.suspects && now < *until);
+        let next =
+            gates.chain(nudge.next_due()).chain(suspects).fold(poll, Duration::min).saturating_sub(now);
         tokio::select! {
             () = landing, if room_is_waited_for || self.core.quiet.is_waited_for() => {}
             () = self.core.stop.wait() => {}
@@ -198,10 +210,10 @@ impl<S: Store> Dispatcher<S> {
         }
     }
 
-    /// Claims and starts what no worker has crashed with.
+    /// Claims and starts what no worker died with.
     async fn healthy(&mut self, plan: &Plan) -> Result<()> {
         self.after_suspect = false;
-        let (claimed, asked) = self.claim(&plan.limits, false).await?;
+        let (claimed, asked) = self.claim(&plan.limits, ClaimMode::Healthy).await?;
         // Whoever waits for the end of all work is told of it by a claim that found nothing: a store may put off looking for what it
         // has passed as long as it finds others.
         let more = !claimed.is_empty() && self.core.quiet.is_waited_for();
@@ -211,25 +223,92 @@ impl<S: Store> Dispatcher<S> {
                 self.hungry[index] = false;
             }
         }
+        self.end_solitude(&claimed).await?;
         launch_all(&self.core, &self.settlements, claimed);
         Ok(())
     }
 
-    /// Claims one entry that crashed a worker before, and runs it with nothing beside it.
-    async fn suspect(&mut self, plan: &Plan) -> Result<()> {
-        let limits: Vec<usize> = plan.open.iter().map(|open| usize::from(*open)).collect();
-        match self.claim(&limits, true).await?.0.pop() {
-            Some(suspect) => {
-                self.after_suspect = true;
-                self.alone(suspect).await;
-            }
-            None => self.suspects = false,
+    /// Claims and starts entries that a worker died with. Those of the first level run beside others; the rest wait until nothing
+    /// else is in hand, and nothing healthy is claimed until they have landed.
+    async fn suspects(&mut self, plan: &Plan) -> Result<()> {
+        let (begun, idle) = (self.core.inbox.clock.monotonic(), self.core.flights.len() == 0);
+        let mut claimed = self.claim(&plan.suspects, ClaimMode::Suspect).await?.0;
+        self.suspects = !claimed.is_empty();
+        self.after_suspect |= self.suspects;
+        if !idle && !claimed.iter().all(runs_beside_others) {
+            claimed = self.separate(plan, claimed).await?;
         }
+        self.end_solitude(&claimed).await?;
+        let alone = claimed.iter().map(|claimed| &claimed.claim).filter(|claim| claim.alone);
+        self.solitary.extend(alone.cloned());
+        let apart =
+            claimed.iter().any(|claimed| claimed.claim.alone) || !claimed.iter().all(runs_beside_others);
+        let rest = self.core.flights.len().saturating_sub(claimed.len());
+        launch_all(&self.core, &self.settlements, claimed);
+        if apart && rest == 0 {
+            self.down_to(0).await;
+        }
+        // Healthy work gets as much time as it was kept waiting.
+        let now = self.core.inbox.clock.monotonic();
+        self.healthy_until = now.saturating_add(now.saturating_sub(begun));
+        Ok(())
+    }
+
+    /// Waits until nothing but these suspects is in hand, and claims them anew: then the store knows that they run alone. If other
+    /// work lasts too long they run beside it, which is never blamed; but never beside another suspect, which could take them down
+    /// time and again.
+    async fn separate(&self, plan: &Plan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
+        let claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim.clone()).collect();
+        self.down_to(claims.len()).await;
+        let neighbours = self.core.flights.neighbours(&claims);
+        let outcome = if self.core.stop.requested() || neighbours.is_empty() {
+            Outcome::Released
+        } else if neighbours.iter().any(|claim| claim.suspicion.is_suspect()) {
+            Outcome::Snooze { delay: ALONE_LATER }
+        } else {
+            return Ok(claimed);
+        };
+        for claim in &claims {
+            give_back(&self.core, &self.settlements, claim, outcome.clone());
+        }
+        if self.core.stop.requested() || outcome != Outcome::Released {
+            return Ok(Vec::new());
+        }
+        self.down_to(0).await;
+        Ok(self.claim(&plan.suspects, ClaimMode::Suspect).await?.0)
+    }
+
+    /// Waits until at most so many entries are in hand, but not for ever: neither healthy work nor suspects may starve.
+    async fn down_to(&self, rest: usize) {
+        tokio::select! {
+            () = self.core.flights.down_to(rest) => {}
+            () = self.core.inbox.clock.sleep(ALONE_WITHIN) => {}
+            () = self.core.stop.wait() => {}
+        }
+    }
+
+    /// Tells the store that a run which began alone is about to get company: from then on the death of its worker is not its own.
+    /// If the store does not take that, the company is given back.
+    async fn end_solitude(&mut self, company: &[Claimed]) -> Result<()> {
+        let Shared { config, store, .. } = &*self.core.inbox;
+        self.solitary.retain(|claim| self.core.flights.holds(claim));
+        if self.solitary.is_empty() || company.is_empty() {
+            return Ok(());
+        }
+        let told = self.solitary.iter().map(|claim| Claim { alone: false, ..claim.clone() });
+        let params = RenewParams::new(told.collect(), config.lease);
+        if let Err(error) = store.renew(&params).await {
+            for Claimed { claim, .. } in company {
+                give_back(&self.core, &self.settlements, claim, Outcome::Released);
+            }
+            return Err(error);
+        }
+        self.solitary.clear();
         Ok(())
     }
 
     /// Claims entries, at most so many of each handler; says how many of each were asked for.
-    async fn claim(&self, limits: &[usize], suspect: bool) -> Result<(Vec<Claimed>, Vec<usize>)> {
+    async fn claim(&self, limits: &[usize], mode: ClaimMode) -> Result<(Vec<Claimed>, Vec<usize>)> {
         let now = self.core.inbox.clock.monotonic();
         let mut tokens = Tokens { handlers: &self.handlers, taken: vec![0; limits.len()] };
         for ((handler, taken), limit) in self.handlers.iter().zip(&mut tokens.taken).zip(limits) {
@@ -248,7 +327,9 @@ impl<S: Store> Dispatcher<S> {
         }
         let Shared { name, config, registry, .. } = &*self.core.inbox;
         let params = ClaimParams::new(name.clone(), wants, config.lease).policies(registry.policies());
-        let claimed = self.ask(if suspect { params.suspect() } else { params }).await?;
+        let idle = self.core.flights.len() == 0;
+        let params = if mode == ClaimMode::Suspect { params.suspect().idle(idle) } else { params };
+        let claimed = self.ask(params).await?;
         for (handler, taken) in self.handlers.iter().zip(&mut tokens.taken) {
             *taken = taken.saturating_sub(count(&claimed, handler));
         }
@@ -268,34 +349,9 @@ impl<S: Store> Dispatcher<S> {
         self.core.flights.tell(&self.core.inbox.name);
         Ok(claimed)
     }
+}
 
-    async fn alone(&self, suspect: Claimed) {
-        let (core, claim) = (&self.core, suspect.claim.clone());
-        tokio::select! {
-            () = core.flights.down_to(1) => {}
-            () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
-            () = core.stop.wait() => {}
-        }
-        if core.stop.requested() || !core.flights.may_run(&claim, core.inbox.clock.monotonic()) {
-            return give_back(core, &self.settlements, &claim, Outcome::Released);
-        }
-        if core.flights.neighbours(&claim).iter().any(|neighbour| self.is_at_its_last(neighbour)) {
-            let later = Outcome::Snooze { delay: ALONE_LATER };
-            return give_back(core, &self.settlements, &claim, later);
-        }
-        launch(core, &self.settlements, suspect);
-        tokio::select! {
-            () = core.flights.down_to(0) => {}
-            () = core.inbox.clock.sleep(ALONE_WITHIN) => {}
-            () = core.stop.wait() => {}
-        }
-    }
-
-    /// Whether one crash more would poison an entry: then nobody who may crash is put beside it.
-    fn is_at_its_last(&self, claim: &Claim) -> bool {
-        let handler = self.core.inbox.registry.by_key(&claim.handler);
-        handler.is_some_and(|handler| {
-            claim.crashes > 0 && claim.crashes.saturating_add(1) >= handler.registration.policy.crashes
-        })
-    }
+/// Whether a suspect may run beside other work.
+fn runs_beside_others(claimed: &Claimed) -> bool {
+    claimed.claim.suspicion.runs_beside_others()
 }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch;
 use super::executor::{Verdict, execute};
@@ -16,7 +17,7 @@ use crate::error::Result;
 use crate::handler::{Function, Registered};
 use crate::inbox::Shared;
 use crate::state::{Ended, Outcome, Pass, Policy, Settlement, decide};
-use crate::store::{ClaimParams, Claimed, Store, Want};
+use crate::store::{ClaimMode, ClaimParams, Claimed, Store, Want};
 
 /// How often a call that failed is made again. Without a pause: whoever drives by hand may have stopped the clock.
 const REPEATS: usize = 3;
@@ -24,6 +25,7 @@ const REPEATS: usize = 3;
 /// Runs at most `limit` entries that are due, one after the other; returns how many ran.
 pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usize) -> Result<usize> {
     super::registered(inbox).await?;
+    let _drive = inbox.drives.begin();
     while rescue(inbox).await? >= rescuer::BATCH {}
     let handlers: Vec<_> = inbox.registry.durable().collect();
     // Whose turn it is to be asked first, and how many were asked in vain since something was found.
@@ -31,13 +33,12 @@ pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usi
     while ran < limit && !handlers.is_empty() {
         let shares = shares(&handlers, turn, limit - ran, inbox.config.batch);
         (turn, idle) = ((turn + shares.len()) % handlers.len(), idle + shares.len());
-        let mut claimed = claim(inbox, &shares, false).await?;
+        let mut claimed = claim(inbox, &shares, ClaimMode::Healthy).await?;
+        if claimed.is_empty() {
+            claimed = claim(inbox, &shares, ClaimMode::Suspect).await?;
+        }
         if claimed.is_empty() && idle < handlers.len() {
             continue;
-        }
-        if claimed.is_empty() {
-            let one_each: Vec<_> = handlers.iter().map(|handler| (*handler, 1)).collect();
-            claimed = claim(inbox, &one_each, true).await?;
         }
         if claimed.is_empty() {
             break;
@@ -46,6 +47,31 @@ pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usi
         ran += run_all(inbox, claimed).await?;
     }
     Ok(ran)
+}
+
+/// Counts the calls that process by hand at the moment.
+#[derive(Default)]
+pub(crate) struct Drives(AtomicUsize);
+
+impl Drives {
+    fn begin(&self) -> Drive<'_> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Drive(self)
+    }
+
+    /// Whether one such call is all that works on this inbox in this process.
+    fn is_only_work<S: Store>(&self, inbox: &Shared<S>) -> bool {
+        self.0.load(Ordering::SeqCst) == 1 && inbox.running.lock().upgrade().is_none()
+    }
+}
+
+/// One call that processes by hand, until it is dropped.
+struct Drive<'a>(&'a Drives);
+
+impl Drop for Drive<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// How many entries each handler is asked for: no more than `limit` in all, so with a small one not everybody is.
@@ -78,7 +104,7 @@ async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
 async fn claim<S: Store>(
     inbox: &Shared<S>,
     shares: &[(&Arc<Registered<S>>, usize)],
-    suspect: bool,
+    mode: ClaimMode,
 ) -> Result<Vec<Claimed>> {
     let now = inbox.clock.monotonic();
     let handlers: Vec<_> =
@@ -91,7 +117,10 @@ async fn claim<S: Store>(
     }
     let params = ClaimParams::new(inbox.name.clone(), wants, inbox.config.lease);
     let params = params.policies(inbox.registry.policies());
-    let params = if suspect { params.suspect() } else { params };
+    let params = match mode {
+        ClaimMode::Healthy => params,
+        ClaimMode::Suspect => params.suspect().idle(inbox.drives.is_only_work(inbox)),
+    };
     let claimed = insist(|| inbox.store.claim(&params)).await;
     let answers = claimed.as_deref().unwrap_or_default();
     for (handler, taken) in handlers {

@@ -70,6 +70,10 @@ impl Said {
 }
 
 /// What became of a run.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of the large kind, and a box would cost each an allocation"
+)]
 pub(super) enum Verdict {
     /// To be written by the settler.
     Settle(Settlement),
@@ -122,10 +126,9 @@ pub(super) async fn execute<S: Store>(
 /// What a run of a claimed entry is given.
 pub(super) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context<S> {
     let Claimed { claim, message } = claimed;
-    // The key that the entry is stored under: an idempotency key is the same before and after a rename of the handler.
     let (key, attempt) = (claim.handler.clone(), claim.attempts.saturating_add(1));
     Context::new(inbox.surroundings(), Arc::clone(message), claim.key, key, attempt, claim.generation)
-        .fenced(claim.token)
+        .claimed(claim)
 }
 
 /// Runs the handler of a claimed entry once. When `cut` is requested, it is stopped where it stands.
@@ -177,7 +180,9 @@ async fn complete<S: Store>(
 pub(super) fn uncommitted<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, error: &Error) -> Said {
     if is_trouble(error.kind()) {
         tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
-        return UNCOMMITTED.into();
+        // A handler that changed its role is refused every time; only the count tells that from an outage.
+        let transient = (error.kind() == ErrorKind::Denied).then(|| inbox.redactor.error(error));
+        return Said { transient, ..UNCOMMITTED.into() };
     }
     let text = inbox.redactor.error(error);
     if error.kind() == ErrorKind::TransactionEnded {

@@ -167,7 +167,7 @@ impl Flights {
         }
     }
 
-    /// The claims to renew.
+    /// All claims that were not told to stop.
     pub(super) fn claims(&self) -> Vec<Claim> {
         self.select(|flight| !flight.stopped)
     }
@@ -177,9 +177,9 @@ impl Flights {
         self.select(|flight| !flight.stopped && flight.deadline <= time)
     }
 
-    /// All claims in hand but one.
-    pub(super) fn neighbours(&self, of: &Claim) -> Vec<Claim> {
-        self.select(|flight| flight.claim != *of)
+    /// All claims in hand but some.
+    pub(super) fn neighbours(&self, of: &[Claim]) -> Vec<Claim> {
+        self.select(|flight| !of.contains(&flight.claim))
     }
 
     fn select(&self, chosen: impl Fn(&Flight) -> bool) -> Vec<Claim> {
@@ -195,6 +195,11 @@ impl Flights {
                 flight.deadline = deadline;
             }
         }
+    }
+
+    /// When a claim must be let go, on the monotonic clock; nothing if it is not in hand.
+    pub(super) fn deadline(&self, claim: &Claim) -> Option<Duration> {
+        self.table.lock().get(claim).map(|flight| flight.deadline)
     }
 
     /// Tells how many are in hand.

@@ -54,15 +54,6 @@ fn start_all<S: Store>(runs: Vec<Run<S>>) {
     }
 }
 
-/// Runs a claimed entry in a task of its own.
-pub(super) fn launch<S: Store>(
-    core: &Arc<Core<S>>,
-    settlements: &UnboundedSender<Settlement>,
-    claimed: Claimed,
-) {
-    Run::new(core, settlements, claimed).and_then(start_alone);
-}
-
 /// Runs entries of one handler in one task; gives them back if nothing new is begun any more.
 pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
     if runs.len() == 1 {

@@ -35,7 +35,7 @@ mod sweeper;
 
 pub(crate) use delivery::prepare;
 pub(crate) use direct::run_directly;
-pub(crate) use drive::{drain, process_pending};
+pub(crate) use drive::{Drives, drain, process_pending};
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
@@ -88,8 +88,12 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// A running inbox. Dropping it stops at once and leaves claims to run out; [`shutdown`](Self::shutdown) stops
-/// cleanly.
+/// A running inbox. [`shutdown`](Self::shutdown) stops cleanly.
+///
+/// Dropping it stops without a grace: nothing new begins, running handlers are aborted at their next `await`, and their
+/// transactions are rolled back. A task on the async runtime that started the inbox then gives every entry in hand back, without
+/// counting an attempt or a crash. Settlements that were already decided are written first. If that runtime ends before, or if
+/// the store does not answer for as long as a lease, the remaining entries wait for their leases, as after a crash.
 #[must_use = "an inbox stops when this is dropped"]
 pub struct Running<S: Store> {
     pub(crate) core: Arc<Core<S>>,
@@ -98,8 +102,9 @@ pub struct Running<S: Store> {
     /// Ends by itself once everything in hand was settled.
     working: Vec<AbortOnDrop<()>>,
     /// Needed until the last claim is settled.
-    #[expect(dead_code, reason = "held to be dropped")]
     serving: Vec<AbortOnDrop<()>>,
+    /// Where it was started.
+    runtime: tokio::runtime::Handle,
 }
 
 impl<S: Store> Running<S> {
@@ -132,14 +137,15 @@ impl<S: Store> Running<S> {
         if let Some(every) = core.inbox.config.backlog {
             serving.push(supervise(&core, "backlog", true, move |core| backlog::run(core, every)));
         }
-        Self { core, receivers: parking_lot::Mutex::default(), working, serving }
+        let runtime = tokio::runtime::Handle::current();
+        Self { core, receivers: parking_lot::Mutex::default(), working, serving, runtime }
     }
 
     /// Receives from a source until shutdown, or until the source is over. Refused if the source may bring a message again
     /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
     pub fn receive(&self, source: impl Source) -> Result<()> {
         receiver::check_window(&self.core.inbox, &source)?;
-        let state = Arc::new(SourceState::new(&self.core.inbox.name, source.name()));
+        let state = Arc::new(SourceState::new(&self.core.inbox.name, &source));
         self.core.sources.lock().push(Arc::clone(&state));
         let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(&self.core, source, state)));
         let task =
@@ -155,11 +161,16 @@ impl<S: Store> Running<S> {
         let core = Arc::clone(&self.core);
         core.stop.request();
         let Shared { clock, config, name, .. } = &*core.inbox;
-        let begun = std::mem::take(&mut *self.receivers.lock()).into_iter().chain(self.working.drain(..));
+        let receivers = std::mem::take(&mut *self.receivers.lock());
+        // Not taken out: whoever drops this before it is over leaves them to the task that gives everything back.
+        let working = &mut self.working;
         let mut ended = std::pin::pin!(async {
-            for task in begun {
+            for task in receivers {
                 // A component that panicked was reported by its supervisor.
                 let _ = task.join().await;
+            }
+            for task in working {
+                task.ended().await;
             }
             core.flights.empty().await;
             core.inbox.forget.empty().await;
@@ -169,21 +180,23 @@ impl<S: Store> Running<S> {
                 () = clock.sleep(LAST_WRITES) => {}
             }
         });
-        tokio::select! {
-            () = &mut ended => return,
-            () = clock.sleep(config.grace) => {
-                core.cut.request();
-                core.inbox.forget.cut();
+        let in_grace = tokio::select! {
+            () = &mut ended => true,
+            () = clock.sleep(config.grace) => false,
+        };
+        if !in_grace {
+            core.cut.request();
+            core.inbox.forget.cut();
+            // Handlers that were cut are given back through the settler; only one that blocks its thread stays.
+            tokio::select! {
+                () = ended => {}
+                () = clock.sleep(config.grace.min(LAST_WRITES)) => {
+                    let left = core.flights.len();
+                    tracing::warn!(inbox = %name, left, "handlers did not stop or settlements could not be written; their leases will run out");
+                }
             }
         }
-        // Handlers that were cut are given back through the settler; only one that blocks its thread stays.
-        tokio::select! {
-            () = ended => {}
-            () = clock.sleep(config.grace.min(LAST_WRITES)) => {
-                let left = core.flights.len();
-                tracing::warn!(inbox = %name, left, "handlers did not stop or settlements could not be written; their leases will run out");
-            }
-        }
+        self.serving.clear();
     }
 
     /// Waits until nothing is due and nothing runs: for programs that end when their work is done, and for tests.
@@ -208,8 +221,33 @@ impl<S: Store> Drop for Running<S> {
     fn drop(&mut self) {
         self.core.stop.request();
         self.core.inbox.forget.cut();
-        // The components end with the handles that are dropped now.
-        self.core.flights.close();
+        self.receivers.lock().clear();
+        // Runs stop where they stand; only a commit on its way goes on to its end.
+        self.core.cut.request();
+        if self.serving.is_empty() {
+            // Shut down before.
+            return self.core.flights.close();
+        }
+        let core = Arc::clone(&self.core);
+        let (mut working, serving) = (std::mem::take(&mut self.working), std::mem::take(&mut self.serving));
+        // If the runtime is gone, so are the components, and this does nothing.
+        self.runtime.spawn(async move {
+            let given_back = async {
+                for task in &mut working {
+                    task.ended().await;
+                }
+                core.flights.empty().await;
+            };
+            tokio::select! {
+                () = given_back => {}
+                () = core.inbox.clock.sleep(core.inbox.config.lease) => {
+                    let (inbox, left) = (&core.inbox.name, core.flights.len());
+                    tracing::warn!(%inbox, left, "entries not given back after a drop; their leases will run out");
+                }
+            }
+            core.flights.close();
+            drop(serving);
+        });
     }
 }
 

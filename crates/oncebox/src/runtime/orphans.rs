@@ -3,20 +3,25 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::Core;
+use super::{Core, sweeper};
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
 use crate::store::{Orphan, OrphanParams, Store};
 
+/// The shortest and the longest pause between two looks: each reads the table of work.
+const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
+
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let mut reported = BTreeSet::new();
+    let every = sweeper::interval(&core.inbox).clamp(PAUSES.0, PAUSES.1);
     loop {
-        core.beats.turn("orphans", core.inbox.config.sweep);
+        core.beats.turn("orphans", every);
         tokio::select! {
-            () = core.inbox.clock.sleep(core.inbox.config.sweep) => {}
+            () = core.inbox.clock.sleep(every) => {}
             () = core.stop.wait() => return Ok(()),
         }
         match core.inbox.store.orphans(&params(&core.inbox)).await {

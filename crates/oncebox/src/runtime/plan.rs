@@ -43,8 +43,8 @@ impl Seat {
 pub(super) struct Plan {
     /// At most this many.
     pub(super) limits: Vec<usize>,
-    /// Whether one entry more would fit at all.
-    pub(super) open: Vec<bool>,
+    /// At most this many suspects: all that fit, whether or not there may be work.
+    pub(super) suspects: Vec<usize>,
     /// Some handler may have work and has room, but too little yet to be worth a claim.
     pub(super) short: bool,
 }
@@ -53,13 +53,16 @@ impl Plan {
     /// Shares the room. `turn` is another number at each call, so that nobody is always served last. `eager` takes
     /// even what is not worth it, because waiting for more was in vain.
     pub(super) fn new(total: Room, batch: usize, seats: &[Seat], turn: usize, eager: bool) -> Self {
-        let mut plan = Self { limits: vec![0; seats.len()], open: vec![false; seats.len()], short: false };
+        let mut plan = Self { limits: vec![0; seats.len()], suspects: vec![0; seats.len()], short: false };
         let enough = |room: Room| room.free() > 0 && (eager || room.is_worth_a_claim(batch));
-        let mut served: Vec<usize> = Vec::new();
+        let (mut served, mut open): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for index in (0..seats.len()).map(|index| (index + turn) % seats.len()) {
             let seat = seats[index];
-            plan.open[index] = total.free() > 0 && seat.free() > 0;
-            if seat.hungry && plan.open[index] {
+            if total.free() == 0 || seat.free() == 0 {
+                continue;
+            }
+            open.push(index);
+            if seat.hungry {
                 if enough(total) && enough(seat.room) && enough(seat.gate) {
                     served.push(index);
                 } else {
@@ -67,22 +70,33 @@ impl Plan {
                 }
             }
         }
-        let mut free = total.free().min(batch);
-        // Everybody the same first, so that all are asked in one call; then what is left to whoever has room for it.
-        let share = free.checked_div(served.len()).unwrap_or(0).max(1);
-        for most in [share, usize::MAX] {
-            for &index in &served {
-                let more = seats[index].free().min(most).saturating_sub(plan.limits[index]).min(free);
-                plan.limits[index] += more;
-                free -= more;
-            }
-        }
+        let free = total.free().min(batch);
+        share_out(&mut plan.limits, free, &served, seats);
+        share_out(&mut plan.suspects, free, &open, seats);
         plan
     }
 
     /// Whether there is anything to claim.
     pub(super) fn claims(&self) -> bool {
         self.limits.iter().any(|limit| *limit > 0)
+    }
+
+    /// Whether one entry more would fit at all.
+    pub(super) fn has_room(&self) -> bool {
+        self.suspects.iter().any(|limit| *limit > 0)
+    }
+}
+
+/// Shares the free room among some handlers: the same for each first, so that all are asked in one call; the rest goes to those
+/// that have room for it.
+fn share_out(limits: &mut [usize], mut free: usize, among: &[usize], seats: &[Seat]) {
+    let share = free.checked_div(among.len()).unwrap_or(0).max(1);
+    for most in [share, usize::MAX] {
+        for &index in among {
+            let more = seats[index].free().min(most).saturating_sub(limits[index]).min(free);
+            limits[index] += more;
+            free -= more;
+        }
     }
 }
 
@@ -132,16 +146,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn suspects_get_all_the_room_there_is() {
+        let fed = Seat { hungry: false, ..IDLE };
+        assert_eq!(plan(512, &[fed, fed], 0).suspects, [50, 50]);
+        assert_eq!(plan(512, &[seat(64, 60)], 0).suspects, [4], "even a little");
+        assert_eq!(plan(64, &[seat(64, 64), fed], 0).suspects, [0, 0]);
+    }
+
     // Slots must not stay empty behind runs that take hours.
     #[test]
     fn a_little_room_is_waited_with_but_not_for_ever() {
         let few = seat(64, 60);
         let waits = plan(512, &[few], 0);
-        assert!(waits.short && !waits.claims() && waits.open[0]);
+        assert!(waits.short && !waits.claims() && waits.has_room());
         let eager = Plan::new(Room { most: 512, busy: 60 }, 100, &[few], 0, true);
         assert_eq!(eager.limits, [4]);
         let full = seat(64, 64);
-        assert_eq!(plan(512, &[full], 0), Plan { limits: vec![0], open: vec![false], short: false });
+        assert_eq!(plan(512, &[full], 0), Plan { limits: vec![0], suspects: vec![0], short: false });
         assert_eq!(plan(512, &[], 0), Plan::default());
     }
     // Tokens are gathered like room is: a claim for each that grows would be many small claims.
@@ -151,9 +173,9 @@ mod tests {
         assert_eq!(plan(512, &[gated(10, 0), IDLE], 0).limits, [10, 64]);
         assert_eq!(plan(512, &[gated(1, 0)], 0).limits, [1], "a probe");
         let shut = plan(512, &[gated(0, 0)], 0);
-        assert_eq!(shut, Plan { limits: vec![0], open: vec![false], short: false }, "an open breaker");
+        assert_eq!(shut, Plan { limits: vec![0], suspects: vec![0], short: false }, "an open breaker");
         let few = plan(512, &[gated(100, 90)], 0);
-        assert!(few.short && !few.claims() && few.open[0]);
+        assert!(few.short && !few.claims() && few.has_room());
         let eager = Plan::new(Room { most: 512, busy: 0 }, 100, &[gated(100, 90)], 0, true);
         assert_eq!(eager.limits, [10]);
     }

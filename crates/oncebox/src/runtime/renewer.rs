@@ -10,16 +10,18 @@ use crate::store::{Claim, RenewParams, Renewed, Store};
 
 /// The most claims in one call.
 const BATCH: usize = 1_000;
+/// Ticks in a lease. Each lease is extended at the second tick at the latest: after a third of it.
+const TICKS: u32 = 6;
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let Shared { clock, config, name, .. } = &*core.inbox;
-    let (tick, patience) = (config.lease / 6, config.lease / 3);
+    let (tick, patience) = (config.lease / TICKS, config.lease / 3);
     loop {
         core.beats.turn("renewer", tick + patience);
         clock.sleep(tick).await;
         tokio::select! {
             biased;
-            lost = renew(&core.inbox, &core.flights) => core.flights.lose(&lost),
+            lost = renew(&core.inbox, aging(&core)) => core.flights.lose(&lost),
             () = clock.sleep(patience) => tracing::warn!(inbox = %name, "the renewal of leases takes too long"),
         }
         // What could not be renewed must stop before the store's lease ends, and the next look can be this far away.
@@ -31,11 +33,18 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     }
 }
 
-/// Renews everything in hand; returns the claims that belong to somebody else by now.
-async fn renew<S: Store>(inbox: &Shared<S>, flights: &Flights) -> Vec<Claim> {
+/// Claims that are older than a tick. Younger ones can wait for the next tick: that comes before a third of their lease is over.
+fn aging<S: Store>(core: &Core<S>) -> (&Flights, Vec<Claim>) {
+    let lease = core.inbox.config.lease;
+    let ends = core.inbox.clock.monotonic().saturating_add(lease.saturating_sub(lease / TICKS));
+    (&core.flights, core.flights.overdue(ends))
+}
+
+/// Renews claims in hand; returns those that belong to another worker by now.
+async fn renew<S: Store>(inbox: &Shared<S>, (flights, claims): (&Flights, Vec<Claim>)) -> Vec<Claim> {
     let lease = inbox.config.lease;
     let mut lost = Vec::new();
-    for claims in flights.claims().chunks(BATCH) {
+    for claims in claims.chunks(BATCH) {
         // Taken before the call: the lease cannot have been extended from an earlier moment.
         let deadline = inbox.clock.monotonic().saturating_add(lease);
         match inbox.store.renew(&RenewParams::new(claims.to_vec(), lease)).await {
@@ -63,6 +72,6 @@ pub(super) async fn keep_renewing<S: Store>(
 ) -> std::convert::Infallible {
     loop {
         inbox.clock.sleep(inbox.config.lease / 4).await;
-        renew(inbox, flights).await;
+        renew(inbox, (flights, flights.claims())).await;
     }
 }

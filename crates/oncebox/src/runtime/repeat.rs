@@ -18,6 +18,7 @@ pub(super) const fn is_trouble(kind: ErrorKind) -> bool {
         ErrorKind::Unavailable
             | ErrorKind::Full
             | ErrorKind::ReadOnly
+            | ErrorKind::Denied
             | ErrorKind::CommitUnknown
             | ErrorKind::SchemaOutdated
             | ErrorKind::SchemaTooNew

@@ -1,6 +1,7 @@
 //! Takes over entries whose worker died, and counts the crash.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Core;
 use super::repeat::{Pauses, answered, is_trouble};
@@ -12,13 +13,16 @@ use crate::store::{Claimed, RescueParams, Route, Store};
 
 /// The most entries in one call.
 pub(super) const BATCH: usize = 100;
+/// How often absorbed duplicates are written down.
+const WRITE_ABSORBED: Duration = Duration::from_secs(30);
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+    let mut written = Duration::ZERO;
     while !core.stop.requested() {
         match rescue(&core).await {
             Ok(0) => {}
             Ok(rescued) => {
-                tracing::warn!(inbox = %core.inbox.name, rescued, "leases ran out: their workers died or hang");
+                tracing::warn!(inbox = %core.inbox.name, rescued, "rescued entries of dead workers");
                 core.suspects.notify_one();
                 if rescued >= BATCH {
                     continue;
@@ -26,7 +30,11 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             }
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "rescue", &error),
         }
-        write_absorbed(&core.inbox).await;
+        let now = core.inbox.clock.monotonic();
+        if now.saturating_sub(written) >= WRITE_ABSORBED {
+            written = now;
+            write_absorbed(&core.inbox).await;
+        }
         core.beats.turn("rescuer", core.inbox.config.rescue);
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.rescue) => {}

@@ -7,9 +7,8 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Core;
-use super::flights::Flights;
 use super::repeat::{Pauses, is_trouble};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Shared;
 use crate::state::{ErrorText, Next, Settlement};
 use crate::store::{Claim, Settled, Store};
@@ -25,61 +24,95 @@ pub(super) async fn run<S: Store>(
     let mut queue = queue.lock().await;
     loop {
         core.beats.turn("settler", Duration::MAX);
-        let mut batch = Batch { flights: &core.flights, settlements: Vec::new() };
+        let mut batch = Batch { core: Arc::clone(&core), settlements: Vec::new() };
         if queue.recv_many(&mut batch.settlements, BATCH).await == 0 {
             return Ok(());
         }
         core.beats.turn("settler", Duration::ZERO);
-        write(&core, &batch.settlements).await;
-        drop(batch);
+        write(batch).await;
         core.flights.tell(&core.inbox.name);
     }
 }
 
 /// Settlements on their way to the store. Whatever becomes of them, their entries are not in hand any more: an entry
 /// that was renewed for ever could never be rescued.
-struct Batch<'a> {
-    flights: &'a Flights,
+struct Batch<S: Store> {
+    core: Arc<Core<S>>,
     settlements: Vec<Settlement>,
 }
 
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        self.flights.land(self.settlements.iter().map(|settlement| &settlement.claim));
+impl<S: Store> Batch<S> {
+    /// Takes out one settlement, which stays in hand until its own batch is dropped.
+    fn split(&mut self) -> Option<Self> {
+        let settlements = vec![self.settlements.pop()?];
+        Some(Self { core: Arc::clone(&self.core), settlements })
+    }
+
+    /// Whether one of its entries is still in hand.
+    fn is_held(&self) -> bool {
+        self.settlements.iter().any(|settlement| self.core.flights.holds(&settlement.claim))
     }
 }
 
-/// Writes a batch, and tries again while the store is away: a settlement is idempotent under its fence. What cannot
-/// be written before the leases run out is refused then, and runs again elsewhere.
-async fn write<S: Store>(core: &Core<S>, batch: &[Settlement]) {
+impl<S: Store> Drop for Batch<S> {
+    fn drop(&mut self) {
+        self.core.flights.land(self.settlements.iter().map(|settlement| &settlement.claim));
+    }
+}
+
+/// Writes a batch, and tries again while the store is away: a settlement is idempotent under its fence. Leases are renewed
+/// meanwhile. What cannot be written before the leases run out is refused then, and runs again elsewhere.
+async fn write<S: Store>(mut batch: Batch<S>) {
+    let core = Arc::clone(&batch.core);
     let mut pauses = Pauses::default();
     loop {
-        match settle(&core.inbox, batch).await {
+        match settle(&core.inbox, &batch.settlements).await {
             Ok(()) => return,
             Err(error) if is_trouble(error.kind()) => {
                 core.inbox.store.watch().trouble(&core.inbox.name, "settle", &error);
                 core.beats.turn("settler", Duration::ZERO);
                 core.inbox.clock.sleep(pauses.next()).await;
             }
-            Err(_) if batch.len() > 1 => {
+            Err(_) if batch.settlements.len() > 1 => {
                 // One of them spoils it for all: each gets its own call, so that only that one fails.
-                for settlement in batch {
-                    Box::pin(write(core, std::slice::from_ref(settlement))).await;
+                while let Some(one) = batch.split() {
+                    Box::pin(write(one)).await;
                 }
                 return;
             }
             Err(error) => {
-                if let Some(unsaid) = core.inbox.store.watch().hush.may_say("unsettled", "") {
-                    let error = ErrorText::new(error.to_string());
-                    tracing::error!(inbox = %core.inbox.name, %error, unsaid, "cannot settle; leaving it to its lease");
-                }
+                // The others do not wait for it.
+                tokio::spawn(insist(batch, error));
                 return;
             }
         }
-        if batch.iter().all(|settlement| !core.flights.holds(&settlement.claim)) {
-            tracing::warn!(inbox = %core.inbox.name, count = batch.len(), "leases ran out before they could be settled");
+        if !batch.is_held() {
+            let count = batch.settlements.len();
+            tracing::warn!(inbox = %core.inbox.name, count, "leases ran out before they could be settled");
             return;
         }
+    }
+}
+
+/// Tries to write one settlement that the store refuses, until its lease runs out. The lease is not renewed: an entry that can
+/// never be settled has to be rescued at some time, and be poisoned in the end.
+async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
+    let Shared { clock, name, store, .. } = &*batch.core.inbox;
+    let (mut pauses, flights) = (Pauses::default(), &batch.core.flights);
+    for settlement in &batch.settlements {
+        flights.stop(std::slice::from_ref(&settlement.claim));
+        while flights.deadline(&settlement.claim).is_some_and(|deadline| clock.monotonic() < deadline) {
+            store.watch().trouble(name, "settle one", &error);
+            clock.sleep(pauses.next()).await;
+            error = match settle(&batch.core.inbox, std::slice::from_ref(settlement)).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+        }
+    }
+    if let Some(unsaid) = store.watch().hush.may_say("unsettled", "") {
+        let error = ErrorText::new(error.to_string());
+        tracing::error!(inbox = %name, %error, unsaid, "cannot settle; leaving it to its lease");
     }
 }
 

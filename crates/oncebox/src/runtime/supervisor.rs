@@ -97,6 +97,14 @@ where
 pub(super) struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> AbortOnDrop<T> {
+    /// Completes when the task has ended, also if it did before.
+    pub(super) async fn ended(&mut self) {
+        if !self.0.is_finished() {
+            // One that panicked was reported by its supervisor.
+            let _ = (&mut self.0).await;
+        }
+    }
+
     pub(super) async fn join(mut self) -> std::result::Result<T, tokio::task::JoinError> {
         (&mut self.0).await
     }

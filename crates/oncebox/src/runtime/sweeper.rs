@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
+use super::repeat::Pauses;
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::store::{RegisterParams, Store, SweepParams};
@@ -18,11 +19,18 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     // What it has to look through can take any time.
     core.beats.turn("sweeper", Duration::MAX);
     // Before this process has done anything that others could forget too early.
-    registered(&core.inbox).await?;
+    let mut pauses = Pauses::default();
+    while let Err(error) = registered(&core.inbox).await {
+        core.inbox.store.watch().trouble(&core.inbox.name, "register", &error);
+        tokio::select! {
+            () = core.inbox.clock.sleep(pauses.next()) => {}
+            () = core.stop.wait() => return Ok(()),
+        }
+    }
     tell_unending(&core.inbox);
     loop {
         tokio::select! {
-            () = core.inbox.clock.sleep(core.inbox.config.sweep) => {}
+            () = core.inbox.clock.sleep(interval(&core.inbox)) => {}
             () = core.stop.wait() => return Ok(()),
         }
         match sweep(&core.inbox).await {
@@ -31,6 +39,18 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "sweep", &error),
         }
     }
+}
+
+/// The shortest and the longest pause between two sweeps, if it is not set.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
+
+/// How often this process sweeps: as it is set, or by the shortest window.
+pub(super) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
+    inbox.config.sweep.unwrap_or_else(|| {
+        let windows = inbox.registry.windows(&inbox.config).into_iter().map(|(_, window)| window);
+        let shortest = windows.chain(inbox.config.retention).min().unwrap_or(Duration::MAX);
+        (shortest / 10).clamp(PAUSES.0, PAUSES.1)
+    })
 }
 
 /// Says of which handlers nothing is ever forgotten: that is a choice, and the store grows with it.
@@ -61,15 +81,16 @@ impl Registered {
 
 /// For how long the store goes by what this process says.
 fn hold<S: Store>(inbox: &Shared<S>) -> Duration {
-    RegisterParams::HOLD.max(inbox.config.sweep.saturating_mul(HELD))
+    RegisterParams::HOLD.max(interval(inbox).saturating_mul(HELD))
 }
 
-/// Tells the store the windows of this process.
+/// Tells the store the handlers and windows of this process.
 async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
     let now = inbox.clock.monotonic();
     let retention = inbox.config.retention.unwrap_or(Duration::MAX);
     let mut params = RegisterParams::new(inbox.name.clone(), retention);
     params.windows = inbox.registry.windows(&inbox.config);
+    params.routes = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
     params.hold = hold(inbox);
     inbox.store.register(&params).await?;
     *inbox.registered.at.lock() = Some(now);

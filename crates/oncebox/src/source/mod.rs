@@ -2,9 +2,11 @@
 
 mod channel;
 mod gather;
+mod link;
 
 pub use channel::{ChannelSender, ChannelSource, channel};
 pub use gather::{Gather, Turn};
+pub use link::BrokerLink;
 
 use std::time::Duration;
 
@@ -106,6 +108,11 @@ pub trait Source: Send + 'static {
     /// ([`Config::short_window`](crate::Config::short_window)). Default: nobody knows.
     fn redelivers_for(&self) -> Redelivery {
         Redelivery::Unknown
+    }
+
+    /// Connection state for the health of the inbox, which asks once, before it receives. Default: always connected.
+    fn link(&self) -> BrokerLink {
+        BrokerLink::default()
     }
 
     /// The next delivery.

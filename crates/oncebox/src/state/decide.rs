@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::policy::Policy;
+use super::suspicion::Suspicion;
 use super::text::ErrorText;
 use super::{Event, InLine, Status};
 use crate::store::Claim;
@@ -42,7 +43,7 @@ pub enum Outcome {
     },
     /// The worker gave the claim back without having started, or stopped before it was done.
     Released,
-    /// The lease ran out under the worker.
+    /// The worker died: its lease ran out, or the store knows that its process is gone.
     Crashed,
 }
 
@@ -67,7 +68,7 @@ pub enum PoisonReason {
     Rejected,
     /// The payload did not decode within the grace.
     Undecodable,
-    /// Its worker died under it too often.
+    /// Too many workers died while they ran it alone.
     Crashed,
     /// It never failed: an earlier one with its ordering key is poisoned, and its handler
     /// [parks](super::OnPoisoned::Park) such keys.
@@ -135,8 +136,8 @@ pub struct Settlement {
     pub next: Next,
     /// Failed attempts so far, this one included.
     pub attempts: u32,
-    /// Leases that ran out so far, this one included.
-    pub crashes: u32,
+    /// How far it is suspected of taking its worker down, this run included.
+    pub suspicion: Suspicion,
     /// What the handler said last; `None` keeps what was known.
     pub error: Option<ErrorText>,
     /// What the entry is to those behind it, if it is poisoned and has an ordering key.
@@ -152,7 +153,7 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
         event: Event::Done,
         next: Next::Completed,
         attempts: claim.attempts,
-        crashes: claim.crashes,
+        suspicion: claim.suspicion,
         error: None,
         in_line: None,
     };
@@ -182,12 +183,19 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
             }
         }
         Outcome::Crashed => {
-            settlement.crashes = claim.crashes.saturating_add(1);
-            let error = Some(ErrorText::new("the worker's lease ran out before it settled"));
-            if settlement.crashes >= policy.crashes {
-                (Event::CrashOut, Next::Poisoned { reason: PoisonReason::Crashed }, error)
+            settlement.suspicion = claim.suspicion.after_crash(claim.alone);
+            let own = settlement.suspicion.own_crashes();
+            let error = Some(ErrorText::new(if claim.alone {
+                "a worker died while it ran this entry alone"
             } else {
-                (Event::Crash, retry_now, error)
+                "a worker died while it held this entry and others"
+            }));
+            match claim.alone {
+                false => (Event::Crash, retry_now, error),
+                true if own < policy.crashes => {
+                    (Event::Crash, Next::Pending { delay: policy.crash_wait(own) }, error)
+                }
+                true => (Event::CrashOut, Next::Poisoned { reason: PoisonReason::Crashed }, error),
             }
         }
     };
@@ -260,13 +268,29 @@ mod tests {
 
     // FAULTS C3: a message that kills its process is poisoned, though no handler ever said no.
     #[test]
-    fn the_third_crash_poisons() {
-        let mut claim = claim();
-        for expected in [Status::Pending, Status::Pending, Status::Poisoned] {
+    fn the_third_crash_alone_poisons() {
+        let mut claim = Claim { alone: true, ..claim() };
+        let wait = |seconds| Next::Pending { delay: Duration::from_secs(seconds) };
+        let poisoned = Next::Poisoned { reason: PoisonReason::Crashed };
+        for (own, expected) in [(1, wait(10)), (2, wait(60)), (3, poisoned)] {
             let settlement = decide(&Policy::default(), &claim, Outcome::Crashed);
-            assert_eq!(settlement.next.status(), expected);
-            claim.crashes = settlement.crashes;
+            assert_eq!((settlement.suspicion.own_crashes(), settlement.next), (own, expected));
+            claim.suspicion = settlement.suspicion;
         }
+    }
+
+    // FAULTS C3: a process that is killed from outside blames nothing that it had in hand.
+    #[test]
+    fn crashes_in_company_never_poison_and_never_wait() {
+        let (mut claim, policy) = (claim(), Policy { crashes: 1, ..Policy::default() });
+        for _ in 0..100 {
+            let settlement = decide(&policy, &claim, Outcome::Crashed);
+            assert_eq!(settlement.next, Next::Pending { delay: Duration::ZERO });
+            assert_eq!(settlement.suspicion.own_crashes(), 0);
+            claim.suspicion = settlement.suspicion;
+        }
+        claim.alone = true;
+        assert_eq!(decide(&policy, &claim, Outcome::Crashed).next.status(), Status::Poisoned);
     }
 
     // FAULTS C13: a newer build may know the format.

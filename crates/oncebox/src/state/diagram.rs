@@ -75,7 +75,8 @@ impl Event {
     const fn note(self) -> &'static str {
         match self {
             Self::Fail | Self::Exhaust => " (attempts + 1)",
-            Self::Crash | Self::CrashOut => " (crashes + 1)",
+            Self::Crash => " (crashes + 1 if it ran alone)",
+            Self::CrashOut => " (crashes + 1)",
             Self::Retry => " (by an operator, counters = 0)",
             Self::Discard | Self::Unblock => " (by an operator)",
             Self::Replay => " (by an operator, generation + 1)",
@@ -143,7 +144,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::state::{ErrorText, InLine, Operation, Outcome, Policy, Retry, decide, follow, operate};
+    use crate::state::{
+        ErrorText, InLine, Operation, Outcome, Policy, Retry, Suspicion, decide, follow, operate,
+    };
     use crate::store::Claim;
     use crate::time::Timestamp;
 
@@ -151,9 +154,14 @@ mod tests {
     fn produced() -> BTreeSet<Edge> {
         let text = || ErrorText::new("x");
         let mut edges = BTreeSet::new();
-        for (attempts, crashes, age) in [(0, 0, 0), (9, 0, 0), (0, 9, 0), (0, 0, i64::MAX)] {
-            let claim =
-                Claim { attempts, crashes, claimed_at: Timestamp::from_millis(age), ..Claim::for_tests() };
+        for (attempts, suspicion, age) in [(0, 0, 0), (9, 0, 0), (0, 9, 0), (0, 0, i64::MAX)] {
+            let claim = Claim {
+                attempts,
+                suspicion: Suspicion::from_stored(suspicion),
+                alone: suspicion > 0,
+                claimed_at: Timestamp::from_millis(age),
+                ..Claim::for_tests()
+            };
             let policy = Policy { retry: Retry { attempts: 5, ..Retry::default() }, ..Policy::default() };
             for outcome in [
                 Outcome::Done,

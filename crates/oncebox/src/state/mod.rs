@@ -12,6 +12,7 @@ mod mask;
 mod operate;
 mod policy;
 mod rate;
+mod suspicion;
 mod text;
 
 pub(crate) use breaker::{Admits, Change, Circuit, Ended, Pass};
@@ -24,6 +25,7 @@ pub use operate::{Operation, operate};
 pub use policy::{Policies, Policy, Retry};
 pub(crate) use rate::Bucket;
 pub use rate::Rate;
+pub use suspicion::Suspicion;
 pub use text::ErrorText;
 
 use std::fmt;

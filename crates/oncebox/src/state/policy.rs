@@ -108,8 +108,11 @@ impl Retry {
 pub struct Policy {
     /// When a failed attempt is tried again.
     pub retry: Retry,
-    /// How many leases may run out under an entry before it is poisoned as a crasher. Default 3.
+    /// How many workers may die while they run an entry alone before it is poisoned. Default: 3.
     pub crashes: u32,
+    /// Wait before an entry runs again after the first such death. Each further wait is six times as long, up to ten minutes
+    /// or this wait if it is longer. Default: 10 seconds.
+    pub crash_delay: Duration,
     /// How long an undecodable message is kept for a newer build that may know its format. Default 1 hour.
     pub decode_grace: Duration,
     /// How often it is looked at within that grace. Default 1 minute.
@@ -123,6 +126,7 @@ impl Default for Policy {
         Self {
             retry: Retry::default(),
             crashes: 3,
+            crash_delay: Duration::from_secs(10),
             decode_grace: Duration::from_hours(1),
             decode_retry: Duration::from_mins(1),
             on_poisoned: OnPoisoned::default(),
@@ -131,12 +135,22 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// The longest wait after a crash, unless the first one is longer.
+    const LONGEST_CRASH_WAIT: Duration = Duration::from_mins(10);
+
+    /// The wait after `crashes` workers died while they ran an entry alone.
+    pub fn crash_wait(&self, crashes: u32) -> Duration {
+        let longest = Self::LONGEST_CRASH_WAIT.max(self.crash_delay);
+        let factor = 6_u32.saturating_pow(crashes.saturating_sub(1));
+        self.crash_delay.saturating_mul(factor).min(longest)
+    }
+
     /// Checks that the rules can work. An error names the option, its value and what to do.
     pub fn validate(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         if self.crashes == 0 {
             return refuse(
-                "`crashes` is 0: an entry would be poisoned for the crash of its worker; use at least 1"
+                "`crashes` is 0: an entry would be poisoned without a crash of its own; use at least 1"
                     .into(),
             );
         }
@@ -220,6 +234,17 @@ mod tests {
         for part in ["`retry`", "1ns", "3 attempts", "2ms", "Retry::never()"] {
             assert!(error.what().contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn waits_after_crashes_grow_to_their_cap() {
+        let seconds = |policy: &Policy| [1, 2, 3, 4, 99].map(|n| policy.crash_wait(n).as_secs());
+        assert_eq!(seconds(&Policy::default()), [10, 60, 360, 600, 600]);
+        let slow = Policy { crash_delay: Duration::from_hours(1), ..Policy::default() };
+        assert_eq!(seconds(&slow), [3_600; 5]);
+        let none = Policy { crash_delay: Duration::ZERO, ..Policy::default() };
+        assert_eq!(seconds(&none), [0; 5]);
+        none.validate().unwrap();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{EntryView, Filter, Label, Line, Seq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{InLine, Operation, PoisonReason, Status};
+use crate::state::{InLine, Operation, PoisonReason, Status, Suspicion};
 use crate::time::Timestamp;
 
 /// The identity of an operation, made by whoever asks for it. Asking again under the same one does nothing again, and gets
@@ -346,7 +346,8 @@ fn write_entry(entry: &EntryView) -> Value {
     });
     json!({
         "seq": entry.seq.0, "key": entry.key.to_string(), "handler": entry.handler.as_str(),
-        "status": entry.status.as_str(), "attempts": entry.attempts, "crashes": entry.crashes,
+        "origin": entry.origin.as_str(), "status": entry.status.as_str(), "attempts": entry.attempts,
+        "suspicion": entry.suspicion.stored(),
         "generation": entry.generation, "at": entry.at.as_millis(),
         "reason": entry.reason.map(PoisonReason::as_str),
         "in_line": entry.in_line.map(InLine::as_str),
@@ -362,8 +363,9 @@ fn read_entry(value: &Value) -> Option<EntryView> {
     let (key, handler) = (Key::parse(text("key")?)?, HandlerKey::new(text("handler")?).ok()?);
     let at = Timestamp::from_millis(number("at")?);
     let mut entry = EntryView::new(Seq(number("seq")?), key, handler, status, at);
-    (entry.attempts, entry.crashes) = (count("attempts")?, count("crashes")?);
+    (entry.attempts, entry.suspicion) = (count("attempts")?, Suspicion::from_stored(count("suspicion")?));
     entry.generation = count("generation")?;
+    entry.origin = HandlerKey::new(text("origin")?).ok()?;
     entry.reason = PoisonReason::ALL.into_iter().find(|reason| Some(reason.as_str()) == text("reason"));
     entry.in_line = text("in_line").and_then(InLine::from_word);
     let label = value.get("label").filter(|label| !label.is_null()).and_then(read_label);
@@ -514,7 +516,7 @@ mod tests {
         );
         entry.reason = Some(PoisonReason::Rejected);
         entry.in_line = Some(InLine::Blocks);
-        (entry.attempts, entry.crashes, entry.generation) = (1, 2, 3);
+        (entry.attempts, entry.suspicion, entry.generation) = (1, Suspicion::from_stored(2), 3);
         let label = Label::new("shop", *b"\0\xff", "t", Some((*b"k").into()));
         let whole = entry.clone().of_message(Timestamp::from_millis(5), Some("acme".into()), Some(label));
         let mut failed = entry.clone();

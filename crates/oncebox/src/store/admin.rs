@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{ErrorText, InLine, Operation, PoisonReason, Status};
+use crate::state::{ErrorText, InLine, Operation, PoisonReason, Status, Suspicion};
 use crate::time::Timestamp;
 
 /// How much of everything there is.
@@ -54,14 +54,16 @@ pub struct EntryView {
     pub seq: Seq,
     /// Its dedupe key, by which the entry can be shown and acted on.
     pub key: Key,
-    /// The handler key it is stored under.
+    /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
+    /// The first key that the store knew the handler by.
+    pub origin: HandlerKey,
     /// Where it stands.
     pub status: Status,
     /// Failed attempts.
     pub attempts: u32,
-    /// Leases that ran out.
-    pub crashes: u32,
+    /// How far it is suspected of taking its worker down.
+    pub suspicion: Suspicion,
     /// How often it was replayed.
     pub generation: u32,
     /// When it is due (pending), when its lease ends (running), or when it was finished. [`Timestamp::MAX`] for an
@@ -87,10 +89,11 @@ impl EntryView {
         Self {
             seq,
             key,
+            origin: handler.clone(),
             handler,
             status,
             attempts: 0,
-            crashes: 0,
+            suspicion: Suspicion::NONE,
             generation: 0,
             at,
             reason: None,

@@ -10,7 +10,7 @@ use crate::config::OnConflict;
 use crate::key::{Fingerprint, Key, OrderKey};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
-use crate::state::{Next, Outcome, Policies, Policy, Settlement, decide};
+use crate::state::{Next, Outcome, Policies, Policy, Settlement, Suspicion, decide};
 use crate::time::Timestamp;
 
 /// The number a store gives a message when it accepts it; later messages have greater ones.
@@ -57,9 +57,9 @@ impl fmt::Display for ClaimId {
 /// A handler a message goes to, with the names it had before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The handler's key; new entries are stored under it.
+    /// The handler's key.
     pub key: HandlerKey,
-    /// Keys under which older entries of this handler are stored; never used for new ones.
+    /// Its former keys, the newest first. The store links them with `key`: all of them are one handler.
     pub legacy: Arc<[HandlerKey]>,
 }
 
@@ -74,10 +74,44 @@ impl Route {
         std::iter::once(&self.key).chain(self.legacy.iter())
     }
 
+    /// The oldest of its keys: the one that a store names a new handler's origin.
+    pub fn origin(&self) -> &HandlerKey {
+        self.legacy.last().unwrap_or(&self.key)
+    }
+
+    /// What a store has to write so that the keys of this route are one handler. `id_of` returns the store's id of a key.
+    pub fn link<I: Clone + PartialEq>(&self, id_of: impl Fn(&HandlerKey) -> Option<I>) -> HandlerLink<I> {
+        let mut link = HandlerLink { ids: Vec::new(), added: Vec::new(), renamed: false };
+        for key in self.keys() {
+            match id_of(key) {
+                Some(id) if !link.ids.contains(&id) => link.ids.push(id),
+                Some(_) => {}
+                None if link.added.contains(key) => {}
+                None => link.added.insert(0, key.clone()),
+            }
+        }
+        link.renamed = link.added.contains(&self.key);
+        link
+    }
+
     /// Whether `key` is this handler's, now or formerly.
     pub fn answers_to(&self, key: &HandlerKey) -> bool {
         self.key == *key || self.legacy.contains(key)
     }
+}
+
+/// How the keys of a [`Route`] are known to a store; see [`Route::link`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandlerLink<I> {
+    /// The ids that the route's keys have, in the order of the keys, each once. With more than one, the ids stay apart, and
+    /// the store notes that they are one group: an entry under any of them counts for all.
+    pub ids: Vec<I>,
+    /// Keys without an id, the oldest first. They get the first of `ids`, or one new id whose origin is
+    /// [`Route::origin`].
+    pub added: Vec<HandlerKey>,
+    /// Whether the current key is among `added`: operators see the handler under it from now on.
+    pub renamed: bool,
 }
 
 /// A message on its way in. Cheap to clone.
@@ -198,8 +232,11 @@ pub struct Claim {
     pub inbox: InboxName,
     /// The message.
     pub seq: Seq,
-    /// The handler key the entry is stored under; may be a legacy key.
+    /// The handler: the first key of the caller's route that the store knows the entry's handler by.
     pub handler: HandlerKey,
+    /// The first key that the store knew the handler by. It is the same for every process, whatever keys that process knows,
+    /// so idempotency keys are made of it.
+    pub origin: HandlerKey,
     /// The message's dedupe key.
     pub key: Key,
     /// The fence.
@@ -208,8 +245,11 @@ pub struct Claim {
     pub claim_id: ClaimId,
     /// Failed attempts so far.
     pub attempts: u32,
-    /// Leases that ran out so far.
-    pub crashes: u32,
+    /// How far it is suspected of taking its worker down.
+    pub suspicion: Suspicion,
+    /// Whether the run had the process to itself when it began. Only a claim of one suspect by an idle worker has. On a rescued
+    /// claim it describes the run whose worker died.
+    pub alone: bool,
     /// How often an operator replayed the entry.
     pub generation: u32,
     /// The line it stands in, if the message has an ordering key: another entry may wait for this one.
@@ -232,11 +272,13 @@ impl Claim {
             inbox: InboxName::new("i").unwrap(),
             seq: Seq(1),
             handler: HandlerKey::new("h").unwrap(),
+            origin: HandlerKey::new("h").unwrap(),
             key: Key::from_bytes([7; 32]),
             token: Token(1),
             claim_id: ClaimId::from_bytes([1; 16]),
             attempts: 0,
-            crashes: 0,
+            suspicion: Suspicion::NONE,
+            alone: false,
             generation: 0,
             order: None,
             received_at: Timestamp::ZERO,
@@ -266,10 +308,11 @@ pub struct Want {
 /// Which entries a claim is after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClaimMode {
-    /// Entries that have not crashed a worker.
+    /// Entries that no worker died with.
     #[default]
     Healthy,
-    /// One entry that has: it is claimed alone, so that nothing else is blamed if it does it again.
+    /// Entries that a worker died with: the one that waited longest, and others of its [level](Suspicion::level), as many as its
+    /// [company](Suspicion::company) and the wants allow.
     Suspect,
 }
 
@@ -283,8 +326,11 @@ pub struct ClaimParams {
     pub claim_id: ClaimId,
     /// What is wanted, by handler. Only these handlers' entries are claimed.
     pub wants: Vec<Want>,
-    /// Healthy entries or a suspect.
+    /// Healthy entries or suspects.
     pub mode: ClaimMode,
+    /// Whether the caller has nothing else in hand. If such a claim finds exactly one suspect, that one runs
+    /// [alone](Claim::alone).
+    pub idle: bool,
     /// How long the claim holds.
     pub lease: Duration,
     /// The rules by which the store settles what it cannot read, and so cannot hand out.
@@ -295,7 +341,7 @@ impl ClaimParams {
     /// A claim of healthy entries.
     pub fn new(inbox: InboxName, wants: Vec<Want>, lease: Duration) -> Self {
         let (claim_id, policies) = (ClaimId::fresh(), Policies::default());
-        Self { inbox, claim_id, wants, mode: ClaimMode::Healthy, lease, policies }
+        Self { inbox, claim_id, wants, mode: ClaimMode::Healthy, idle: false, lease, policies }
     }
 
     /// The same claim, by these rules.
@@ -304,9 +350,15 @@ impl ClaimParams {
         self
     }
 
-    /// The same claim, for a suspect.
+    /// The same claim, for suspects.
     pub fn suspect(mut self) -> Self {
         self.mode = ClaimMode::Suspect;
+        self
+    }
+
+    /// The same claim, by a caller that has nothing else in hand, or has.
+    pub fn idle(mut self, idle: bool) -> Self {
+        self.idle = idle;
         self
     }
 }
@@ -324,7 +376,7 @@ pub enum Settled {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RenewParams {
-    /// The claims.
+    /// The claims. One whose `alone` is false no longer runs [alone](Claim::alone), if it did.
     pub claims: Vec<Claim>,
     /// How long they hold from now.
     pub lease: Duration,
@@ -381,7 +433,7 @@ impl RescueParams {
 /// How many entries of a handler have a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerCount {
-    /// The handler key the entries are stored under.
+    /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
     /// Their status.
     pub status: crate::state::Status,
@@ -398,5 +450,36 @@ impl Settlement {
     /// Whether this completes the entry.
     pub fn is_completion(&self) -> bool {
         self.next == Next::Completed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(keys: &[&str]) -> Route {
+        let mut keys = keys.iter().map(|key| HandlerKey::new(*key).unwrap());
+        Route { key: keys.next().unwrap(), legacy: keys.collect() }
+    }
+
+    fn link(keys: &[&str], known: &[(&str, u8)]) -> (Vec<u8>, Vec<String>, bool) {
+        let id_of =
+            |key: &HandlerKey| known.iter().find(|(name, _)| *name == key.as_str()).map(|(_, id)| *id);
+        let HandlerLink { ids, added, renamed } = route(keys).link(id_of);
+        (ids, added.iter().map(ToString::to_string).collect(), renamed)
+    }
+
+    #[test]
+    fn unknown_keys_are_added_the_oldest_first() {
+        assert_eq!(link(&["c", "b", "a"], &[]), (vec![], vec!["a".into(), "b".into(), "c".into()], true));
+        assert_eq!(link(&["c", "b", "a"], &[("b", 7)]), (vec![7], vec!["a".into(), "c".into()], true));
+        assert_eq!(link(&["c", "b"], &[("c", 7)]), (vec![7], vec!["b".into()], false), "not a newer name");
+        assert_eq!(route(&["c", "b", "a"]).origin().as_str(), "a");
+        assert_eq!(route(&["c"]).origin().as_str(), "c");
+    }
+
+    #[test]
+    fn each_id_is_told_once_in_the_order_of_the_keys() {
+        assert_eq!(link(&["c", "b", "a"], &[("a", 1), ("b", 2), ("c", 1)]), (vec![1, 2], vec![], false));
     }
 }

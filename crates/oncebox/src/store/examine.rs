@@ -112,6 +112,20 @@ impl ExamineParams {
         })
     }
 
+    /// What a store finds of entries whose message is gone.
+    pub fn lost(count: u64) -> Option<Finding> {
+        (count > 0).then(|| {
+            Finding::new(
+                Severity::Danger,
+                "lost_message",
+                format!(
+                    "{count} entries have no message any more: something else than this store deleted it"
+                ),
+                "restore the messages from a backup, or list the poisoned entries and discard them",
+            )
+        })
+    }
+
     /// What a store whose clock says `theirs` finds of the clocks.
     pub fn skew(&self, theirs: Timestamp) -> Option<Finding> {
         let apart = self.now.since(theirs).max(theirs.since(self.now));

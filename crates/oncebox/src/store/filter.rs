@@ -18,7 +18,7 @@ pub struct Filter {
     pub inbox: InboxName,
     /// One of these statuses; any if there is none.
     pub statuses: Vec<Status>,
-    /// Only this handler key.
+    /// Only the handler with this key, which may be any of its keys.
     pub handler: Option<HandlerKey>,
     /// Only messages of this type.
     pub kind: Option<Box<str>>,
@@ -88,6 +88,12 @@ impl Filter {
             || self.received_from.is_some()
             || self.received_before.is_some()
             || self.error_contains.as_ref().is_some_and(|part| !part.is_empty())
+    }
+
+    /// The same filter for a store that calls a handler by `name`, whichever of its keys is asked for.
+    #[must_use]
+    pub fn named(&self, name: impl FnOnce(&HandlerKey) -> HandlerKey) -> Self {
+        Self { handler: self.handler.as_ref().map(name), ..self.clone() }
     }
 
     /// Whether an entry of the inbox is wanted. What is asked of a message is not true of one whose message has left.

@@ -6,14 +6,16 @@ use super::{ClaimId, EntryView, MessageView, OperationView, Seq};
 use crate::key::Key;
 use crate::message::Message;
 use crate::name::HandlerKey;
-use crate::state::{ErrorText, Event, InLine, Settlement, Status};
+use crate::state::{ErrorText, Event, InLine, Settlement, Status, Suspicion};
 use crate::time::Timestamp;
 
 /// An attempt that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// The handler key that the entry is stored under.
+    /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
+    /// The first key that the store knew the handler by.
+    pub origin: HandlerKey,
     /// The generation of the entry.
     pub generation: u32,
     /// When it was settled.
@@ -22,8 +24,8 @@ pub struct Attempt {
     pub event: Event,
     /// Failed attempts until then, this one included.
     pub attempts: u32,
-    /// Leases that ran out until then, this one included.
-    pub crashes: u32,
+    /// How far the entry was suspected of taking its worker down, this run included.
+    pub suspicion: Suspicion,
     /// What the handler said.
     pub error: Option<ErrorText>,
     /// The claim it was settled under: its worker's, or for a crash that of whoever found it.
@@ -47,7 +49,7 @@ impl Settlement {
     /// beyond [`Attempt::KEPT`].
     pub fn failure(&self) -> Option<Event> {
         let failed = Attempt::event_of(self.event.as_str()).is_some();
-        let few = self.attempts.saturating_add(self.crashes) <= Attempt::KEPT;
+        let few = self.attempts.saturating_add(self.suspicion.stored()) <= Attempt::KEPT;
         Some(self.event).filter(|_| failed && few)
     }
 }
@@ -85,7 +87,7 @@ impl Absorbed {
 /// Who holds an entry that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The handler key that the entry is stored under.
+    /// The handler, under the newest of its keys.
     pub handler: HandlerKey,
     /// The claim of the worker.
     pub claim_id: ClaimId,
@@ -265,8 +267,8 @@ impl Explanation {
         }
         for attempt in &self.history.attempts {
             let error = attempt.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
-            let Attempt { handler, event, attempts, crashes, claim_id, .. } = attempt;
-            let word = event.as_str();
+            let Attempt { handler, event, attempts, suspicion, claim_id, .. } = attempt;
+            let (word, crashes) = (event.as_str(), suspicion.own_crashes());
             story.push((
                 attempt.at,
                 format!(

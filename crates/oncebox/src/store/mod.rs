@@ -28,8 +28,8 @@ pub use admin::{
 };
 pub use backlog::{Backlog, BacklogParams};
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
-    Renewed, RescueParams, Route, Seq, Settled, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, HandlerLink, Known, NewMessage,
+    RenewParams, Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
 pub use examine::{ExamineParams, Finding, Severity};
 pub use filter::{Cursor, Filter, Label, Page};

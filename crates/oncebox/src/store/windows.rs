@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Seq, SweepParams};
+use super::{Route, Seq, SweepParams};
+use crate::error::{Error, ErrorKind, Result};
 use crate::key::Digest;
 use crate::name::{HandlerKey, InboxName};
 use crate::time::Timestamp;
@@ -19,6 +20,8 @@ pub struct RegisterParams {
     pub retention: Duration,
     /// The window of each handler key that the process knows, former keys included.
     pub windows: Vec<(HandlerKey, Duration)>,
+    /// The handlers that store their messages: the store links the keys of each before the process stores anything.
+    pub routes: Vec<Route>,
     /// For how long this counts, unless it is said again.
     pub hold: Duration,
 }
@@ -29,7 +32,24 @@ impl RegisterParams {
 
     /// The windows of a process, for a day.
     pub fn new(inbox: InboxName, retention: Duration) -> Self {
-        Self { inbox, retention, windows: Vec::new(), hold: Self::HOLD }
+        Self { inbox, retention, windows: Vec::new(), routes: Vec::new(), hold: Self::HOLD }
+    }
+
+    /// Refuses two handlers of a process that are one to the store: a key that was renamed stays a name of its handler. `ids`
+    /// has the ids of each route, in the order of [`routes`](Self::routes).
+    pub fn refuse_shared<I: PartialEq>(&self, ids: &[Vec<I>]) -> Result<()> {
+        for (at, (route, own)) in self.routes.iter().zip(ids).enumerate() {
+            let mut others = self.routes[..at].iter().zip(ids);
+            if let Some((other, _)) = others.find(|(_, theirs)| own.iter().any(|id| theirs.contains(id))) {
+                let what = format!(
+                    "the handlers {:?} and {:?} are one handler in this store: one of the keys was renamed to the other before; \
+                     a key that was used once cannot name another handler, so choose a new one",
+                    other.key, route.key
+                );
+                return Err(Error::new(ErrorKind::InvalidHandler, what));
+            }
+        }
+        Ok(())
     }
 
     /// Everything that is said: the window of the inbox, then those of handlers.
@@ -93,6 +113,19 @@ impl Windows {
             }
         }
         windows
+    }
+
+    /// The same windows, if each of `handlers` is one handler with several keys: the longest window that was registered for
+    /// one of its keys counts for all of them.
+    #[must_use]
+    pub fn over(mut self, handlers: impl IntoIterator<Item = Vec<HandlerKey>>) -> Self {
+        for keys in handlers {
+            let longest = keys.iter().filter_map(|key| self.own.get(key).copied()).max();
+            if let Some(longest) = longest {
+                self.own.extend(keys.into_iter().map(|key| (key, longest)));
+            }
+        }
+        self
     }
 
     /// The window of the inbox: of messages without an entry, and of handlers that nobody registered.
@@ -264,6 +297,16 @@ mod tests {
         let registered = [(Some("h"), 2 * DAY, 50), (Some("h"), DAY, 99), (Some("h"), 3 * DAY, 10)];
         assert_eq!(windows(HOUR, &[], &registered).of(&key("h")), DAY);
         assert_eq!(windows(HOUR, &[("h", HOUR)], &registered).of(&key("h")), HOUR, "the sweeper knows it");
+    }
+
+    #[test]
+    fn the_longest_of_all_keys_of_a_handler_counts() {
+        let windows = windows(DAY, &[("new", HOUR)], &[(Some("old"), 2 * DAY, 100)]);
+        let windows = windows.over([vec![key("old"), key("new"), key("older")], vec![key("x"), key("y")]]);
+        assert_eq!(
+            ["old", "new", "older", "x"].map(|name| windows.of(&key(name))),
+            [2 * DAY, 2 * DAY, 2 * DAY, DAY]
+        );
     }
 
     #[test]

@@ -16,10 +16,10 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::{Admin, Counts, EntryView, Store};
 use oncebox::{
-    BoxError, Builder, Context, Discard, Inbox, KeyStrategy, Memory, Message, Registration, Reject,
-    RetryAfter, Snooze, handler,
+    BoxError, Builder, Context, Discard, ErrorKind, Inbox, KeyStrategy, Memory, Message, Registration,
+    Reject, RetryAfter, Running, Snooze, handler,
 };
-use oncebox_testkit::{FaultyStore, TestClock};
+use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -56,6 +56,19 @@ impl World {
 
     pub(crate) fn store(&self) -> &Faulty {
         self.inbox.store()
+    }
+
+    /// Lets a worker die with everything that it has in hand, and its leases run out. Nothing of it reaches the store any more.
+    pub(crate) async fn die(&self, running: Running<Faulty>, lease: Duration) {
+        let away = Fault::ErrBefore(ErrorKind::Unavailable);
+        for verb in [Verb::Settle, Verb::Renew] {
+            self.store().faults().always(verb, away);
+        }
+        drop(running);
+        quiet().await;
+        self.clock.advance(lease + SECOND);
+        quiet().await;
+        self.store().faults().clear();
     }
 
     /// Accepts a message whose payload says what its handlers do.
@@ -130,7 +143,7 @@ pub(crate) async fn pass(clock: &TestClock, time: Duration) {
 
 /// A net under a whole test: what should happen by itself and does not is a failure, not a hang.
 pub(crate) async fn in_time<T>(test: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), test).await.expect("the test ends by itself")
+    tokio::time::timeout(Duration::from_mins(3), test).await.expect("the test ends by itself")
 }
 
 /// Where handlers play: it remembers what ran, and holds those that wait.

@@ -43,10 +43,4 @@ pub(crate) struct Problem {
 impl Problem {
     /// What every `type` begins with.
     pub(crate) const TYPE: &str = "urn:oncebox:problem:";
-
-    /// The word of its type.
-    #[allow(dead_code, reason = "for clients, which are made of the same table")]
-    pub(crate) fn word(&self) -> &str {
-        self.r#type.strip_prefix(Self::TYPE).unwrap_or(&self.r#type)
-    }
 }

@@ -12,7 +12,7 @@ pub(crate) use sidecar::{Sidecar, oncebox};
 use std::time::Duration;
 
 /// How long anything may take before a test gives up: a loaded machine is no failure.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A configuration with one inbox and one handler. `more` is added to the handler.
 pub(crate) fn one_handler(url: &str, more: &str) -> String {

@@ -166,7 +166,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// Turns a hang into a failure.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(std::time::Duration::from_mins(1), future).await;
+    let ended = tokio::time::timeout(std::time::Duration::from_mins(3), future).await;
     ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
 }
 

@@ -101,9 +101,12 @@ impl Client {
 
     /// A source of this queue, with short pauses.
     pub(crate) fn source(&self, queue: Queue) -> Builder {
-        RabbitMq::builder(&self.url)
-            .queue(queue)
-            .backoff(Duration::from_millis(10), Duration::from_millis(200))
+        quick(&self.url, queue)
+    }
+
+    /// The same by way of a proxy.
+    pub(crate) fn through(&self, proxy: &proxy::Proxy, queue: Queue) -> Builder {
+        quick(&proxy.url(&self.url), queue)
     }
 
     /// Publishes a message with an id and a type, and waits until the broker has it.
@@ -154,11 +157,19 @@ impl Client {
         self.find(queue).await.is_some()
     }
 
+    /// How many consumers the queue has.
+    pub(crate) async fn consumers(&self) -> u32 {
+        self.look(&self.queue).await.map_or(0, |queue| queue.consumer_count())
+    }
+
     async fn find(&self, queue: &str) -> Option<u32> {
+        self.look(queue).await.map(|queue| queue.message_count())
+    }
+
+    async fn look(&self, queue: &str) -> Option<lapin::Queue> {
         let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
         let channel = self.connection.create_channel().await.unwrap();
-        let found = channel.queue_declare(queue.into(), options, FieldTable::default()).await;
-        found.ok().map(|queue| queue.message_count())
+        channel.queue_declare(queue.into(), options, FieldTable::default()).await.ok()
     }
 
     /// Takes all messages out of a queue, as soon as there are that many.
@@ -193,6 +204,12 @@ impl Client {
             "waiting and dead"
         );
     }
+}
+
+/// A source with short pauses.
+fn quick(url: &str, queue: Queue) -> Builder {
+    let first = Duration::from_millis(10);
+    RabbitMq::builder(url).queue(queue).backoff(first, Duration::from_millis(200)).reconnect_delay(first)
 }
 
 pub(crate) fn properties(id: &str, kind: &str) -> BasicProperties {

@@ -3,7 +3,7 @@
 -- told, so that the caller knows how far this looked. What is asked of an entry beyond its status is for the caller to see.
 -- $1 number and $2 handler key to go on after, $3 how many, $4 statuses, $5 all lanes, $6 the handlers of the inbox.
 WITH looked AS MATERIALIZED (
-    SELECT e.*, h.inbox, h.key
+    SELECT e.*, h.inbox, h.key, h.origin
     FROM (
         SELECT r.seq, r.handler, 'pending' AS status, coalesce(r.attempts, 0) AS attempts, coalesce(r.crashes, 0) AS crashes,
                coalesce(r.generation, 0) AS generation, r.due AS at, NULL::text AS reason, r.error, NULL::text AS in_line
@@ -59,7 +59,7 @@ SELECT e.seq, e.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reas
            OR EXISTS (SELECT 1 FROM @later n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
            OR EXISTS (SELECT 1 FROM @entry n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
            OR EXISTS (SELECT 1 FROM @poisoned n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
-       )
+       ), e.origin
 FROM looked e
 LEFT JOIN LATERAL (SELECT * FROM @proof p WHERE p.seq = e.seq LIMIT 1) p ON true
 LEFT JOIN LATERAL (

@@ -1,5 +1,5 @@
 -- Everything that is or was to be done for one message. $1 number, $2 all handlers.
-SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line
+SELECT e.seq, h.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reason, e.error, e.in_line, h.origin
 FROM (
     SELECT seq, handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, coalesce(attempts, 0) AS attempts,
            coalesce(crashes, 0) AS crashes, coalesce(generation, 0) AS generation, coalesce(lease_until, due) AS at,

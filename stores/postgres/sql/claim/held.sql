@@ -1,4 +1,4 @@
--- What a claim id holds, in rows as those of a claim. $1 claim id.
+-- What a claim id holds, in rows as those of a claim, and whether each began as the only run of its worker. $1 claim id.
 WITH held AS MATERIALIZED (
     -- What a claim went on with may lie between what it had already.
     SELECT DISTINCT ON (e.lane, e.handler, e.seq) e.*
@@ -13,12 +13,13 @@ WITH held AS MATERIALIZED (
 )
 SELECT m.seq, m.digest, m.received_at, m.time, m.source, m.id, m.type, m.ordering_key, m.headers, m.payload, m.tenant,
        NULL::int2, NULL::int8, NULL::int8, NULL::int8[], NULL::int8[], NULL::bytea[], NULL::int4[], NULL::int4[], NULL::int4[],
-       NULL::int8
+       NULL::int8, NULL::bool
 FROM held h CROSS JOIN LATERAL (
     SELECT * FROM @message m WHERE m.lane = h.lane AND m.seq = h.seq LIMIT 1
 ) m
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        h.handler, h.token, h.claimed_at, array_agg(h.seq), array_agg(h.due), array_agg(h.order_key),
-       array_agg(coalesce(h.attempts, 0)), array_agg(coalesce(h.crashes, 0)), array_agg(coalesce(h.generation, 0)), NULL
-FROM held h GROUP BY h.handler, h.token, h.claimed_at
+       array_agg(coalesce(h.attempts, 0)), array_agg(coalesce(h.crashes, 0)), array_agg(coalesce(h.generation, 0)), NULL,
+       h.alone
+FROM held h GROUP BY h.handler, h.token, h.claimed_at, h.alone

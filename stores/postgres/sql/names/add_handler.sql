@@ -1,1 +1,2 @@
-INSERT INTO @handler (inbox, key) VALUES ($1, $2) ON CONFLICT (inbox, key) DO NOTHING
+-- $1 inbox, $2 its newest key, $3 its first one.
+INSERT INTO @handler (inbox, key, origin) VALUES ($1, $2, $3) RETURNING id

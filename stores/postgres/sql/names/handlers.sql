@@ -1,1 +1,3 @@
-SELECT id, inbox, key FROM @handler
+-- One row for each key of a handler.
+SELECT h.id, h.inbox, h.key, h.origin, coalesce(h.same_as, h.id), k.key
+FROM @handler_key k JOIN @handler h ON h.id = k.handler

@@ -1,4 +1,4 @@
--- Handler keys that are not known, of which nothing is held and something has waited for too long: the key, how many wait, and
+-- Handlers of which no key is known, of which nothing is held and something has waited for too long: the key, how many wait, and
 -- since when the first was due. $1 now or nothing, $2 inbox, $3 known keys, $4 grace, $5 how many at most, $6 all lanes,
 -- $7 up to how many entries are counted.
 WITH moment AS MATERIALIZED (
@@ -32,7 +32,7 @@ WITH moment AS MATERIALIZED (
             ORDER BY e.due, e.seq LIMIT 1
         ) s ON true
     ) first
-    WHERE h.inbox = $2 AND h.key <> ALL ($3::text[]) AND h.id NOT IN (SELECT handler FROM held)
+    WHERE h.inbox = $2 AND h.id NOT IN (SELECT k.handler FROM @handler_key k WHERE k.inbox = $2 AND k.key = ANY ($3::text[])) AND h.id NOT IN (SELECT handler FROM held)
       AND first.due <= m.now - $4
     ORDER BY first.due, h.key COLLATE "C" LIMIT $5
 )

@@ -1,12 +1,12 @@
 -- Extends leases. A row that somebody has locked is being settled or taken over, or its own handler's transaction holds it:
 -- it is left as it is. Answers with the places of the claims that hold. $1 now or nothing, $2 lease; by claim: $3 place,
--- $4 lane, $5 handler, $6 number, $7 token, $8 claim id.
+-- $4 lane, $5 handler, $6 number, $7 token, $8 claim id, $9 whether a run that began alone still is.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), holds AS MATERIALIZED (
-    SELECT c.place, r.tid
-    FROM unnest($3::int4[], $4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::uuid[])
-         AS c (place, lane, handler, seq, token, claim_id)
+    SELECT c.place, c.alone, r.tid
+    FROM unnest($3::int4[], $4::int2[], $5::int2[], $6::int8[], $7::int8[], $8::uuid[], $9::bool[])
+         AS c (place, lane, handler, seq, token, claim_id, alone)
     CROSS JOIN LATERAL (
         SELECT r.ctid AS tid FROM @entry r
         WHERE r.lane = c.lane AND r.handler = c.handler AND r.seq = c.seq AND r.token = c.token AND r.claim_id = c.claim_id
@@ -15,6 +15,9 @@ WITH moment AS MATERIALIZED (
 ), free AS MATERIALIZED (
     SELECT r.ctid AS tid FROM @entry r WHERE r.ctid = ANY (ARRAY(SELECT tid FROM holds)) FOR UPDATE SKIP LOCKED
 ), renewed AS (
-    UPDATE @entry r SET lease_until = m.now + $2 FROM moment m WHERE r.ctid = ANY (ARRAY(SELECT tid FROM free))
+    UPDATE @entry r
+    SET lease_until = m.now + $2,
+        alone = CASE WHEN r.alone THEN nullif(r.ctid <> ALL (ARRAY(SELECT tid FROM holds WHERE NOT alone)), false) END
+    FROM moment m WHERE r.ctid = ANY (ARRAY(SELECT tid FROM free))
 )
 SELECT place FROM holds

@@ -2,7 +2,7 @@
 GRANT USAGE ON SCHEMA ":schema" TO :role;
 GRANT SELECT ON @schema TO :role;
 GRANT SELECT, UPDATE ON @meta, @segment TO :role;
-GRANT SELECT, INSERT, UPDATE ON @inbox, @handler TO :role;
+GRANT SELECT, INSERT, UPDATE ON @inbox, @handler, @handler_key TO :role;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @window, @walk TO :role;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @proof, @operation, @absorbed,
     @attempt, @entry, @later,

@@ -86,12 +86,14 @@ WITH moment AS MATERIALIZED (
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers
 ), forgotten AS (
+    -- Handlers that turned out to be one have forgotten the same.
     UPDATE @handler h SET watermark = n.at
     FROM (
-        SELECT get_byte(n.handlers, i) * 256 + get_byte(n.handlers, i + 1) AS id, max(n.at) AS at
-        FROM newest n, generate_series(0, octet_length(n.handlers) - 2, 2) i GROUP BY 1
+        SELECT coalesce(o.same_as, o.id) AS id, max(n.at) AS at
+        FROM newest n CROSS JOIN generate_series(0, octet_length(n.handlers) - 2, 2) i
+        JOIN @handler o ON o.id = get_byte(n.handlers, i) * 256 + get_byte(n.handlers, i + 1) GROUP BY 1
     ) n
-    WHERE h.id = n.id AND h.watermark < n.at
+    WHERE coalesce(h.same_as, h.id) = n.id AND h.watermark < n.at
 ), unrouted AS (
     UPDATE @inbox i SET watermark = greatest(i.watermark, n.at) FROM newest n WHERE i.id = $2 AND octet_length(n.handlers) = 0
 )

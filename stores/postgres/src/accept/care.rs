@@ -113,6 +113,12 @@ pub(crate) fn order_of(
     OrderKey::of(inbox, &message.with_ordering_key(key?))
 }
 
+/// The handlers that turned out to be one with some, and these.
+pub(crate) async fn group_of(db: &Db, unit: &mut Unit, handlers: &[i16]) -> Result<Vec<i16>> {
+    let rows = unit.rows(ask(&db.sql.names_group).bind(handlers.to_vec())).await?;
+    rows.iter().map(|row| get(row, 0)).collect()
+}
+
 /// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile. One that is stale is still to be kept
 /// aside.
 async fn add_handlers(
@@ -127,7 +133,14 @@ async fn add_handlers(
     let rows = unit.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let mut handlers = decode_handlers(get(row, 0)?);
-    let routes = missing(offer, &handlers);
+    let mut routes = Vec::new();
+    for ids in missing(offer, &handlers) {
+        // Another process may have linked them with others since this one has read them.
+        let group = group_of(db, unit, ids).await?;
+        if !group.iter().any(|id| handlers.contains(id)) {
+            routes.push(ids);
+        }
+    }
     if routes.is_empty() {
         return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?))));
     }

@@ -19,7 +19,7 @@ pub(crate) const LEASE: Duration = Duration::from_mins(1);
 /// Longer than the lease by the least the store can tell.
 pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 /// How long anything may take that has to happen by itself.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A schema of its own, which leaves with the test.
 pub(crate) struct Schema {

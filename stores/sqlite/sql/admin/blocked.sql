@@ -1,6 +1,6 @@
 -- Order keys that a poisoned entry holds back, the oldest first: one row for each handler and order key.
 SELECT e.seq, e.handler, e.at, e.in_line = 'parks', e.order_key, m.digest, m.ordering_key
-FROM oncebox_poisoned e JOIN oncebox_handler h ON h.id = e.handler JOIN oncebox_message m ON m.seq = e.seq
+FROM oncebox_poisoned e JOIN oncebox_handler h ON h.id = e.handler LEFT JOIN oncebox_message m ON m.seq = e.seq
 WHERE h.inbox = ?1 AND e.seq > 0 AND e.in_line IN ('blocks', 'parks') AND NOT EXISTS (
     SELECT 1 FROM oncebox_poisoned b
     WHERE b.handler = e.handler AND b.order_key = e.order_key AND b.in_line IN ('blocks', 'parks') AND b.seq < e.seq AND b.seq > 0

@@ -1,1 +1,1 @@
-INSERT INTO oncebox_handler (inbox, key) VALUES (?1, ?2) RETURNING id
+INSERT INTO oncebox_handler (inbox, key, origin) VALUES (?1, ?2, ?3) RETURNING id

@@ -1,1 +1,3 @@
-SELECT id, inbox, key, paused, watermark FROM oncebox_handler
+-- One row for each key.
+SELECT h.id, h.inbox, h.key, h.origin, coalesce(h.same_as, h.id), h.paused, h.watermark, k.key
+FROM oncebox_handler_key k JOIN oncebox_handler h ON h.id = k.handler

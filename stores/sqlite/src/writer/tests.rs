@@ -28,6 +28,7 @@ fn writer() -> (TempDir, State) {
     crate::migrate::apply(&mut connection, Timestamp::ZERO).expect("a schema");
     let state = State {
         gate: Gate::new(PATIENCE),
+        owner: Owner::new(opener.path.clone()),
         opener,
         connection: Some(connection),
         known: None,

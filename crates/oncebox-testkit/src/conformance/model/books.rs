@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, follow};
+use oncebox::state::{Event, InLine, Next, Operation, Settlement, Status, Suspicion, follow};
 use oncebox::store::{Accepted, Claim, ClaimMode, Known, Seq, Token};
 use oncebox::time::Timestamp;
 
@@ -17,7 +17,9 @@ pub(super) struct Entry {
     pub(super) ordered: bool,
     pub(super) status: Status,
     pub(super) attempts: u32,
-    pub(super) crashes: u32,
+    pub(super) suspicion: Suspicion,
+    /// Whether its last run began alone.
+    pub(super) alone: bool,
     /// Due, end of the lease, or end.
     pub(super) at: Timestamp,
     /// What it is to those behind it, if it is poisoned.
@@ -27,8 +29,8 @@ pub(super) struct Entry {
     pub(super) token: Option<Token>,
     /// Whether an operator had a hand in it since its last claim.
     pub(super) operated: bool,
-    /// Earlier generations, as they finished: status, attempts, crashes and time.
-    pub(super) past: Vec<(Status, u32, u32, Timestamp)>,
+    /// Earlier generations, as they finished: status, attempts, suspicion and time.
+    pub(super) past: Vec<(Status, u32, Suspicion, Timestamp)>,
 }
 
 impl Entry {
@@ -43,7 +45,7 @@ impl Entry {
 
     pub(super) fn settle(&mut self, settlement: &Settlement, now: Timestamp) {
         self.status = settlement.next.status();
-        (self.attempts, self.crashes) = (settlement.attempts, settlement.crashes);
+        (self.attempts, self.suspicion) = (settlement.attempts, settlement.suspicion);
         self.in_line = settlement.in_line;
         self.at = match settlement.next {
             Next::Pending { delay } => now.after(delay),
@@ -58,10 +60,10 @@ impl Entry {
             return;
         }
         if operation == Operation::Replay {
-            self.past.push((self.status, self.attempts, self.crashes, self.at));
+            self.past.push((self.status, self.attempts, self.suspicion, self.at));
         }
         if next == Status::Pending {
-            (self.attempts, self.crashes) = (0, 0);
+            (self.attempts, self.suspicion) = (0, Suspicion::NONE);
         }
         (self.status, self.at, self.in_line) = (next, now, None);
     }
@@ -165,7 +167,8 @@ impl Books {
                 ordered: is_ordered(offer.id),
                 status: Status::Pending,
                 attempts: 0,
-                crashes: 0,
+                suspicion: Suspicion::NONE,
+                alone: false,
                 at: now.after(offer.delay),
                 in_line: None,
                 not_before: Timestamp::ZERO,
@@ -216,7 +219,7 @@ impl Books {
         let may = |entry: &Entry| {
             entry.status == Status::Pending
                 && entry.at <= now
-                && (entry.crashes == 0) == (mode == ClaimMode::Healthy)
+                && entry.suspicion.is_suspect() == (mode == ClaimMode::Suspect)
                 && !self.is_blocked(entry, name)
         };
         let of_handler =
@@ -227,6 +230,15 @@ impl Books {
             .collect();
         claimable.sort_unstable();
         claimable
+    }
+
+    /// What a claim takes of the suspects that are due: the first, and others of its level.
+    pub(super) fn company(&self, name: &str, due: &[(Timestamp, Seq, u8)], limit: usize) -> Vec<Seq> {
+        let suspicion =
+            |id: &u8| self.entries.get(&(*id, name)).map_or(Suspicion::NONE, |entry| entry.suspicion);
+        let Some(first) = due.first().map(|(.., id)| suspicion(id)) else { return Vec::new() };
+        let same = due.iter().filter(|(.., id)| suspicion(id).level() == first.level());
+        same.map(|(_, seq, _)| *seq).take(limit.min(first.company())).collect()
     }
 
     /// The entries of a handler whose lease ran out.

@@ -6,35 +6,37 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Outcome, Settlement, Status, operate};
 use oncebox::store::{
-    Admin as _, Claim, ClaimMode, Claimed, NewMessage, RenewParams, Renewed, SettleIn as _, Settled,
-    Store as _, SweepParams, Token, Transactional as _,
+    Accepted, Admin as _, Claim, ClaimMode, Claimed, NewMessage, RenewParams, Renewed, SettleIn as _,
+    Settled, Store as _, SweepParams, Token, Transactional as _,
 };
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
+use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Message, OnPoisoned, Policy, config::OnConflict};
 
 use super::books::{Books, EVERYTHING, Entry, is_ordered};
-use super::step::{DONE, HANDLERS, Lost, MESSAGES, Offer, Step};
+use super::step::{DONE, HANDLERS, Lost, Offer, Step, spelled};
 use crate::fixture::{
     LEASE, PAST_LEASE, RETENTION, claims, handler, inbox_named, key_in, moved_to, offer_routed, outcomes,
-    policy, route,
+    policy,
 };
 use crate::harness::{claim_params, rescue_params};
 use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
 
 /// What does not hold.
-type Checked<T = ()> = Result<T, String>;
+pub(super) type Checked<T = ()> = Result<T, String>;
 
 /// The entry of a claim.
 type EntryId = (u8, &'static str);
 
 /// One sequence of operations.
 pub(super) struct Run<'a, S> {
-    h: &'a Harness<S>,
+    pub(super) h: &'a Harness<S>,
     store: FaultyStore<S>,
-    inbox: InboxName,
-    books: Books,
+    pub(super) inbox: InboxName,
+    pub(super) books: Books,
     /// Every claim that was ever made, stale ones included.
     claims: Vec<(Claim, EntryId)>,
+    /// Handlers, each with a number of renames that the store knows of for certain.
+    known: BTreeSet<(&'static str, usize)>,
     last_token: Option<Token>,
     /// The latest time there was, which is not now if the clock was turned back.
     latest: Timestamp,
@@ -51,6 +53,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             inbox: inbox_named(inbox),
             books: Books::default(),
             claims: Vec::new(),
+            known: BTreeSet::new(),
             last_token: None,
             latest: h.now(),
             turned_back: Duration::ZERO,
@@ -88,8 +91,8 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn step(&mut self, step: &Step) -> Checked {
         match step {
             Step::Accept { offers, lost } => self.accept(offers, *lost).await,
-            Step::Claim { handler, limit, suspect, lost } => {
-                self.claim(handler, *limit, *suspect, *lost).await.map(drop)
+            Step::Claim { handler, renames, limit, suspect, lost } => {
+                self.claim((handler, *renames), *limit, *suspect, *lost).await.map(drop)
             }
             Step::Settle { ago, outcome, on_poisoned, lost } => {
                 let Some((claim, id)) = self.claim_made(*ago) else { return Ok(()) };
@@ -98,11 +101,11 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
             }
             Step::Complete { ago, lost } => self.complete(*ago, *lost).await,
             Step::Renew { ago, lost } => self.renew(*ago, *lost).await,
-            Step::Rescue { handler, limit, lapse, settle, on_poisoned, lost } => {
+            Step::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost } => {
                 if *lapse {
                     self.advance(PAST_LEASE);
                 }
-                for (claim, id) in self.rescue(handler, *limit, *lost).await? {
+                for (claim, id) in self.rescue((handler, *renames), *limit, *lost).await? {
                     if *settle {
                         let settlement = claim.settle(&policy_with(*on_poisoned), Outcome::Crashed);
                         self.settle(&settlement, id, Lost::No).await?;
@@ -119,10 +122,12 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
                 self.turned_back += *by;
                 Ok(())
             }
-            Step::Operate { id, handler, operation, lost } => {
-                self.operate(*id, handler, *operation, *lost).await
+            Step::Operate { id, handler, renames, operation, lost } => {
+                self.operate(*id, (handler, *renames), *operation, *lost).await
             }
-            Step::Pause { handler, pause, lost } => self.pause(handler, *pause, *lost).await,
+            Step::Pause { handler, renames, pause, lost } => {
+                self.pause((handler, *renames), *pause, *lost).await
+            }
             Step::Sweep { wait, page, lost } => {
                 self.advance(*wait);
                 self.sweep(*page, *lost).await
@@ -162,6 +167,10 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         for (offer, answer) in offers.iter().zip(answers) {
             let expected = self.books.accept(offer, answer, repeated, self.h.now())?;
             check(answer == expected, || format!("{answer:?} instead of {expected:?} for {offer:?}"))?;
+            if !matches!(answer, Accepted::Conflict(_) | Accepted::Stale) {
+                let known = offer.handlers.iter().map(|name| (*name, offer.renames));
+                self.known.extend(known.flat_map(|(name, renames)| (0..=renames).map(move |n| (name, n))));
+            }
         }
         Ok(())
     }
@@ -171,7 +180,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         if let Some(age) = offer.age {
             message = message.with_time(self.h.now().before(age));
         }
-        let routes = offer.handlers.iter().copied().map(route);
+        let routes = offer.handlers.iter().map(|name| spelled(name, offer.renames));
         let mut new = moved_to(&self.inbox, &offer_routed(message, routes));
         new.delay = offer.delay;
         new.on_conflict = if offer.first_wins { OnConflict::FirstWins } else { OnConflict::KeepAside };
@@ -180,19 +189,22 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
 
     async fn claim(
         &mut self,
-        name: &'static str,
+        (name, renames): (&'static str, usize),
         limit: usize,
         suspect: bool,
         lost: Lost,
     ) -> Checked<Vec<(Claim, EntryId)>> {
-        let mut params = claim_params(&[route(name)], limit);
+        let route = spelled(name, renames);
+        let mut params = claim_params(std::slice::from_ref(&route), limit);
         params.inbox = self.inbox.clone();
-        let params = if suspect { params.suspect() } else { params };
+        // An odd limit: the worker has nothing else in hand.
+        let idle = suspect && limit % 2 == 1;
+        let params = if suspect { params.suspect().idle(idle) } else { params };
         let (claimed, _) = self.call(Verb::Claim, lost, async |store| store.claim(&params).await).await?;
         let claimed = claimed.map_err(failed("claim"))?;
-        let most = if suspect { limit.min(1) } else { limit };
-        self.check_claim(name, params.mode, most, &claimed)?;
-        self.lease(name, claimed)
+        self.check_claim(name, params.mode, limit, &claimed)?;
+        let alone = idle && claimed.len() == 1;
+        self.lease(name, &route.key, claimed, Some(alone))
     }
 
     /// What may be claimed is, the longest due first, and nothing else.
@@ -203,22 +215,31 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let possible = self.books.claimable(name, mode, self.latest);
         let sure = due.iter().filter(|(.., id)| !(wrong_clock && is_ordered(*id))).count();
         let says = || format!("claimed {:?}, claimable are {due:?}, of {possible:?}", claims(claimed));
-        check((most.min(sure)..=most).contains(&claimed.len()), says)?;
+        let least = if mode == ClaimMode::Suspect { most.min(sure).min(1) } else { most.min(sure) };
+        check((least..=most).contains(&claimed.len()), says)?;
+        let level = |claimed: &Claimed| claimed.claim.suspicion.level();
+        check(claimed.windows(2).all(|two| level(&two[0]) == level(&two[1])), says)?;
+        let company = |claimed: &Claimed| claimed.claim.suspicion.company();
+        check(claimed.first().is_none_or(|first| claimed.len() <= company(first)), says)?;
         let known = |claimed: &Claimed| possible.iter().any(|(_, seq, _)| *seq == claimed.claim.seq);
         check(claimed.iter().all(known), says)?;
         // An ordered entry may be dated anew when it is released, so its place among the others is the store's choice.
         let free = wrong_clock || due.iter().any(|(.., id)| is_ordered(*id));
-        let wanted = due.iter().take(most).map(|(_, seq, _)| *seq);
-        check(free || wanted.eq(claimed.iter().map(|one| one.claim.seq)), says)
+        let wanted: Vec<_> = match mode {
+            ClaimMode::Healthy => due.iter().take(most).map(|(_, seq, _)| *seq).collect(),
+            ClaimMode::Suspect => self.books.company(name, &due, most),
+        };
+        check(free || wanted.into_iter().eq(claimed.iter().map(|one| one.claim.seq)), says)
     }
 
     async fn rescue(
         &mut self,
-        name: &'static str,
+        (name, renames): (&'static str, usize),
         limit: usize,
         lost: Lost,
     ) -> Checked<Vec<(Claim, EntryId)>> {
-        let mut params = rescue_params(&[route(name)], limit);
+        let route = spelled(name, renames);
+        let mut params = rescue_params(std::slice::from_ref(&route), limit);
         params.inbox = self.inbox.clone();
         let (rescued, _) = self.call(Verb::Rescue, lost, async |store| store.rescue(&params).await).await?;
         let rescued = rescued.map_err(failed("rescue"))?;
@@ -226,20 +247,30 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let right = rescued.len() == limit.min(lapsed.len())
             && rescued.iter().all(|rescued| lapsed.contains(&rescued.claim.seq));
         check(right, || format!("rescued {:?}, lapsed are {lapsed:?}", claims(&rescued)))?;
-        self.lease(name, rescued)
+        self.lease(name, &route.key, rescued, None)
     }
 
-    /// Follows a claim or rescue.
-    fn lease(&mut self, name: &'static str, claimed: Vec<Claimed>) -> Checked<Vec<(Claim, EntryId)>> {
+    /// Follows a claim, which says how its runs begin, or a rescue, which begins none, of a process that knows the handler
+    /// by `known_as`.
+    fn lease(
+        &mut self,
+        name: &'static str,
+        known_as: &HandlerKey,
+        claimed: Vec<Claimed>,
+        alone: Option<bool>,
+    ) -> Checked<Vec<(Claim, EntryId)>> {
         let (before, now) = (self.last_token, self.h.now());
         let mut leased = Vec::new();
         for Claimed { claim, message } in claimed {
             let id = (message.id().first().copied().unwrap_or(u8::MAX), name);
             let entry =
                 self.books.entries.get_mut(&id).ok_or_else(|| format!("{id:?} was never accepted"))?;
-            let same = (claim.seq, claim.attempts, claim.crashes, claim.generation)
-                == (entry.seq, entry.attempts, entry.crashes, entry.generation());
-            let named = claim.handler == handler(name) && claim.key == key(&self.inbox, id.0);
+            entry.alone = alone.unwrap_or(entry.alone);
+            let same = (claim.seq, claim.attempts, claim.suspicion, claim.generation, claim.alone)
+                == (entry.seq, entry.attempts, entry.suspicion, entry.generation(), entry.alone);
+            let named = claim.handler == *known_as
+                && claim.origin == handler(name)
+                && claim.key == key(&self.inbox, id.0);
             check(same && named && claim.claimed_at == now, || format!("{id:?} is leased as {claim:?}"))?;
             check(before < Some(claim.token), || format!("{:?} comes after {before:?}", claim.token))?;
             (entry.status, entry.at) = (Status::Running, now.after(LEASE));
@@ -347,8 +378,20 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         self.latest = self.latest.max(self.h.now());
     }
 
-    async fn operate(&mut self, id: u8, name: &'static str, operation: Operation, lost: Lost) -> Checked {
-        let (inbox, key, handler) = (self.inbox.clone(), key(&self.inbox, id), handler(name));
+    /// The key by which an operator calls a handler: one that the store knows, or the first.
+    fn called(&self, (name, renames): (&'static str, usize)) -> HandlerKey {
+        spelled(name, if self.known.contains(&(name, renames)) { renames } else { 0 }).key
+    }
+
+    async fn operate(
+        &mut self,
+        id: u8,
+        called: (&'static str, usize),
+        operation: Operation,
+        lost: Lost,
+    ) -> Checked {
+        let (inbox, key, handler) = (self.inbox.clone(), key(&self.inbox, id), self.called(called));
+        let (name, _) = called;
         let call = async |store: &FaultyStore<S>| store.operate(&inbox, &key, &handler, operation).await;
         let (answer, repeated) = self.call(Verb::Operate, lost, call).await?;
         let answer = answer.map(|view| view.status).map_err(|error| error.kind());
@@ -370,8 +413,9 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         check(answer == expected, || format!("{answer:?} instead of {expected:?}"))
     }
 
-    async fn pause(&mut self, name: &'static str, pause: bool, lost: Lost) -> Checked {
-        let (inbox, handler) = (self.inbox.clone(), handler(name));
+    async fn pause(&mut self, called: (&'static str, usize), pause: bool, lost: Lost) -> Checked {
+        let (inbox, handler) = (self.inbox.clone(), self.called(called));
+        let (name, _) = called;
         let (answer, _) = if pause {
             self.books.paused.insert(name);
             self.call(Verb::Pause, lost, async |store| store.pause(&inbox, &handler).await).await?
@@ -417,19 +461,19 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
     async fn finish(&mut self) -> Checked {
         self.advance(EVERYTHING);
         for name in HANDLERS {
-            self.pause(name, false, Lost::No).await?;
-            for (claim, id) in self.rescue(name, 100, Lost::No).await? {
+            self.pause((name, 1), false, Lost::No).await?;
+            for (claim, id) in self.rescue((name, 1), 100, Lost::No).await? {
                 self.settle(&claim.settle(&policy(), Outcome::Released), id, Lost::No).await?;
             }
         }
         let is_poisoned = |(id, entry): (&EntryId, &Entry)| (entry.status == Status::Poisoned).then_some(*id);
         for (id, name) in self.books.entries.iter().filter_map(is_poisoned).collect::<Vec<_>>() {
-            self.operate(id, name, Operation::Discard, Lost::No).await?;
+            self.operate(id, (name, 2), Operation::Discard, Lost::No).await?;
         }
         while self.books.with_status(Status::Pending) > 0 {
             let mut claimed = 0;
             for (name, suspect) in HANDLERS.into_iter().flat_map(|name| [(name, false), (name, true)]) {
-                for (claim, id) in self.claim(name, 10, suspect, Lost::No).await? {
+                for (claim, id) in self.claim((name, 0), 10, suspect, Lost::No).await? {
                     let settlement = claim.settle(&policy(), outcomes()[DONE].clone());
                     self.settle(&settlement, id, Lost::No).await?;
                     claimed += 1;
@@ -442,61 +486,6 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         self.sweep(100, Lost::No).await?;
         check(self.books.messages.is_empty(), || "finished messages stay for ever".into())
     }
-
-    /// Compares all that is stored with the model.
-    async fn compare(&self) -> Checked {
-        for id in 0..MESSAGES {
-            self.compare_message(id).await?;
-        }
-        let counts = self.h.store.count(&self.inbox).await.map_err(failed("count"))?;
-        let books = &self.books;
-        let expected = (books.messages.len() as u64, books.asides.len() as u64, books.paused.len());
-        let counted = (counts.messages, counts.kept_aside, counts.paused.len());
-        check(counted == expected, || format!("{counts:?} instead of {expected:?}"))?;
-        for status in [Status::Pending, Status::Running, Status::Poisoned] {
-            let expected = books.with_status(status) as u64;
-            check(counts.with_status(status) == expected, || format!("{counts:?}: {expected} are {status}"))?;
-        }
-        Ok(())
-    }
-
-    async fn compare_message(&self, id: u8) -> Checked {
-        let view = self.h.store.show(&self.inbox, &key(&self.inbox, id)).await.map_err(failed("show"))?;
-        let stored = view.as_ref().and_then(|view| view.stored.as_ref()).map(|(seq, at, _)| (*seq, *at));
-        let expected = self.books.messages.get(&id).map(|stored| (stored.seq, stored.received_at));
-        check(stored == expected, || format!("{id} is stored as {stored:?}, not {expected:?}"))?;
-        let aside = view.as_ref().map_or(0, |view| view.kept_aside.len());
-        let expected = self.books.asides.iter().filter(|(of, _)| *of == id).count();
-        check(aside == expected, || format!("{aside} of {id} are kept aside, not {expected}"))?;
-        let views = view.map(|view| view.entries).unwrap_or_default();
-        for name in HANDLERS {
-            let mut generations = views.iter().filter(|view| view.handler == handler(name));
-            let Some(entry) = self.books.entries.get(&(id, name)) else {
-                check(generations.next().is_none(), || format!("{id} has no entry for {name}: {views:?}"))?;
-                continue;
-            };
-            // What is finished stays as it was.
-            for (number, past) in (0..).zip(&entry.past) {
-                let same = generations.next().is_some_and(|view| {
-                    view.generation == number && (view.status, view.attempts, view.crashes, view.at) == *past
-                });
-                check(same, || format!("generation {number} of {id} for {name} was {past:?}: {views:?}"))?;
-            }
-            let (latest, more) = (generations.next(), generations.next());
-            check(more.is_none(), || format!("too many entries of {id} for {name}: {views:?}"))?;
-            let latest = latest.ok_or_else(|| format!("the entry of {id} for {name} is lost: {views:?}"))?;
-            let expected = (entry.status, entry.attempts, entry.crashes, entry.generation(), entry.in_line);
-            let same = (latest.status, latest.attempts, latest.crashes, latest.generation, latest.in_line);
-            check(same == expected, || format!("{id} for {name} is {latest:?}, not {expected:?}"))?;
-            let blocked = entry.status == Status::Pending && self.books.is_blocked(entry, name);
-            let at = if blocked { Timestamp::MAX } else { entry.at };
-            // An ordered entry may be dated anew when it is released.
-            let dated_anew = entry.ordered && entry.status == Status::Pending && latest.at != Timestamp::MAX;
-            let right = latest.at == at || (dated_anew && !blocked);
-            check(right, || format!("{id} for {name} is at {:?}, not {at:?}", latest.at))?;
-        }
-        Ok(())
-    }
 }
 
 fn policy_with(on_poisoned: OnPoisoned) -> Policy {
@@ -505,11 +494,11 @@ fn policy_with(on_poisoned: OnPoisoned) -> Policy {
     policy
 }
 
-fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
+pub(super) fn check(holds: bool, what: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-fn failed(verb: &str) -> impl FnOnce(Error) -> String {
+pub(super) fn failed(verb: &str) -> impl FnOnce(Error) -> String {
     move |error| format!("{verb} fails: {error}")
 }
 
@@ -518,6 +507,6 @@ fn message(id: u8, payload: u8) -> Message {
     if is_ordered(id) { message.with_ordering_key("k") } else { message }
 }
 
-fn key(inbox: &InboxName, id: u8) -> oncebox::Key {
+pub(super) fn key(inbox: &InboxName, id: u8) -> oncebox::Key {
     key_in(inbox, &message(id, 0))
 }

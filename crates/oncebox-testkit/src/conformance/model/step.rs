@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use oncebox::OnPoisoned;
 use oncebox::state::Operation;
+use oncebox::store::Route;
+use oncebox::{HandlerKey, OnPoisoned};
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any as arbitrary};
 use proptest::prop_oneof;
@@ -15,7 +16,21 @@ use proptest::sample::{select, subsequence};
 use crate::fixture::{HOUR, PAST_LEASE, RETENTION, SECOND};
 
 pub(super) const MESSAGES: u8 = 6;
+/// By their origins.
 pub(super) const HANDLERS: [&str; 2] = ["a", "b"];
+/// How often a process may have renamed its handlers.
+const RENAMES: usize = 3;
+
+/// A handler as a process knows it that has renamed it so often: with all of its former keys.
+pub(super) fn spelled(handler: &str, renames: usize) -> Route {
+    let keys: Vec<HandlerKey> = (0..=renames).rev().map(|n| key(handler, n)).collect();
+    Route { key: keys[0].clone(), legacy: keys[1..].into() }
+}
+
+/// A key of a handler.
+fn key(handler: &str, renames: usize) -> HandlerKey {
+    crate::fixture::handler(&format!("{handler}{}", "x".repeat(renames)))
+}
 /// As many as there are outcomes.
 pub(super) const OUTCOMES: usize = 8;
 /// The outcome of a run that went well.
@@ -38,6 +53,7 @@ pub(super) struct Offer {
     pub(super) id: u8,
     pub(super) payload: u8,
     pub(super) handlers: Vec<&'static str>,
+    pub(super) renames: usize,
     pub(super) delay: Duration,
     pub(super) first_wins: bool,
     /// How old its producer says it is, if it does.
@@ -52,6 +68,7 @@ pub(super) enum Step {
     },
     Claim {
         handler: &'static str,
+        renames: usize,
         limit: usize,
         suspect: bool,
         lost: Lost,
@@ -73,6 +90,7 @@ pub(super) enum Step {
     /// A worker dies: its leases run out, somebody takes over what it had, and says so unless it dies as well.
     Rescue {
         handler: &'static str,
+        renames: usize,
         limit: usize,
         lapse: bool,
         settle: bool,
@@ -84,11 +102,13 @@ pub(super) enum Step {
     Operate {
         id: u8,
         handler: &'static str,
+        renames: usize,
         operation: Operation,
         lost: Lost,
     },
     Pause {
         handler: &'static str,
+        renames: usize,
         pause: bool,
         lost: Lost,
     },
@@ -103,23 +123,26 @@ pub(super) enum Step {
 pub(super) fn any() -> impl Strategy<Value = Step> {
     prop_oneof![
         25 => (vec(offer(), 1..=3), lost()).prop_map(|(offers, lost)| Step::Accept { offers, lost }),
-        22 => (handler(), 0_usize..4, one_in(4), lost())
-            .prop_map(|(handler, limit, suspect, lost)| Step::Claim { handler, limit, suspect, lost }),
+        22 => (handler(), 0_usize..4, one_in(4), lost()).prop_map(|((handler, renames), limit, suspect, lost)| {
+            Step::Claim { handler, renames, limit, suspect, lost }
+        }),
         16 => (ago(), outcome(), on_poisoned(), lost())
             .prop_map(|(ago, outcome, on_poisoned, lost)| Step::Settle { ago, outcome, on_poisoned, lost }),
         8 => (ago(), lost()).prop_map(|(ago, lost)| Step::Complete { ago, lost }),
         4 => (ago(), lost()).prop_map(|(ago, lost)| Step::Renew { ago, lost }),
         8 => (handler(), 0_usize..4, arbitrary::<bool>(), arbitrary::<bool>(), on_poisoned(), lost()).prop_map(
-            |(handler, limit, lapse, settle, on_poisoned, lost)| {
-                Step::Rescue { handler, limit, lapse, settle, on_poisoned, lost }
+            |((handler, renames), limit, lapse, settle, on_poisoned, lost)| {
+                Step::Rescue { handler, renames, limit, lapse, settle, on_poisoned, lost }
             }
         ),
         7 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR, RETENTION / 2]).prop_map(Step::Advance),
         2 => select(vec![SECOND, 5 * SECOND, PAST_LEASE, HOUR]).prop_map(Step::TurnBack),
         8 => (0..MESSAGES, handler(), select(Operation::ALL.to_vec()), lost())
-            .prop_map(|(id, handler, operation, lost)| Step::Operate { id, handler, operation, lost }),
+            .prop_map(|(id, (handler, renames), operation, lost)| {
+                Step::Operate { id, handler, renames, operation, lost }
+            }),
         3 => (handler(), arbitrary::<bool>(), lost())
-            .prop_map(|(handler, pause, lost)| Step::Pause { handler, pause, lost }),
+            .prop_map(|((handler, renames), pause, lost)| Step::Pause { handler, renames, pause, lost }),
         4 => (select(vec![Duration::ZERO, RETENTION / 2, RETENTION]), 1_usize..4, lost())
             .prop_map(|(wait, page, lost)| Step::Sweep { wait, page, lost }),
     ]
@@ -131,11 +154,12 @@ fn offer() -> impl Strategy<Value = Offer> {
         prop_oneof![4 => Just(HANDLERS.to_vec()), 3 => subsequence(HANDLERS.to_vec(), 0..=HANDLERS.len())];
     let delay = prop_oneof![Just(Duration::ZERO), Just(3 * SECOND)];
     let age = prop_oneof![3 => Just(None), 1 => select(vec![Duration::ZERO, HOUR, RETENTION]).prop_map(Some)];
-    (0..MESSAGES, payload, handlers, delay, one_in(4), age).prop_map(
-        |(id, payload, handlers, delay, first_wins, age)| Offer {
+    (0..MESSAGES, payload, handlers, 0..RENAMES, delay, one_in(4), age).prop_map(
+        |(id, payload, handlers, renames, delay, first_wins, age)| Offer {
             id,
             payload,
             handlers,
+            renames,
             delay,
             first_wins,
             age,
@@ -147,8 +171,9 @@ fn lost() -> impl Strategy<Value = Lost> {
     prop_oneof![6 => Just(Lost::No), 1 => Just(Lost::After), 1 => Just(Lost::Before)]
 }
 
-fn handler() -> impl Strategy<Value = &'static str> {
-    select(HANDLERS.to_vec())
+/// A handler, and how often it was renamed in the process that asks.
+fn handler() -> impl Strategy<Value = (&'static str, usize)> {
+    (select(HANDLERS.to_vec()), 0..RENAMES)
 }
 
 fn outcome() -> impl Strategy<Value = usize> {

@@ -1,11 +1,10 @@
--- ?6 all keys of the handler, as JSON: an earlier one under another key keeps a suspect waiting, too.
-INSERT INTO oncebox_running
-    (claim_id, seq, handler, token, due, claimed_at, lease_until, attempts, crashes, generation, order_key, error)
-SELECT ?1, e.seq, e.handler, ?2, e.due, ?3, ?4, e.attempts, e.crashes, e.generation, e.order_key, e.error
+-- Due suspects of a handler, oldest due first; index oncebox_entry_suspect. ?1 handler, ?2 now, ?3 all keys of the handler, as JSON:
+-- an earlier entry under another key keeps a suspect waiting, too. ?4 only those of this suspicion, or nothing; ?5 limit.
+SELECT e.due, e.seq, e.crashes
 FROM oncebox_entry e INDEXED BY oncebox_entry_suspect
-WHERE e.handler = ?5 AND e.due <= ?3 AND e.crashes > 0
+WHERE e.handler = ?1 AND e.due <= ?2 AND e.crashes > 0 AND (?4 IS NULL OR e.crashes = ?4)
   AND (e.order_key IS NULL OR NOT EXISTS (
-    SELECT 1 FROM json_each(?6) k WHERE k.value <> e.handler AND (
+    SELECT 1 FROM json_each(?3) k WHERE k.value <> e.handler AND (
         -- Before one that waits there is one that may go, or a poisoned one. And one that runs keeps all others waiting.
         EXISTS (SELECT 1 FROM oncebox_line l WHERE l.handler = k.value AND l.order_key = e.order_key AND l.seq > 0 AND (
             l.seq < e.seq OR NOT EXISTS (SELECT 1 FROM oncebox_entry o WHERE o.seq = l.seq AND o.handler = l.handler)
@@ -14,6 +13,5 @@ WHERE e.handler = ?5 AND e.due <= ?3 AND e.crashes > 0
             AND o.in_line IN ('blocks', 'parks') AND o.seq < e.seq)
     )
   ))
-ORDER BY e.due
-LIMIT 1
-RETURNING seq
+ORDER BY e.due, e.seq
+LIMIT ?5

@@ -1,11 +1,14 @@
 //! A RabbitMQ broker with its data.
 
+mod agent;
+mod leaders;
+
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +26,9 @@ const ERLANG: &str = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none";
 
 /// How long a start may take, most of which is computing.
 const START: Duration = Duration::from_mins(4);
+
+/// How often the broker is started before it is given up, if its queues get no leaders.
+const STARTS: u32 = 3;
 
 /// How a broker is to be; see [`RabbitMq::builder`].
 #[derive(Clone, Debug, Default)]
@@ -70,7 +76,7 @@ impl RabbitMqBuilder {
             amqps: Port::free()?,
             nodes: Port::free()?,
             epmd: Port::free()?,
-            totals: Port::free()?,
+            agent: Port::free()?,
         };
         let mut lines = format!("listeners.tcp.1 = 127.0.0.1:{}\n", ports.amqp.number());
         lines += "loopback_users = none\ndisk_free_limit.absolute = 50MB\nvm_memory_high_watermark.absolute = 512MiB\n";
@@ -81,13 +87,14 @@ impl RabbitMqBuilder {
         lines.extend(self.settings.iter().map(|(name, value)| format!("{name} = {value}\n")));
         scratch.write(&scratch.path().join("rabbitmq.conf"), &lines)?;
         scratch.write(&scratch.path().join("enabled_plugins"), "[].\n")?;
+        agent::write(&scratch, &ports.agent)?;
         let epmd = start_epmd(&scratch, &ports.epmd)?;
         let broker = RabbitMq {
             scratch,
             ports,
             epmd,
             node: Mutex::default(),
-            totals: Mutex::default(),
+            elections: AtomicU32::new(0),
             tls: self.tls,
         };
         broker.start_again()?;
@@ -101,7 +108,7 @@ struct Ports {
     amqps: Port,
     nodes: Port,
     epmd: Port,
-    totals: Port,
+    agent: Port,
 }
 
 /// A RabbitMQ broker of our own. Dropping it ends it and removes all of its data.
@@ -113,8 +120,7 @@ pub struct RabbitMq {
     ports: Ports,
     epmd: Child,
     node: Mutex<Option<Child>>,
-    /// Whether the broker was taught to tell totals.
-    totals: Mutex<bool>,
+    elections: AtomicU32,
     tls: bool,
 }
 
@@ -179,34 +185,27 @@ impl RabbitMq {
         process::run(ctl.arg("--quiet").args(args))
     }
 
-    /// How many messages a queue of the default vhost has, those in somebody's hands included. AMQP tells only of the others.
+    /// Starts the broker after it was stopped or killed. Waits until it takes connections and every quorum queue has a leader.
     ///
-    /// The first call teaches the broker to answer, which takes as long as [`ctl`](Self::ctl); others take no time. A broker
-    /// that was started again has forgotten it.
-    pub fn total(&self, queue: &str) -> Result<usize> {
-        let port = self.ports.totals.number();
-        let ask = |stream: TcpStream| -> Result<usize> {
-            let mut answer = String::new();
-            writeln!(&stream, "{queue}")?;
-            BufReader::new(&stream).read_line(&mut answer)?;
-            answer.trim().parse().with_context(|| format!("the broker answered {answer:?}"))
-        };
-        if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-            return ask(stream);
+    /// If a queue gets no leader, it triggers an election, and at last starts the broker again. It prints what it did.
+    pub fn start_again(&self) -> Result<()> {
+        for start in 1..=STARTS {
+            self.launch()?;
+            let left = self.elect_leaders()?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            eprintln!(
+                "oncebox-servers: RabbitMQ on port {} still has no leader for {}; starting it again ({start} of {STARTS})",
+                self.port(),
+                left.join(", ")
+            );
+            self.kill9()?;
         }
-        let mut taught = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*taught {
-            self.ctl(&["eval", &include_str!("totals.erl").replace("PORT", &port.to_string())])?;
-            *taught = true;
-        }
-        let stream = process::until("the broker tells totals", || {
-            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok())
-        })?;
-        ask(stream)
+        bail!("RabbitMQ on port {} was started {STARTS} times, and has queues without a leader", self.port())
     }
 
-    /// Starts the broker after it was stopped or killed, and waits until it takes connections.
-    pub fn start_again(&self) -> Result<()> {
+    fn launch(&self) -> Result<()> {
         let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         if node.is_some() {
             bail!("the broker on port {} is still running", self.port());
@@ -215,20 +214,27 @@ impl RabbitMq {
         let mut server = self.command("rabbitmq-server");
         // Then it is one process, which is the broker itself.
         server.env("RUNNING_UNDER_SYSTEMD", "true");
+        let arguments = format!("{ERLANG} {}", agent::ARGUMENTS);
+        server.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", arguments);
         let child = server.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start RabbitMQ")?;
         let child = node.insert(child);
         process::until_within(START, "RabbitMQ takes connections", || {
             if let Some(status) = child.try_wait()? {
                 bail!("RabbitMQ ended at once ({status}); its log ends with:\n{}", self.log_end());
             }
-            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).ok())
+            let takes = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).is_ok();
+            Ok((takes && self.has_agent()).then_some(()))
         })
         .with_context(|| format!("the log of RabbitMQ ends with:\n{}", self.log_end()))
-        .map(drop)
     }
 
     /// Kills the broker, which has no chance to say goodbye to anybody or to write anything.
+    ///
+    /// Before that, the broker writes to the disk which quorum queues there are. RabbitMQ 3.10 does so only when a table was not
+    /// used for a while. A busy broker that is killed forgets queues that were declared minutes ago, and their messages.
     pub fn kill9(&self) -> Result<()> {
+        self.running()?;
+        self.ask("sync")?;
         self.end("KILL")
     }
 
@@ -249,7 +255,6 @@ impl RabbitMq {
 
     fn end(&self, signal: &str) -> Result<()> {
         let mut node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.totals.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let Some(mut child) = node.take() else { bail!("the broker on port {} is not running", self.port()) };
         process::signal(signal, &[child.id()])?;
         child.wait()?;
@@ -302,7 +307,6 @@ impl RabbitMq {
         command.env("RABBITMQ_ENABLED_PLUGINS_FILE", scratch.join("enabled_plugins"));
         command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
         command.env("RABBITMQ_PID_FILE", home.join("pid"));
-        command.env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", ERLANG);
         command
     }
 

@@ -1,0 +1,109 @@
+//! How far an entry is suspected of taking its worker down: one stored number, and the rules that read it.
+
+/// The level from which an entry runs alone.
+const ALONE: u32 = 3;
+
+/// How far an entry is suspected of taking its worker down.
+///
+/// | number | meaning | claimed together |
+/// |---|---|---|
+/// | 0 | no worker died while it held this entry | as healthy work |
+/// | 1 | a worker died while it held this entry and others | as many as fit |
+/// | 2 | the same, a second time | at most 16 |
+/// | 3 | the same, a third time | 1 |
+/// | 3 + n | n workers died while they ran this entry alone | 1 |
+///
+/// Only the last kind counts towards poison: a process that is killed from outside blames no entry that ran beside others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Suspicion(u32);
+
+impl Suspicion {
+    /// A healthy entry.
+    pub const NONE: Self = Self(0);
+
+    /// From the number a store kept.
+    pub const fn from_stored(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number a store keeps.
+    pub const fn stored(self) -> u32 {
+        self.0
+    }
+
+    /// Whether a worker died while it held the entry.
+    pub const fn is_suspect(self) -> bool {
+        self.0 > 0
+    }
+
+    /// The level, 0 to 3. Suspects of one level are claimed together.
+    pub const fn level(self) -> u32 {
+        if self.0 < ALONE { self.0 } else { ALONE }
+    }
+
+    /// The most suspects of this level that one claim takes.
+    pub const fn company(self) -> usize {
+        match self.level() {
+            0 | 1 => usize::MAX,
+            2 => 16,
+            _ => 1,
+        }
+    }
+
+    /// Whether it may run beside other work. If not, a worker finishes everything else first.
+    pub const fn runs_beside_others(self) -> bool {
+        self.0 < 2
+    }
+
+    /// How many workers died while they ran this entry alone.
+    pub const fn own_crashes(self) -> u32 {
+        self.0.saturating_sub(ALONE)
+    }
+
+    /// The suspicion after a worker died. `alone`: whether the worker had nothing else in hand.
+    #[must_use]
+    pub const fn after_crash(self, alone: bool) -> Self {
+        match (alone, self.0 < ALONE) {
+            (true, true) => Self(ALONE + 1),
+            (false, true) => Self(self.0 + 1),
+            (true, false) => Self(self.0.saturating_add(1)),
+            // It is not blamed, and what it did alone is not forgotten.
+            (false, false) => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deaths_in_company_lead_to_a_run_alone_and_never_further() {
+        let mut suspicion = Suspicion::NONE;
+        for (level, company) in [(1, usize::MAX), (2, 16), (3, 1), (3, 1), (3, 1)] {
+            suspicion = suspicion.after_crash(false);
+            assert_eq!((suspicion.level(), suspicion.company()), (level, company));
+            assert_eq!(suspicion.own_crashes(), 0);
+            assert!(suspicion.is_suspect());
+        }
+    }
+
+    #[test]
+    fn deaths_alone_are_counted_and_kept() {
+        for before in [0, 1, 2, 3] {
+            let once = Suspicion::from_stored(before).after_crash(true);
+            assert_eq!((once.own_crashes(), once.company()), (1, 1));
+            assert_eq!(once.after_crash(false), once, "company is not blamed, nor does it clear");
+            assert_eq!(once.after_crash(true).own_crashes(), 2);
+        }
+        let most = Suspicion::from_stored(u32::MAX);
+        assert_eq!(most.after_crash(true), most);
+    }
+
+    #[test]
+    fn only_the_first_level_runs_beside_others() {
+        let beside = |number| Suspicion::from_stored(number).runs_beside_others();
+        assert!(beside(0) && beside(1));
+        assert!(!beside(2) && !beside(3) && !beside(4));
+    }
+}

@@ -1,0 +1,101 @@
+//! A server that refuses logins, privileges or connections while an inbox runs: that is an outage, and ends.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use oncebox::state::{Status, Suspicion};
+use oncebox::store::Admin as _;
+use oncebox::{BoxError, Context, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
+use oncebox_postgres::Postgres;
+use oncebox_servers::{Cluster, Version};
+use support::{Schema, in_time};
+use tokio::sync::{Notify, Semaphore};
+
+/// What the handler shares with the test.
+struct Play {
+    runs: AtomicUsize,
+    begun: Notify,
+    go: Semaphore,
+}
+
+/// Answers when it is told to, as an HTTP handler does that answers 200.
+async fn answer(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
+    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    play.runs.fetch_add(1, Ordering::Relaxed);
+    play.begun.notify_one();
+    play.go.acquire().await?.forget();
+    Ok(())
+}
+
+/// Waits until a verb of the store fails.
+async fn failing(running: &Running<Postgres>, verb: &str) {
+    let failing = async {
+        loop {
+            let health = running.health();
+            let mut checks = health.checks.iter();
+            if checks.any(|check| &*check.name == verb && check.status != HealthStatus::Healthy) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(failing).await;
+}
+
+// FAULTS E4, E5: a rotated password with terminated sessions, a revoked privilege, no connection left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_login_or_privilege_loses_no_settlement() {
+    let hba =
+        "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let sql = |statement: &str| cluster.sql("postgres", statement).expect("the server obeys");
+    sql("create role app login password 'old'");
+    let schema = Schema::on(&cluster);
+    let owner = schema.shop().await;
+    let url = format!("postgres://app:old@127.0.0.1:{}/postgres", cluster.port());
+    let options = Postgres::options(&url).expect("a good URL").schema(&schema.name);
+    let grants = options.grants_sql("app").expect("a good name");
+    sql(&grants);
+    let terminate = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'";
+    let revoke = format!("revoke all on all tables in schema {} from app", schema.name);
+    for (refuse, ended, restore) in [
+        ("alter role app password 'new'", true, "alter role app password 'old'"),
+        ("alter role app nologin", true, "alter role app login"),
+        ("alter role app connection limit 0", true, "alter role app connection limit -1"),
+        (&*revoke, false, &*grants),
+    ] {
+        let play = Arc::new(Play { runs: AtomicUsize::new(0), begun: Notify::new(), go: Semaphore::new(0) });
+        let store = options.clone().open().await.expect("the store opens");
+        let inbox = Inbox::builder("orders", store).data(Arc::clone(&play));
+        let inbox = inbox.on("t", handler("answer", answer)).build().expect("an inbox");
+        let message = Message::new(refuse.to_owned(), "t", "");
+        inbox.accept(message.clone()).await.expect("accept");
+        let running = inbox.start();
+        in_time(play.begun.notified()).await;
+        sql(refuse);
+        if ended {
+            sql(terminate);
+        }
+        play.go.add_permits(1);
+        failing(&running, "settle").await;
+        let late = tokio::spawn({
+            let inbox = inbox.clone();
+            async move { inbox.accept(Message::new("late", "none", "")).await }
+        });
+        let error = in_time(late).await.expect("no panic").expect_err(refuse);
+        assert!(error.is_retryable(), "{refuse}: {error:?}");
+        sql(restore);
+        in_time(running.shutdown()).await;
+        let key = KeyStrategy::MessageId.key(inbox.name(), &message).expect("an id");
+        let view = owner.show(inbox.name(), &key).await.expect("show").expect("it is stored");
+        let entry = &view.entries[0];
+        assert_eq!(
+            (entry.status, entry.attempts, entry.suspicion),
+            (Status::Completed, 0, Suspicion::NONE),
+            "{refuse}"
+        );
+        assert_eq!(play.runs.load(Ordering::Relaxed), 1, "{refuse}");
+    }
+}

@@ -1,0 +1,1 @@
+UPDATE oncebox_handler SET same_as = ?2 WHERE id = ?1

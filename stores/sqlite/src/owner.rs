@@ -1,0 +1,208 @@
+//! Who lives: each store instance that claims holds an operating-system lock on a file beside the database. The kernel releases the
+//! lock when the process dies, however it dies, so a lock that can be taken belongs to a dead owner (ADR 22).
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use oncebox::Result;
+use oncebox::store::ClaimId;
+use rusqlite::{Connection, params};
+
+use crate::error::store_error;
+use crate::lock;
+use crate::writer::Work;
+
+/// What tells one boot of one machine from all others. Linux only; elsewhere leases alone decide.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The identity of one store instance, from its first claim on.
+pub(crate) struct Owner {
+    database: PathBuf,
+    boot: Option<String>,
+    state: State,
+}
+
+enum State {
+    /// Nothing was claimed yet.
+    Unknown,
+    /// It holds the lock; its number, unless the transaction that wrote it down was rolled back.
+    Alive { lock: OwnerLock, id: Option<i64> },
+    /// There is no boot id, or no lock can be had: leases decide.
+    Unavailable,
+}
+
+/// A lock file that this instance holds.
+struct OwnerLock {
+    name: String,
+    path: PathBuf,
+    /// The lock ends with it.
+    _file: File,
+}
+
+impl Owner {
+    pub(crate) fn new(database: PathBuf) -> Self {
+        let boot = std::fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned());
+        Self { database, boot: boot.filter(|id| !id.is_empty()), state: State::Unknown }
+    }
+
+    /// Its number, if it is known.
+    pub(crate) fn id(&self) -> Option<i64> {
+        match &self.state {
+            State::Alive { id, .. } => *id,
+            State::Unknown | State::Unavailable => None,
+        }
+    }
+
+    /// A transaction was rolled back, and may have taken the number with it.
+    pub(crate) fn rolled_back(&mut self) {
+        if let State::Alive { id, .. } = &mut self.state {
+            *id = None;
+        }
+    }
+
+    /// Its number, written down if it is not yet.
+    fn enter(&mut self, connection: &Connection) -> Result<Option<i64>> {
+        let Some(boot) = &self.boot else { return Ok(None) };
+        if matches!(self.state, State::Unknown) {
+            self.state = match OwnerLock::make(&self.database) {
+                Ok(lock) => State::Alive { lock, id: None },
+                Err(error) => {
+                    tracing::warn!(%error, "cannot lock an owner file; restarts wait for leases");
+                    State::Unavailable
+                }
+            };
+        }
+        let State::Alive { lock, id } = &mut self.state else { return Ok(None) };
+        if id.is_none() {
+            let number = connection
+                .prepare_cached(include_str!("../sql/owner/enter.sql"))
+                .and_then(|mut enter| enter.query_row(params![lock.name, boot], |row| row.get(0)))
+                .map_err(store_error)?;
+            *id = Some(number);
+        }
+        Ok(*id)
+    }
+
+    /// At a clean end: removes row and file, unless something is still in hand. Then the next process finds the lock free.
+    pub(crate) fn leave(self, connection: Option<Connection>, patience: std::time::Duration) {
+        let State::Alive { lock, id } = self.state else { return };
+        let gone = match (id, connection) {
+            (None, _) => Ok(1),
+            (Some(_), None) => return,
+            (Some(id), Some(connection)) => lock::begin(&connection, patience).and_then(|()| {
+                let gone = connection.execute(include_str!("../sql/owner/leave.sql"), [id])?;
+                connection.execute_batch(include_str!("../sql/transaction/commit.sql"))?;
+                Ok(gone)
+            }),
+        };
+        match gone {
+            Ok(0) => {}
+            Ok(_) => remove(&lock.path),
+            Err(error) => tracing::debug!(%error, "cannot remove the owner; the next process does"),
+        }
+    }
+}
+
+impl OwnerLock {
+    fn make(database: &Path) -> std::io::Result<Self> {
+        let name = ClaimId::fresh().to_string();
+        let path = lock_file(database, &name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&path)?;
+        if let Err(error) = file.try_lock() {
+            remove(&path);
+            return Err(error.into());
+        }
+        Ok(Self { name, path, _file: file })
+    }
+}
+
+/// The lock file of an owner.
+fn lock_file(database: &Path, name: &str) -> PathBuf {
+    let mut path = OsString::from(database);
+    path.push("-owner-");
+    path.push(name);
+    path.into()
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::debug!(%error, path = %path.display(), "cannot remove a lock file");
+    }
+}
+
+/// The number under which a claim takes entries.
+pub(crate) fn enter(work: &mut Work<'_>) -> Result<Option<i64>> {
+    work.owner.enter(work.connection)
+}
+
+/// Gives what the first claim of this instance took to it. Later claims write the owner with the row.
+pub(crate) fn own_first(work: &mut Work<'_>, claim_id: ClaimId) -> Result<()> {
+    let Some(id) = enter(work)? else { return Ok(()) };
+    work.statement(include_str!("../sql/owner/own.sql"))?
+        .execute(params![&claim_id.as_bytes()[..], id])
+        .map_err(store_error)?;
+    Ok(())
+}
+
+/// Owners of this boot of this machine that are certainly dead and have something in hand. Their locks are held until this is
+/// dropped. Dead owners with nothing in hand are forgotten, with their files.
+pub(crate) struct Dead {
+    pub(crate) ids: Vec<i64>,
+    locks: Vec<File>,
+}
+
+pub(crate) fn dead(work: &Work<'_>) -> Result<Dead> {
+    let mut dead = Dead { ids: Vec::new(), locks: Vec::new() };
+    let others: Vec<(i64, String, String, bool)> = {
+        let mut others = work.statement(include_str!("../sql/owner/others.sql"))?;
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        let rows = others.query_map([work.owner.id()], row).map_err(store_error)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(store_error)?
+    };
+    for (id, name, boot, holds) in others {
+        let path = lock_file(&work.owner.database, &name);
+        match (seized(&path), holds) {
+            (Seized::Locked(lock), true) if work.owner.boot.as_ref() == Some(&boot) => {
+                dead.ids.push(id);
+                dead.locks.push(lock);
+            }
+            (Seized::Locked(_), false) => {
+                forget(work, id)?;
+                remove(&path);
+            }
+            (Seized::Missing, false) => forget(work, id)?,
+            // It lives, it cannot be told, or another machine may hold the lock: its leases decide.
+            (Seized::Locked(_) | Seized::Missing, true) | (Seized::No, _) => {}
+        }
+    }
+    Ok(dead)
+}
+
+fn forget(work: &Work<'_>, id: i64) -> Result<()> {
+    work.statement(include_str!("../sql/owner/leave.sql"))?.execute([id]).map_err(store_error)?;
+    Ok(())
+}
+
+/// What became of the attempt to take the lock of another owner.
+enum Seized {
+    Locked(File),
+    Missing,
+    No,
+}
+
+fn seized(path: &Path) -> Seized {
+    let file = match OpenOptions::new().write(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Seized::Missing,
+        Err(_) => return Seized::No,
+    };
+    match file.try_lock() {
+        Ok(()) => Seized::Locked(file),
+        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => Seized::No,
+    }
+}
