@@ -9,6 +9,7 @@ mod metrics;
 mod msrv;
 mod peers;
 mod python;
+mod room;
 mod run;
 mod servers;
 mod state_diagram;

@@ -12,7 +12,7 @@ use oncebox_servers::shared::Servers;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{deny, hygiene, msrv, run, servers, toolchain};
+use crate::{deny, hygiene, msrv, room, run, servers, toolchain};
 
 /// What can be asked of `cargo xtask test`.
 #[derive(clap::Args, Debug)]
@@ -37,6 +37,7 @@ struct Step {
 
 /// Cheap and telling first; the one that may have to build its tool last.
 const STEPS: &[Step] = &[
+    Step { name: "disk", run: |checks| room::ensure(&checks.workspace.target) },
     Step { name: "tools", run: |checks| toolchain::ensure(&checks.workspace.root) },
     Step { name: "format", run: format },
     Step { name: "clippy", run: clippy },
@@ -91,8 +92,16 @@ fn format(checks: &mut Checks) -> Result<()> {
         .context("`cargo fmt --all` mends this")
 }
 
+/// The cargo that builds, without what only the next build or a debugger could use: both would be several gigabytes. All steps build
+/// alike, so that none builds a dependency again.
+fn build(checks: &Checks) -> Command {
+    let mut cargo = run::cargo(&checks.workspace.root);
+    cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "false");
+    cargo
+}
+
 fn clippy(checks: &mut Checks) -> Result<()> {
-    let mut clippy = run::cargo(&checks.workspace.root);
+    let mut clippy = build(checks);
     clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]).args(FEATURES);
     clippy.args(["--", "-D", "warnings"]);
     // Named, so that it stays on whatever a lint table says: no other step sees which parts of the standard library
@@ -102,8 +111,10 @@ fn clippy(checks: &mut Checks) -> Result<()> {
 }
 
 fn documentation(checks: &mut Checks) -> Result<()> {
-    let mut doc = run::cargo(&checks.workspace.root);
-    run::check(doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]))
+    let mut doc = build(checks);
+    // With the features of the other steps: their dependencies are there already.
+    doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]).args(FEATURES);
+    run::check(&mut doc)
 }
 
 /// Runs the test programs of some packages, and leaves those of the others alone. All of them are built in both steps that run tests,
@@ -115,9 +126,11 @@ const FEATURES: [&str; 2] = ["--features", "oncebox-postgres/tokio-postgres"];
 
 /// The test programs of these packages.
 fn test_programs(checks: &Checks, packages: &[String]) -> Command {
-    let mut test = run::cargo(&checks.workspace.root);
+    let mut test = build(checks);
     test.args(["test", "--workspace", "--tests", "--config", ONLY]).args(FEATURES);
     test.env("TESTED", packages.join(" "));
+    // For a test that runs an example with cargo.
+    test.env("BUILT_SELECTION", format!("--workspace {}", FEATURES.join(" ")));
     test
 }
 
@@ -138,7 +151,7 @@ fn tests_with_servers(checks: &mut Checks) -> Result<()> {
     let servers = checks.servers.take().context("the servers were not started")?;
     let mut test = test_programs(checks, &checks.workspace.with_servers);
     run_tests(test.envs(servers.variables()), &mut checks.tally)?;
-    let mut examples = run::cargo(&checks.workspace.root);
+    let mut examples = build(checks);
     examples.args(["test", "--workspace", "--doc"]).args(FEATURES);
     run_tests(examples.envs(servers.variables()), &mut checks.tally)
 }
