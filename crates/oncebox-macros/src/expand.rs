@@ -48,7 +48,7 @@ fn expand_with(function: &ItemFn, store: &Type, Options { key, calls }: &Options
         #(#conditions)*
         impl #name {
             #[doc = #about_key]
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "a program need not ask for the key of its handler")]
             #vis const KEY: &'static str = #key;
 
             /// The handler with the settings of its attribute; what is set on it beats them.

@@ -77,7 +77,8 @@ fn normalized(printed: &str) -> String {
 
 /// `--> /somewhere/crates/oncebox/src/a.rs:3:5`, without the number of the line.
 fn place(line: &str) -> Option<String> {
-    let (arrow, path) = line.trim_start().split_once(' ').filter(|(arrow, _)| ["-->", ":::"].contains(arrow))?;
+    let (arrow, path) =
+        line.trim_start().split_once(' ').filter(|(arrow, _)| ["-->", ":::"].contains(arrow))?;
     let name = match path.rsplit_once("crates/oncebox/src/") {
         Some((_, place)) => format!("$WORKSPACE/crates/oncebox/src/{}", place.split(':').next()?),
         None => path.to_owned(),
@@ -88,6 +89,7 @@ fn place(line: &str) -> Option<String> {
 /// The margin of a line of source, without the number of the line.
 fn margin(line: &str) -> Option<String> {
     let number = line.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit());
-    let is_margin = number.len() < line.len() && ["|", "=", "..."].iter().any(|mark| number.starts_with(mark));
+    let is_margin =
+        number.len() < line.len() && ["|", "=", "..."].iter().any(|mark| number.starts_with(mark));
     is_margin.then(|| format!("  {number}"))
 }
