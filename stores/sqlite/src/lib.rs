@@ -17,6 +17,7 @@ mod accept;
 mod admin;
 mod backfill;
 mod backlog;
+mod checkpoint;
 mod claim;
 mod connect;
 mod entry;
@@ -62,6 +63,7 @@ use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
+use checkpoint::WriterEnd;
 use connect::Opener;
 use names::Names;
 use proof::Pace;
@@ -85,6 +87,8 @@ struct Inner {
     wake: watch::Sender<u64>,
     watching: AtomicBool,
     stop: Arc<AtomicBool>,
+    /// The last field: the writer ends once everything before it is dropped.
+    _end: WriterEnd,
 }
 
 impl Drop for Inner {
@@ -161,7 +165,7 @@ impl Options {
         migrate::check(&connection)?;
         let opener = self.opener.opened();
         let (gate, wake) = (Gate::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
-        let writer = Writer::start(
+        let (writer, end) = Writer::start(
             opener.clone(),
             connection,
             Arc::clone(&clock),
@@ -177,6 +181,7 @@ impl Options {
             wake,
             watching: AtomicBool::new(false),
             stop: Arc::default(),
+            _end: end,
         };
         Ok(Sqlite { inner: Arc::new(inner) })
     }

@@ -85,12 +85,12 @@ impl Owner {
     }
 
     /// At a clean end: removes row and file, unless something is still in hand. Then the next process finds the lock free.
-    pub(crate) fn leave(self, connection: Option<Connection>, patience: std::time::Duration) {
+    pub(crate) fn leave(self, connection: Option<&Connection>, patience: std::time::Duration) {
         let State::Alive { lock, id } = self.state else { return };
         let gone = match (id, connection) {
             (None, _) => Ok(1),
             (Some(_), None) => return,
-            (Some(id), Some(connection)) => lock::begin(&connection, patience).and_then(|()| {
+            (Some(id), Some(connection)) => lock::begin(connection, patience).and_then(|()| {
                 let gone = connection.execute(include_str!("../sql/owner/leave.sql"), [id])?;
                 connection.execute_batch(include_str!("../sql/transaction/commit.sql"))?;
                 Ok(gone)

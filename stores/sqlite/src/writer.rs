@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use oncebox::time::{SharedClock, Timestamp};
@@ -10,6 +11,7 @@ use oncebox::{Error, ErrorKind, Result};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::checkpoint::{self, WriterEnd};
 use crate::connect::Opener;
 use crate::error::{commit_error, is_io_failure, stopped, store_error};
 use crate::lock::{self, Courtesy};
@@ -150,7 +152,7 @@ impl Writer {
         gate: Gate,
         wake: watch::Sender<u64>,
         pace: Pace,
-    ) -> Result<Self> {
+    ) -> Result<(Self, WriterEnd)> {
         let (jobs, queue) = mpsc::channel(MAX_GROUP);
         let state = State {
             owner: Owner::new(opener.path.clone()),
@@ -163,12 +165,18 @@ impl Writer {
             pace,
             courtesy: Courtesy::new(),
             turns: 0,
+            wrote: false,
         };
+        let (ends, ended) = channel();
         std::thread::Builder::new()
             .name("oncebox-sqlite".into())
-            .spawn(move || state.run(queue))
+            .spawn(move || {
+                state.run(queue);
+                // Only now, when every connection of the writer is closed.
+                drop::<std::sync::mpsc::Sender<()>>(ends);
+            })
             .map_err(|error| stopped().caused_by(error))?;
-        Ok(Self { jobs })
+        Ok((Self { jobs }, WriterEnd::new(ended)))
     }
 
     /// Runs `work` in the next transaction, and answers once that is committed.
@@ -240,6 +248,8 @@ struct State {
     courtesy: Courtesy,
     /// How many turns there had been at the last transaction.
     turns: u64,
+    /// Whether anything was committed: a store that only looked leaves the log to those who write.
+    wrote: bool,
 }
 
 impl State {
@@ -254,7 +264,10 @@ impl State {
                 self.turns = self.gate.turns();
             }
         }
-        self.owner.leave(self.connection, self.opener.patience());
+        self.owner.leave(self.connection.as_ref(), self.opener.patience());
+        if let Some(connection) = self.connection.filter(|_| self.wrote) {
+            checkpoint::at_end(&connection);
+        }
     }
 
     /// Does the work of a group and answers it.
@@ -307,6 +320,7 @@ impl State {
         match &result {
             Ok(()) => {
                 self.connection = Some(connection);
+                self.wrote |= !self.opener.read_only;
                 if wake {
                     self.wake.send_modify(|count| *count = count.wrapping_add(1));
                 }

@@ -328,3 +328,58 @@ async fn a_message_survives_the_store() {
     assert_eq!(*claim_one(&store).await.message, message("1"));
     assert_eq!(status(&store, "1").await, Some(Status::Running));
 }
+
+/// A clean end: the file alone, without the log beside it, holds every message.
+#[tokio::test]
+async fn the_file_alone_holds_everything_after_a_clean_end() {
+    for watched in [false, true] {
+        let file = File::new();
+        let store = file.open();
+        // Its own connection, beside that of the writer.
+        let _wakeup = watched.then(|| store.subscribe());
+        for id in 0..40 {
+            first(&store, &id.to_string()).await;
+        }
+        complete_some(&store).await;
+        let log = file.path().with_extension("db-wal");
+        assert!(std::fs::metadata(&log).expect("the log").len() > 0, "there is something to move");
+        drop(store);
+        assert_eq!(std::fs::metadata(&log).map_or(0, |log| log.len()), 0, "the log is empty or gone");
+        let copy = File::new();
+        std::fs::copy(file.path(), copy.path()).expect("a copy of the file alone");
+        let store = copy.open();
+        assert_eq!(claim(&store, 100).await.len(), 30);
+        assert_eq!(copy.count("oncebox_message"), 40);
+        copy.check();
+    }
+}
+
+async fn complete_some(store: &Sqlite) {
+    let claimed = claim(store, 10).await;
+    let settlements: Vec<Settlement> =
+        claimed.iter().map(|claimed| Settlement::done(&claimed.claim)).collect();
+    store.settle(&settlements).await.expect("settle");
+}
+
+/// For a process whose clones outlive its end, and for an operator who copies the file of a running one.
+#[tokio::test]
+async fn the_log_is_moved_on_demand_unless_the_file_is_in_use() {
+    let file = File::new();
+    let store = file.options().busy_timeout(Duration::from_millis(10)).open().expect("the file opens");
+    let log = || std::fs::metadata(file.path().with_extension("db-wal")).map_or(0, |log| log.len());
+    first(&store, "1").await;
+    let reader = file.connect();
+    reader.execute_batch("BEGIN").expect("a transaction");
+    let _snapshot: i64 =
+        reader.query_row("SELECT count(*) FROM oncebox_message", [], |row| row.get(0)).expect("a snapshot");
+    first(&store, "2").await;
+    assert!(!store.checkpoint().await.expect("a checkpoint"), "a reader needs the log");
+    assert!(log() > 0);
+    reader.execute_batch("COMMIT").expect("its end");
+    assert!(store.checkpoint().await.expect("a checkpoint"));
+    assert_eq!(log(), 0);
+    first(&store, "3").await;
+    assert_eq!(status(&store, "1").await, Some(Status::Pending));
+    let looking = file.options().read_only().open().expect("the file opens");
+    assert!(!looking.checkpoint().await.expect("no checkpoint"), "one that only looks changes nothing");
+}

@@ -1,0 +1,73 @@
+//! Moving the write-ahead log into the file: at a clean end, and when an operator wants to copy the file.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use oncebox::Result;
+use parking_lot::Mutex;
+use rusqlite::Connection;
+
+use crate::Sqlite;
+use crate::error::{stopped, store_error};
+
+/// How long the end of a store waits for others that use the file. Afterwards the last of them moves the log.
+const AT_END: Duration = Duration::from_millis(250);
+/// How long the last clone of a store waits for its writer thread.
+const WRITER_END: Duration = Duration::from_secs(5);
+
+/// Moves the log into the file; returns whether the log is empty now.
+fn truncate(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = include_str!("../sql/checkpoint/truncate.sql");
+    connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|busy| busy == 0)
+}
+
+/// The same at the end of a writer. The log holds every message, so a failure loses nothing.
+pub(crate) fn at_end(connection: &Connection) {
+    let truncated = connection.busy_timeout(AT_END).and_then(|()| truncate(connection));
+    match truncated {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::debug!("the SQLite file is in use; the last process that closes it empties the log")
+        }
+        Err(error) => tracing::warn!(
+            %error,
+            "cannot move the log into the SQLite file; the log holds the last messages: copy it together with the file"
+        ),
+    }
+}
+
+/// Waits, when it is dropped, until the writer thread has ended: the process may end right after.
+pub(crate) struct WriterEnd(Mutex<Receiver<()>>);
+
+impl WriterEnd {
+    pub(crate) fn new(ended: Receiver<()>) -> Self {
+        Self(Mutex::new(ended))
+    }
+}
+
+impl Drop for WriterEnd {
+    fn drop(&mut self) {
+        // The thread sends nothing: its end of the channel is dropped with it.
+        if self.0.get_mut().recv_timeout(WRITER_END) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                "the SQLite writer has not ended in {WRITER_END:?}; copy the log together with the file"
+            );
+        }
+    }
+}
+
+impl Sqlite {
+    /// Moves everything from the write-ahead log (`-wal`) into the file, so that the file alone holds every message. Returns
+    /// `false` if another connection used the file for longer than the [busy timeout](crate::Options::busy_timeout); nothing is
+    /// lost then, and the log is still needed.
+    ///
+    /// A store does this by itself when its last clone is dropped. Call it where a clone may outlive `main`.
+    pub async fn checkpoint(&self) -> Result<bool> {
+        let opener = self.inner.opener.clone();
+        if opener.read_only {
+            return Ok(false);
+        }
+        let truncated = tokio::task::spawn_blocking(move || truncate(&opener.open()?).map_err(store_error));
+        truncated.await.map_err(|panic| stopped().caused_by(panic))?
+    }
+}
