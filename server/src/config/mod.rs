@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 
 pub(crate) use api::API_LISTEN;
 pub(crate) use example::EXAMPLE;
-pub(crate) use model::{Declare, Encoding, Format, Verify};
+pub(crate) use model::{Declare, Encoding, Format, ShopifyId, Verify};
 pub(crate) use plan::{
     DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Plan, Secrets, StorePlace, StorePlan,
 };

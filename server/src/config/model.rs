@@ -303,6 +303,9 @@ pub(crate) struct Http {
     pub(crate) signature_prefix: Option<At<String>>,
     /// For `verify = "hmac"`: how the signature is written, `"hex"` (the default) or `"base64"`.
     pub(crate) signature_encoding: Option<At<Encoding>>,
+    /// For `format = "shopify"`: which id recognises a repeat. `"event"` (the default) takes `X-Shopify-Event-Id` with the topic, as
+    /// Shopify advises; `"webhook"` takes `X-Shopify-Webhook-Id`, for subscriptions to one topic that send different fields.
+    pub(crate) shopify_id: Option<At<ShopifyId>>,
     /// How old a signature may be, where its time is signed, too. Default `5m`.
     pub(crate) replay_window: Option<At<Span>>,
     /// One type for all messages, whatever the sender says. Not for CloudEvents.
@@ -337,6 +340,14 @@ pub(crate) enum Verify {
     StandardWebhooks,
     Hmac,
     Open,
+}
+
+/// Which id of Shopify recognises a repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ShopifyId {
+    Event,
+    Webhook,
 }
 
 /// How a signature is written.

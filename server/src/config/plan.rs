@@ -71,6 +71,14 @@ pub(crate) struct StorePlan {
     pub(crate) migrate: bool,
 }
 
+impl StorePlan {
+    /// Whether both name the same tables of the same database, with any login.
+    pub(crate) fn is_same_but_login(&self, other: &Self) -> bool {
+        (&self.name, self.migrate, self.place.without_login())
+            == (&other.name, other.migrate, other.place.without_login())
+    }
+}
+
 impl std::fmt::Debug for StorePlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StorePlan").field("name", &self.name).finish_non_exhaustive()
@@ -81,6 +89,29 @@ impl std::fmt::Debug for StorePlan {
 pub(crate) enum StorePlace {
     Sqlite(PathBuf),
     Postgres { url: String, schema: Option<String>, prefix: Option<String>, pooled: bool },
+}
+
+impl StorePlace {
+    fn without_login(&self) -> Self {
+        let mut place = self.clone();
+        if let Self::Postgres { url: text, .. } = &mut place
+            && let Ok(mut url) = Url::parse(text)
+        {
+            // A URL that cannot have a login keeps what it has, and is compared whole.
+            let _ = (url.set_username(""), url.set_password(None));
+            let kept: Vec<(String, String)> = url
+                .query_pairs()
+                .filter(|(name, _)| name != "user" && name != "password")
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect();
+            url.set_query(None);
+            if !kept.is_empty() {
+                url.query_pairs_mut().extend_pairs(kept);
+            }
+            *text = url.into();
+        }
+        place
+    }
 }
 
 /// An inbox.

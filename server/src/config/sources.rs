@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncebox::config::ShortWindow;
 
-use super::model::{self, Declare, Encoding, Format, Verify};
+use super::model::{self, Declare, Encoding, Format, ShopifyId, Verify};
 use super::plan::{InboxPlan, Planner, Secrets};
 use super::value::At;
 
@@ -22,6 +22,7 @@ pub(crate) struct HttpPlan {
     pub(crate) verify: Verify,
     pub(crate) secrets: Vec<String>,
     pub(crate) signature: (String, String, Encoding),
+    pub(crate) shopify_id: ShopifyId,
     pub(crate) replay_window: Option<Duration>,
     pub(crate) kind: Option<String>,
     pub(crate) tenant: Option<String>,
@@ -50,6 +51,7 @@ impl HttpPlan {
             verify: Verify::Loopback,
             secrets: Vec::new(),
             signature: (String::new(), String::new(), Encoding::Hex),
+            shopify_id: ShopifyId::Event,
             replay_window: None,
             kind: None,
             tenant: None,
@@ -173,6 +175,7 @@ impl Planner {
             assumed: self.secrets != Secrets::Read && http.secret.is_some(),
             secrets,
             signature,
+            shopify_id: http.shopify_id.as_deref().copied().unwrap_or(ShopifyId::Event),
             replay_window: http.replay_window.as_ref().map(|span| span.0),
             kind: text(&http.kind),
             tenant: text(&http.tenant),
@@ -210,6 +213,9 @@ impl Planner {
         ];
         for at in of_hmac.into_iter().flatten().filter(|_| !hmac) {
             self.wrong(at, "this is for `verify = \"hmac\"`; leave it out");
+        }
+        if let Some(id) = http.shopify_id.as_ref().filter(|_| plan.format != Format::Shopify) {
+            self.wrong(id.at(), "this is for `format = \"shopify\"`; leave it out");
         }
         if let Some(window) = http.replay_window.as_ref().filter(|_| !plan.signs_time()) {
             self.wrong(window.at(), "no time is signed here, so nothing can be too old; leave it out");

@@ -137,7 +137,10 @@ fn endpoint(plan: &HttpPlan) -> oncebox::Result<Endpoint> {
         Format::Github => Endpoint::github(name, secrets)?,
         Format::Stripe => Endpoint::stripe(name, secrets)?,
         Format::Slack => Endpoint::slack(name, secrets)?,
-        Format::Shopify => Endpoint::shopify(name, secrets)?,
+        Format::Shopify => Endpoint::shopify(name, secrets)?.shopify_id(match plan.shopify_id {
+            config::ShopifyId::Event => oncebox_http::ShopifyId::Event,
+            config::ShopifyId::Webhook => oncebox_http::ShopifyId::Webhook,
+        })?,
     };
     let mut endpoint = endpoint.path(plan.path.as_str());
     if let Some(kind) = &plan.kind {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderName;
 use oncebox::{Error, ErrorKind, MAX_NAME, Result};
 
-use crate::format::{Format, Names};
+use crate::format::{Format, Names, ShopifyId};
 use crate::quota::Quota;
 use crate::verify::{REPLAY_WINDOW, Verify};
 
@@ -71,7 +71,7 @@ impl Endpoint {
     }
 
     /// [Standard Webhooks](https://www.standardwebhooks.com): secrets that start with `whsec_`, or public keys that start
-    /// with `whpk_`. `webhook-id` is the key; the type is the member `type` of the body.
+    /// with `whpk_`. `webhook-id` or `svix-id` is the key; the type is the member `type` of the body.
     pub fn standard_webhooks<T: AsRef<str>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
@@ -79,7 +79,8 @@ impl Endpoint {
         Ok(Self::new(name, Format::Standard, Some(Verify::standard_webhooks(secrets)?)))
     }
 
-    /// Webhooks of GitHub. `X-GitHub-Delivery` is the key, `X-GitHub-Event` the type.
+    /// Webhooks of GitHub. `X-GitHub-Delivery` is the key, `X-GitHub-Event` the type. The payload is the JSON, also where GitHub sends it in a
+    /// form.
     pub fn github<T: AsRef<[u8]>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
@@ -105,12 +106,25 @@ impl Endpoint {
         Ok(Self::new(name, Format::Slack, Some(Verify::slack(secrets)?)))
     }
 
-    /// Webhooks of Shopify. `X-Shopify-Webhook-Id` is the key, `X-Shopify-Topic` the type.
+    /// Webhooks of Shopify. `X-Shopify-Event-Id` and the topic are the key, unless [said otherwise](Self::shopify_id);
+    /// `X-Shopify-Topic` is the type.
     pub fn shopify<T: AsRef<[u8]>>(
         name: impl Into<Box<str>>,
         secrets: impl IntoIterator<Item = T>,
     ) -> Result<Self> {
-        Ok(Self::new(name, Format::Shopify, Some(Verify::shopify(secrets)?)))
+        Ok(Self::new(name, Format::Shopify(ShopifyId::default()), Some(Verify::shopify(secrets)?)))
+    }
+
+    /// Which id of Shopify recognises a repeat. Default: [`ShopifyId::Event`]. A change makes every message that Shopify sends
+    /// again new.
+    pub fn shopify_id(mut self, id: ShopifyId) -> Result<Self> {
+        let Format::Shopify(by) = &mut self.format else {
+            return Err(
+                self.refused("takes no webhooks of Shopify, so it cannot be told which of their ids counts")
+            );
+        };
+        *by = id;
+        Ok(self)
     }
 
     /// Who may send.

@@ -17,6 +17,7 @@ mod verify;
 
 pub use body::BodyLimits;
 pub use endpoint::Endpoint;
+pub use format::ShopifyId;
 pub use ingress::Ingress;
 /// How events are read and written.
 pub use oncebox_cloudevents as cloudevents;

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use oncebox::store::Admin as _;
 use oncebox::time::Clock as _;
 use oncebox::{Context, Inbox, Memory, Message, handler};
-use oncebox_http::{Encoding, Endpoint, Ingress, Limits, Verify};
+use oncebox_http::{Encoding, Endpoint, Ingress, Limits, ShopifyId, Verify};
 use oncebox_testkit::TestClock;
 use parking_lot::Mutex;
 use ring::hmac;
@@ -228,6 +228,70 @@ async fn shopify_signs_in_base64() {
     assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_500));
 }
 
+fn shopify(event: &str, webhook: &str, topic: &str, body: &str) -> Vec<(&'static str, String)> {
+    let mut headers = vec![
+        ("x-shopify-hmac-sha256", BASE64.encode(sign(b"shop", &[body]))),
+        ("x-shopify-webhook-id", webhook.to_owned()),
+        ("x-shopify-topic", topic.to_owned()),
+    ];
+    if !event.is_empty() {
+        headers.push(("x-shopify-event-id", event.to_owned()));
+    }
+    headers
+}
+
+// One event reaches several subscriptions. Shopify advises to go by the event; one topic's body is not that of another.
+#[tokio::test]
+async fn shopify_events_are_recognised_by_the_id_that_is_chosen() {
+    let by_event = world(Endpoint::shopify("hook", ["shop"]).unwrap()).await;
+    let send = async |world: &World, event: &str, webhook: &str, topic: &str, body: &str| {
+        world.send(&shopify(event, webhook, topic, body), body).await.status
+    };
+    assert_eq!(send(&by_event, "e1", "w1", "orders/create", "{}").await, 202);
+    assert_eq!(by_event.last().await.id(), b"e1/orders/create");
+    assert_eq!(send(&by_event, "e1", "w2", "orders/create", "{}").await, 200, "another subscription");
+    assert_eq!(send(&by_event, "e1", "w3", "push", "[]").await, 202, "another topic of the same event");
+    assert_eq!(send(&by_event, "e2", "w1", "orders/create", "{}").await, 202, "another event");
+    assert_eq!(send(&by_event, "", "w4", "orders/create", "{}").await, 202, "none named: by the webhook");
+    assert_eq!(send(&by_event, "", "w4", "orders/create", "{}").await, 200);
+    assert_eq!(send(&by_event, "", "", "orders/create", "{}").await, 400);
+    let by_webhook =
+        world(Endpoint::shopify("hook", ["shop"]).unwrap().shopify_id(ShopifyId::Webhook).unwrap()).await;
+    assert_eq!(send(&by_webhook, "e1", "w1", "orders/create", "{}").await, 202);
+    assert_eq!(by_webhook.last().await.id(), b"w1");
+    assert_eq!(send(&by_webhook, "e1", "w1", "orders/create", "{}").await, 200);
+    assert_eq!(send(&by_webhook, "e1", "w2", "orders/create", "[]").await, 202, "a subscription of its own");
+    assert!(Endpoint::github("hook", ["s"]).unwrap().shopify_id(ShopifyId::Webhook).is_err());
+}
+
+// A webhook of GitHub is a form if its settings say so, which they do by default in some of its pages.
+#[tokio::test]
+async fn github_may_send_a_form() {
+    let world = world(Endpoint::github("hook", ["s"]).unwrap()).await;
+    let form = |delivery: &str, body: &str| {
+        let mut headers = github("s", delivery, body);
+        headers.push(("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned()));
+        headers
+    };
+    let body = "payload=%7B%22ref%22%3A%22a+b%2Bc%22%2C%22n%22%3A%5B%5D%7D";
+    assert_eq!(world.send(&form("1", body), body).await.status, 202);
+    let message = world.last().await;
+    assert_eq!((message.kind(), &**message.payload()), ("push", &br#"{"ref":"a b+c","n":[]}"#[..]));
+    assert_eq!(message.headers().get("content-type").unwrap(), "application/json");
+    assert_eq!(world.send(&form("1", body), body).await.status, 200);
+    for wrong in ["", "payload=", "payload=%7B", "other=%7B%7D", "payload=1&payload=2", "{}"] {
+        let answer = world.send(&form("2", wrong), wrong).await;
+        assert_eq!((answer.status, &*answer.problem()), (400, "malformed"), "{wrong}");
+        assert!(answer.body.contains("application/json in its settings"), "{}", answer.body);
+    }
+    assert_eq!(
+        world.send(&form("3", "payload=1"), "payload=2").await.status,
+        401,
+        "the form is what is signed"
+    );
+    assert_eq!(world.stored().await, 1);
+}
+
 const BODY: &str = r#"{"type":"contact.created","timestamp":"2022-11-03T20:26:10Z","data":{"id":"1"}}"#;
 
 fn standard(id: &str, time: i64, signature: String) -> Vec<(&'static str, String)> {
@@ -284,6 +348,43 @@ async fn standard_webhooks_with_a_shared_secret() {
     assert_eq!(send(old).await, 401);
     let message = world.last().await;
     assert_eq!((message.id(), message.kind()), (&b"msg_3"[..], "contact.created"));
+}
+
+// FAULTS S1, S3: the names from before the specification. What was verified is what becomes the key.
+#[tokio::test]
+async fn standard_webhooks_with_the_headers_of_svix() {
+    let secret = b"a secret of 24 bytes....";
+    let endpoint = Endpoint::standard_webhooks("hook", [format!("whsec_{}", BASE64.encode(secret))]);
+    let world = world(endpoint.unwrap()).await;
+    let now = world.now();
+    let svix = |id: &str, time: i64, signature: String| {
+        vec![("svix-id", id.to_owned()), ("svix-timestamp", time.to_string()), ("svix-signature", signature)]
+    };
+    let send = async |headers: Vec<(&str, String)>| world.send(&headers, BODY).await.status;
+    assert_eq!(send(svix("msg_1", now, v1(secret, "msg_1", now))).await, 202);
+    let message = world.last().await;
+    assert_eq!((message.id(), message.kind()), (&b"msg_1"[..], "contact.created"));
+    assert_eq!(message.time().map(|time| time.as_millis() / 1_000), Some(now));
+    assert!(message.headers().get("svix-signature").is_none());
+    // One message, by whichever names it comes.
+    assert_eq!(send(standard("msg_1", now, v1(secret, "msg_1", now))).await, 200);
+    for (what, headers) in [
+        ("another id", svix("msg_2", now, v1(secret, "msg_1", now))),
+        ("too old", svix("msg_1", now - 301, v1(secret, "msg_1", now - 301))),
+        ("no signature", svix("msg_1", now, String::new())),
+        ("only an id", vec![("svix-id", "msg_1".to_owned())]),
+    ] {
+        assert_eq!(send(headers).await, 401, "{what}");
+    }
+    // A request with both: the names of the specification count, and no part is taken from the others.
+    let signed = svix("msg_3", now, v1(secret, "msg_3", now));
+    for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        let mixed = [signed.clone(), vec![(name, "msg_4".to_owned())]].concat();
+        assert_eq!(send(mixed).await, 401, "{name}");
+    }
+    let forged = standard("msg_4", now, v1(secret, "msg_4", now));
+    assert_eq!(send([signed, forged].concat()).await, 202);
+    assert_eq!(world.last().await.id(), b"msg_4");
 }
 
 #[tokio::test]

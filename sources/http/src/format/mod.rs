@@ -23,7 +23,20 @@ pub(crate) enum Format {
     GitHub,
     Stripe,
     Slack,
-    Shopify,
+    Shopify(ShopifyId),
+}
+
+/// Which id of Shopify recognises a repeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShopifyId {
+    /// `X-Shopify-Event-Id` with the topic, as Shopify advises: several subscriptions to one topic are one message. A webhook
+    /// without that header goes by [`Webhook`](Self::Webhook).
+    #[default]
+    Event,
+    /// `X-Shopify-Webhook-Id`: each subscription has a message of its own. For subscriptions to one topic that send different
+    /// fields.
+    Webhook,
 }
 
 /// The headers that say what a plain message is.
@@ -69,7 +82,7 @@ impl Format {
             Self::GitHub => webhook::github(sent, body).map(Content::One),
             Self::Stripe => webhook::stripe(sent, body).map(Content::One),
             Self::Slack => webhook::slack(sent, body),
-            Self::Shopify => webhook::shopify(sent, body).map(Content::One),
+            Self::Shopify(by) => webhook::shopify(*by, sent, body).map(Content::One),
         }
     }
 }

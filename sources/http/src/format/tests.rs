@@ -18,11 +18,12 @@ fn formats() -> [Format; 7] {
         Format::GitHub,
         Format::Stripe,
         Format::Slack,
-        Format::Shopify,
+        Format::Shopify(super::ShopifyId::Event),
+        Format::Shopify(super::ShopifyId::Webhook),
     ]
 }
 
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 17] = [
     "message-id",
     "message-type",
     "message-ordering-key",
@@ -33,8 +34,11 @@ const NAMES: [&str; 14] = [
     "ce-specversion",
     "webhook-id",
     "webhook-timestamp",
+    "svix-id",
+    "svix-timestamp",
     "x-github-delivery",
     "x-github-event",
+    "x-shopify-event-id",
     "x-shopify-webhook-id",
     "x-shopify-topic",
 ];

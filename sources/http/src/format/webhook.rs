@@ -4,14 +4,17 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use oncebox::Message;
+use http::header::CONTENT_TYPE;
 use oncebox::time::Timestamp;
+use oncebox::{Headers, Message};
+use percent_encoding::percent_decode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Content, Sent, only, text};
+use super::{Content, Sent, ShopifyId, only, text};
 use crate::cloudevents::rfc3339;
 use crate::problem::{Cause, Problem};
+use crate::verify::StandardHeaders;
 
 /// What a signed webhook has to say of itself. Nothing else is looked at: it is the sender's, whatever it is.
 #[derive(Deserialize)]
@@ -52,15 +55,16 @@ struct SlackEvent<'a> {
     kind: Cow<'a, str>,
 }
 
-/// `webhook-id` is signed with the rest, so it can be trusted as the key.
+/// The id (`webhook-id` or `svix-id`) is signed with the rest, so it can be trusted as the key.
 pub(super) fn standard(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
     let Sent { headers, kept, kind, .. } = sent;
-    let id = need(headers, "webhook-id")?;
+    let names = StandardHeaders::of(headers);
+    let id = need(headers, names.id)?;
     let kind = match kind {
         Some(kind) => kind.to_owned(),
         None => named(json::<StandardBody<'_>>(&body)?.kind, "type")?.into_owned(),
     };
-    let time = text(headers, "webhook-timestamp")?.and_then(|time| time.parse().ok()).map(seconds);
+    let time = text(headers, names.timestamp)?.and_then(|time| time.parse().ok()).map(seconds);
     Ok(timed(Message::new(id, kind, body).with_headers(kept), time))
 }
 
@@ -68,12 +72,63 @@ pub(super) fn github(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
     let Sent { headers, kept, kind, .. } = sent;
     let id = need(headers, "x-github-delivery")?;
     let kind = kind.map_or_else(|| needed_text(headers, "x-github-event"), |kind| Ok(kind.to_owned()))?;
+    if is_form(headers)? {
+        let body = form_payload(&body)?;
+        return Ok(Message::new(id, kind, body).with_headers(as_json(&kept)));
+    }
     Ok(Message::new(id, kind, body).with_headers(kept))
 }
 
-pub(super) fn shopify(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
+/// Whether the body is a form, as older GitHub webhooks are set to.
+fn is_form(headers: &HeaderMap) -> Result<bool, Problem> {
+    let media_type = text(headers, CONTENT_TYPE.as_str())?.unwrap_or_default();
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    Ok(essence.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
+}
+
+/// The JSON in the only field of a form, `payload`.
+fn form_payload(body: &[u8]) -> Result<Bytes, Problem> {
+    let wrong = |what: &str| {
+        let advice = "set the content type of the webhook to application/json in its settings at GitHub";
+        Problem::new(Cause::Malformed, format!("the body is a form {what}; {advice}"))
+    };
+    let mut fields = body.split(|b| *b == b'&').filter_map(|field| field.strip_prefix(b"payload="));
+    let (Some(payload), None) = (fields.next(), fields.next()) else {
+        return Err(wrong("without one field `payload`"));
+    };
+    let spaced: Vec<u8> = payload.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
+    let json = percent_decode(&spaced).collect::<Vec<u8>>();
+    match serde_json::from_slice::<&RawValue>(&json) {
+        Ok(_) => Ok(json.into()),
+        Err(_) => Err(wrong("whose field `payload` is not JSON")),
+    }
+}
+
+/// The headers of a message whose body was taken out of a form.
+fn as_json(kept: &Headers) -> Headers {
+    let mut headers = Headers::default();
+    for (name, value) in kept.iter() {
+        let value = if name == CONTENT_TYPE.as_str() {
+            Bytes::from_static(b"application/json")
+        } else {
+            value.clone()
+        };
+        headers.push(name, value);
+    }
+    headers
+}
+
+/// By the event, its topic belongs to the id: Shopify sends one event under several topics, with another body for each.
+pub(super) fn shopify(by: ShopifyId, sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
     let Sent { headers, kept, kind, .. } = sent;
-    let id = need(headers, "x-shopify-webhook-id")?;
+    let event = match by {
+        ShopifyId::Event => only(headers, "x-shopify-event-id")?.filter(|id| !id.is_empty()),
+        ShopifyId::Webhook => None,
+    };
+    let id = match event {
+        Some(event) => [event, b"/", needed_text(headers, "x-shopify-topic")?.as_bytes()].concat().into(),
+        None => need(headers, "x-shopify-webhook-id")?,
+    };
     let kind = kind.map_or_else(|| needed_text(headers, "x-shopify-topic"), |kind| Ok(kind.to_owned()))?;
     let time = text(headers, "x-shopify-triggered-at")?.and_then(rfc3339::parse);
     Ok(timed(Message::new(id, kind, body).with_headers(kept), time))

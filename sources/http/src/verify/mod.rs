@@ -2,6 +2,7 @@
 
 mod loopback;
 mod signed;
+mod standard_headers;
 mod token;
 
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use oncebox::time::Timestamp;
 use crate::secret::Macs;
 pub use signed::Encoding;
 use signed::{Hmac, Slack, Standard, Stripe};
+pub(crate) use standard_headers::StandardHeaders;
 use token::Tokens;
 
 /// How far the clock of a sender may be off, and how old a signature may be: in both directions.
@@ -71,7 +73,8 @@ impl Verify {
         Ok(Self(Kind::Tokens(Tokens::new(tokens)?)))
     }
 
-    /// Standard Webhooks: `whsec_` for v1 (HMAC-SHA256), `whpk_` for v1a (Ed25519).
+    /// Standard Webhooks: `whsec_` for v1 (HMAC-SHA256), `whpk_` for v1a (Ed25519). The headers are `webhook-id`,
+    /// `webhook-timestamp` and `webhook-signature`, or the same with `svix-`.
     pub fn standard_webhooks<T: AsRef<str>>(secrets: impl IntoIterator<Item = T>) -> Result<Self> {
         Ok(Self(Kind::Standard(Standard::new(secrets)?)))
     }

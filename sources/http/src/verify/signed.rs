@@ -8,7 +8,7 @@ use oncebox::{Error, ErrorKind, Result};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 use crate::secret::{Macs, Secret, refused};
-use crate::verify::Proof;
+use crate::verify::{Proof, StandardHeaders};
 
 /// For secrets, which are often given without the padding at their end.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -131,9 +131,10 @@ impl Standard {
     }
 
     pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
-        let id = proof.header("webhook-id").unwrap_or_default();
-        let time = proof.header("webhook-timestamp").unwrap_or_default();
-        let signatures = proof.header("webhook-signature").unwrap_or_default();
+        let names = StandardHeaders::of(proof.headers);
+        let id = proof.header(names.id).unwrap_or_default();
+        let time = proof.header(names.timestamp).unwrap_or_default();
+        let signatures = proof.header(names.signature).unwrap_or_default();
         let tags = |version: &[u8]| -> Vec<Vec<u8>> {
             let all = signatures.split(|b| *b == b' ').take(MAX_SIGNATURES);
             let tags = all.filter_map(|one| one.strip_prefix(version)?.strip_prefix(b","));
