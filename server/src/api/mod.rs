@@ -10,6 +10,7 @@ mod problem;
 pub(crate) mod routes;
 pub(crate) mod shared;
 pub(crate) mod show;
+mod starting;
 pub(crate) mod wire;
 
 use std::net::SocketAddr;
@@ -42,6 +43,7 @@ use problem::{Cause, Problem};
 use routes::{Call, Method, PREFIX, ROUTES, Route};
 
 pub(crate) use show::Privacy;
+pub(crate) use starting::AwaitedStore;
 
 /// The largest body that is read.
 const MAX_BODY: usize = 64 << 10;
@@ -105,12 +107,31 @@ impl Current {
 #[derive(Default)]
 pub(crate) struct Api {
     current: RwLock<Arc<Current>>,
+    /// What the process waits for before it serves any inbox.
+    awaited: RwLock<Option<AwaitedStore>>,
     jobs: Jobs,
 }
 
 impl Api {
+    /// Serves these inboxes from now on.
     pub(crate) fn replace(&self, current: Current) {
         *self.current.write() = Arc::new(current);
+        *self.awaited.write() = None;
+    }
+
+    /// Answers health and metrics while the stores are opened: for those who may ask once the inboxes are served.
+    pub(crate) fn starting(&self, access: Access) {
+        *self.current.write() = Arc::new(Current { access, ..Current::default() });
+    }
+
+    /// Reports that this store is waited for.
+    pub(crate) fn wait_for(&self, store: AwaitedStore) {
+        *self.awaited.write() = Some(store);
+    }
+
+    /// The store that is waited for, until inboxes are served.
+    fn awaited(&self) -> Option<AwaitedStore> {
+        self.awaited.read().clone()
     }
 
     pub(crate) fn current(&self) -> Arc<Current> {
@@ -143,6 +164,9 @@ impl Api {
             let inner = inner.clone();
             let answer = async move |request: Request| {
                 let (head, body) = request.into_parts();
+                if let (None, Some(store)) = (role, api.awaited()) {
+                    return starting::health(path, store);
+                }
                 match let_in(&api.current(), role, &head) {
                     Ok(_) => {
                         problem::guarded(inner.oneshot(Request::from_parts(head, body)).await.into_response())
@@ -199,6 +223,9 @@ async fn answered(
     let (head, body) = request.into_parts();
     let current = api.current();
     let who = let_in(&current, route.role, &head)?;
+    if let (Some(_), Some(store)) = (route.role, api.awaited()) {
+        return Err(Problem::new(Cause::Unavailable, format!("the store {:?} is not open yet", store.store)));
+    }
     let parts = parts.map_err(|_| Problem::new(Cause::Malformed, "the path cannot be read"))?;
     let parts = parts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let body = if route.takes_body() { read(&head.headers, body).await? } else { Bytes::new() };

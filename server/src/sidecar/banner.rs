@@ -7,8 +7,17 @@ use super::{Addresses, Origin};
 use crate::api::routes::PREFIX;
 use crate::config::{Plan, StorePlace};
 
+/// Where to see whether this process is ready.
+pub(super) fn watch(plan: &Plan, addresses: Addresses) -> String {
+    let messages = format!("{}/readyz", base(plan, addresses.messages));
+    match addresses.operators {
+        Some(operators) => format!("{messages} and {}", url(plan, operators, "/readyz")),
+        None => messages,
+    }
+}
+
 /// What all URLs of this process begin with.
-pub(super) fn base(plan: &Plan, address: SocketAddr) -> String {
+fn base(plan: &Plan, address: SocketAddr) -> String {
     format!("{}://{address}", if plan.tls.is_some() { "https" } else { "http" })
 }
 

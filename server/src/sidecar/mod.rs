@@ -21,9 +21,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::Api;
+use crate::api::{Api, AwaitedStore};
 use crate::cli::{Exit, Failed};
-use crate::config::{self, Loaded, Plan, Secrets};
+use crate::config::{self, Loaded, Plan, Secrets, StorePlan};
 use fleet::Fleet;
 use ingress::Front;
 use signals::{Signal, Signals};
@@ -67,18 +67,18 @@ pub(crate) async fn serve(
     let listener = bind(plan.listen).map_err(|error| Exit::Start.with(error))?;
     let operators = bind_api(origin, &plan).map_err(|error| Exit::Start.with(error))?;
     let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
-    // Whoever asks is told that we are not ready, while a store is waited for.
-    let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
-    let base = banner::base(&plan, addresses.messages);
+    // Both ports answer from the first moment: a probe that gets no answer would end the process while it waits for a store.
+    let operators = operators.map(|listener| (listener, metrics));
+    let door = Door::start(&plan, listener, operators).map_err(|error| Exit::Start.with(error))?;
+    let watch = banner::watch(&plan, addresses);
     let stores = tokio::select! {
-        stores = Stores::open(&plan.stores, &base) => stores.map_err(|error| Exit::Start.with(error))?,
+        stores = Stores::open(&plan.stores, &watch, &door.api) => stores.map_err(|error| Exit::Start.with(error))?,
         _ = signals.stop() => {
             tracing::info!("stopped before a store was there");
             return Ok(());
         }
     };
-    let operators = operators.map(|listener| (listener, metrics));
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door, operators).await?;
+    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door).await?;
     banner::print(origin, &sidecar.plan, addresses, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
@@ -144,11 +144,15 @@ struct Door {
 }
 
 impl Door {
-    /// Opens the address where messages come in, without taking any yet.
-    fn start(plan: &Plan, listener: TcpListener) -> Result<Self> {
+    /// Answers at the address where messages come in, without taking any yet, and at the one for operators.
+    fn start(plan: &Plan, listener: TcpListener, operators: Option<(TcpListener, Router)>) -> Result<Self> {
         let tls = plan.tls.as_ref();
         let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
         let api = Arc::new(Api::default());
+        api.starting(plan.api.as_ref().map(|api| api.access.clone()).unwrap_or_default());
+        if let Some(store) = plan.stores.first() {
+            api.wait_for(AwaitedStore { store: store.name.clone(), reason: None });
+        }
         let front = Arc::new(Front::waiting(Arc::clone(&api)));
         let mut server = Server::new(listener, front.router()).limits(ingress::limits(plan));
         if let Some(tls) = &tls {
@@ -156,6 +160,13 @@ impl Door {
         }
         let mut door = Self { front, api, tls, stop: watch::Sender::new(false), servers: JoinSet::new() };
         door.spawn(server);
+        if let Some((listener, metrics)) = operators {
+            let mut server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(plan));
+            if let Some(tls) = door.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls)) {
+                server = server.tls(tls.clone());
+            }
+            door.spawn(server);
+        }
         Ok(door)
     }
 
@@ -195,19 +206,10 @@ impl<'a> Sidecar<'a> {
         plan: Plan,
         stores: Stores,
         door: Door,
-        operators: Option<(TcpListener, Router)>,
     ) -> Result<Self, Failed> {
-        let mut door = door;
         let fleet = Fleet::start(&plan, &stores).await?;
         door.api.replace(fleet.served(&plan, &stores)?);
         door.front.open(fleet.router());
-        if let Some((listener, metrics)) = operators {
-            let mut server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(&plan));
-            if let Some(tls) = door.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls)) {
-                server = server.tls(tls.clone());
-            }
-            door.spawn(server);
-        }
         Ok(Self { origin, listen, plan, stores, fleet, door, leaving: JoinSet::new() })
     }
 
@@ -256,9 +258,12 @@ impl<'a> Sidecar<'a> {
         if api(&plan) != api(&self.plan) {
             bail!("`api.listen` changed, which needs a restart");
         }
-        if plan.stores != self.plan.stores {
-            bail!("[store] changed, which needs a restart");
+        let same = |(new, old): (&StorePlan, &StorePlan)| new.is_same_but_login(old);
+        if plan.stores.len() != self.plan.stores.len() || !plan.stores.iter().zip(&self.plan.stores).all(same)
+        {
+            bail!("[store] changed in more than its login, which needs a restart");
         }
+        self.stores.log_in(&self.plan.stores, &plan.stores).await?;
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
         let fleet = Fleet::start(&plan, &self.stores).await.context("cannot start")?;
         let served = match fleet.served(&plan, &self.stores) {
@@ -285,5 +290,6 @@ impl<'a> Sidecar<'a> {
         let servers = async { while self.door.servers.join_next().await.is_some() {} };
         let left = async { while self.leaving.join_next().await.is_some() {} };
         tokio::join!(servers, self.fleet.shutdown(), left);
+        self.stores.checkpoint().await;
     }
 }

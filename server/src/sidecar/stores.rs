@@ -14,7 +14,7 @@ use oncebox_sqlite::Sqlite;
 
 use super::fleet::build;
 use super::told::Told;
-use crate::api::{Backfills, Errand};
+use crate::api::{Api, AwaitedStore, Backfills, Errand};
 use crate::config::{InboxPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
@@ -35,11 +35,12 @@ enum Opened {
 pub(super) struct Stores(BTreeMap<String, (Any, Opened)>);
 
 impl Stores {
-    /// Opens all of them. Who wants to know how we are meanwhile can ask below the URL `base`.
-    pub(super) async fn open(plans: &[StorePlan], base: &str) -> Result<Self> {
+    /// Opens all of them. Meanwhile `api` says which one is waited for, and the log that `watch` are the URLs to ask.
+    pub(super) async fn open(plans: &[StorePlan], watch: &str, api: &Api) -> Result<Self> {
         let mut stores = BTreeMap::new();
         for plan in plans {
-            let store = open_at_last(plan, base).await;
+            api.wait_for(AwaitedStore { store: plan.name.clone(), reason: None });
+            let store = open_at_last(plan, watch, api).await;
             let store = store.with_context(|| format!("cannot open the store {:?}", plan.name))?;
             let told = match &store {
                 Opened::Sqlite(store) => Told::new(Arc::new(store.clone())),
@@ -60,6 +61,41 @@ impl Stores {
             Opened::Sqlite(store) => Arc::new(store.clone()),
             Opened::Postgres(store) => Arc::new(store.clone()),
         })
+    }
+
+    /// Uses the logins of `new` for connections that are opened from now on, where they changed. A login that the server refuses
+    /// is an error, and the store keeps the one it has.
+    pub(super) async fn log_in(&self, old: &[StorePlan], new: &[StorePlan]) -> Result<()> {
+        for (old, new) in old.iter().zip(new) {
+            let StorePlace::Postgres { url, .. } = &new.place else { continue };
+            if let Opened::Postgres(store) = self.opened(&new.name)?
+                && old != new
+            {
+                let logged_in = store.change_login(url).await.map_err(|error| anyhow!("{error:?}"));
+                logged_in.with_context(|| format!("cannot use the new login of the store {:?}", new.name))?;
+                tracing::info!(store = new.name, "new connections use the new login");
+            }
+        }
+        Ok(())
+    }
+
+    /// At a clean end: SQLite files hold every message without the log beside them.
+    pub(super) async fn checkpoint(&self) {
+        for (name, (_, opened)) in &self.0 {
+            let Opened::Sqlite(store) = opened else { continue };
+            match store.checkpoint().await {
+                Ok(true) => {}
+                Ok(false) => {
+                    tracing::warn!(
+                        store = name,
+                        "the SQLite file is still in use; copy its -wal file together with it"
+                    );
+                }
+                Err(error) => {
+                    tracing::warn!(store = name, %error, "cannot empty the log; copy its -wal file together with the file");
+                }
+            }
+        }
     }
 
     fn opened(&self, name: &str) -> Result<&Opened> {
@@ -114,15 +150,16 @@ impl Backfills for Stores {
 
 /// Opens a store, as soon as it is there: a server may start later than we do. What no waiting helps is an error, and so is a
 /// file that cannot be opened.
-async fn open_at_last(plan: &StorePlan, base: &str) -> Result<Opened> {
+async fn open_at_last(plan: &StorePlan, watch: &str, api: &Api) -> Result<Opened> {
     let (mut pause, longest) = PAUSES;
     loop {
         match open(plan).await? {
             Ok(opened) => return Ok(opened),
             Err(error) if is_away(plan, &error) => {
+                api.wait_for(AwaitedStore { store: plan.name.clone(), reason: Some(error.kind().as_str()) });
                 let (name, why) = (&plan.name, format!("{error:?}").replace("\n  caused by", "; caused by"));
                 tracing::warn!(
-                    "waiting for the store {name:?}, and taking nothing in ({base}/readyz tells); the next look is in \
+                    "waiting for the store {name:?}, and taking nothing in ({watch}); the next look is in \
                      {pause:?}: {why}"
                 );
             }

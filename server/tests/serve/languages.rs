@@ -4,7 +4,41 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::support::{Sidecar, post};
+use super::support::{Sidecar, free_port, post};
+
+/// The commands of the README's first steps do what it says, in its order: the sidecar first, then the receiver, then the sender.
+#[test]
+fn the_first_steps_of_the_readme_work() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let commands: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    let [serve, receive, send, ..] = commands[..] else { panic!("there are three steps") };
+    // Ports of this test instead of those that a reader has free.
+    let port = free_port().to_string();
+    let serve = serve.strip_prefix("cargo run --release -- serve ").unwrap().replace("9000", &port);
+    let sidecar = Sidecar::quick(&serve.split(' ').collect::<Vec<_>>());
+    let shell = |command: &str| {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("exec {command}")])
+            .current_dir(&root)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        shell.spawn().unwrap()
+    };
+    let mut receiver = Python(shell(&receive.replace("9000", &port)));
+    let mut lines = BufReader::new(receiver.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().unwrap(), format!("listening on {port}"));
+    let send = send.replace("http://127.0.0.1:8471", &sidecar.base);
+    for expected in ["202 Accepted", "200 OK"] {
+        let output = shell(&send).wait_with_output().unwrap();
+        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{answer}");
+    }
+    assert!(lines.next().unwrap().starts_with("charged order 7 with key "));
+    sidecar.wait_words(&["delivered", "order.placed evt_1 to handler"]);
+    sidecar.stop();
+}
 
 struct Python(Child);
 

@@ -91,26 +91,6 @@ fn tables_that_are_missing_are_made_or_the_way_is_told() {
     sidecar.stop();
 }
 
-/// FAULTS A15: a database that starts later than we do is waited for, and nothing is taken in before.
-#[test]
-fn a_database_that_is_away_at_the_start_is_waited_for() {
-    let cluster = Cluster::start(Version::Debian).unwrap();
-    cluster.create_database("orders").unwrap();
-    let url = cluster.url("orders");
-    cluster.stop().unwrap();
-    let handler = Receiver::good();
-    let sidecar = Sidecar::early(&shared(&handler.url(), ""), &[("DATABASE_URL", &url)]);
-    let status = |path: &str| get(&format!("{}{path}", sidecar.base)).status;
-    assert_eq!((status("/livez"), status("/readyz")), (200, 503));
-    assert_eq!(post(&sidecar.url("orders"), "1", "t", "{}").status, 503);
-    cluster.start_again().unwrap();
-    sidecar.wait_line("ready", |line| line.starts_with("ready;"));
-    assert_eq!(status("/readyz"), 200);
-    assert_eq!(post(&sidecar.url("orders"), "1", "t", "{}").status, 202);
-    handler.wait_for(1);
-    sidecar.stop();
-}
-
 /// An operator who reads the log sees when it began, and when it was over.
 #[test]
 fn an_outage_is_logged_from_its_beginning_to_its_end() {

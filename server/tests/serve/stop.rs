@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, one_handler, post};
+use super::support::{AT_ONCE, Receiver, Reply, Request, Sidecar, oncebox, one_handler, post};
 
 #[test]
 fn what_runs_is_finished_and_what_does_not_finish_is_given_back() {
@@ -98,4 +98,29 @@ fn systemd_is_told() {
     assert_eq!((heard(), heard()), ("RELOADING=1".into(), "READY=1".into()));
     sidecar.stop();
     assert_eq!(heard(), "STOPPING=1");
+}
+
+/// A backup that copies the file of a stopped sidecar has every message, though the log beside it is left out.
+#[test]
+fn the_database_file_alone_holds_everything_after_a_clean_stop() {
+    let handler = Receiver::new(|_| Reply::Status(500, "", String::new()));
+    let sidecar = Sidecar::with(&one_handler(&handler.url(), "retry = { attempts = 9, first = \"1h\" }"));
+    for number in 0..50 {
+        assert_eq!(post(&sidecar.url("orders"), &number.to_string(), "t", "{}").status, 202);
+    }
+    handler.wait_for(50);
+    let dir = Arc::clone(&sidecar.dir);
+    sidecar.stop();
+    let log = dir.path().join("oncebox.db-wal");
+    assert_eq!(std::fs::metadata(log).map_or(0, |log| log.len()), 0, "the log is empty or gone");
+    let copy = Arc::new(tempfile::TempDir::new().unwrap());
+    std::fs::copy(dir.path().join("oncebox.db"), copy.path().join("oncebox.db")).unwrap();
+    let at = ["--store", "sqlite:oncebox.db", "--inbox", "orders"];
+    let again = ["--actor", "ada", "--reason", "restored", "--handler", "ship", "--confirm"];
+    let retried = oncebox(copy.path(), &[&["retry"][..], &at[..], &again[..]].concat());
+    let left = std::fs::metadata(copy.path().join("oncebox.db-wal")).map_or(0, |log| log.len());
+    assert_eq!(left, 0, "a command ends as cleanly: {retried:?}");
+    let status = oncebox(copy.path(), &[&["status", "--json"][..], &at[..]].concat());
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains("\"messages\":50") || status.contains("\"messages\": 50"), "{status}");
 }

@@ -16,6 +16,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Phase, innermost, is_connection_lost, lost, store_error};
+use crate::login::Login;
 
 /// What the driver counts transactions with.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
@@ -33,7 +34,7 @@ pub(crate) struct Pool {
 struct Inner {
     /// What it is for, as the server's list of sessions shows it.
     name: &'static str,
-    options: PgConnectOptions,
+    login: Login,
     /// Sent once on every new connection; empty through a pooler, which would not keep it.
     setup: Arc<str>,
     places: Arc<Semaphore>,
@@ -89,14 +90,14 @@ impl Drop for Waiting<'_> {
 impl Pool {
     pub(crate) fn new(
         name: &'static str,
-        options: &PgConnectOptions,
+        login: &Login,
         setup: Arc<str>,
         size: usize,
         patience: Duration,
     ) -> Self {
-        let options = options.clone().application_name(&format!("oncebox {name}"));
+        let login = login.clone();
         let places = Arc::new(Semaphore::new(size.max(1)));
-        Self { inner: Arc::new(Inner { name, options, setup, places, shelf: Mutex::default(), patience }) }
+        Self { inner: Arc::new(Inner { name, login, setup, places, shelf: Mutex::default(), patience }) }
     }
 
     /// Borrows a connection. Waits for one to be free, but not for ever.
@@ -128,7 +129,7 @@ impl Pool {
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {
             Ok(Ok(connection)) => Ok(self.lent(connection, place, false)),
-            Ok(Err(error)) => Err(connect_error(error, &inner.options)),
+            Ok(Err(error)) => Err(connect_error(error, &inner.login.current())),
             Err(_) => Err(unusable("not answering")),
         }
     }
@@ -142,9 +143,11 @@ impl Pool {
     }
 
     async fn connect(&self) -> sqlx::Result<PgConnection> {
-        let mut connection = PgConnection::connect_with(&self.inner.options).await?;
-        if !self.inner.setup.is_empty() {
-            let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&self.inner.setup)));
+        let inner = &self.inner;
+        let options = inner.login.current().application_name(&format!("oncebox {}", inner.name));
+        let mut connection = PgConnection::connect_with(&options).await?;
+        if !inner.setup.is_empty() {
+            let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&inner.setup)));
             connection.execute(setup).await?;
         }
         Ok(connection)
@@ -185,7 +188,7 @@ fn unusable(state: &str) -> Error {
 }
 
 /// A connection that could not be opened has changed nothing.
-fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
+pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     match error {
         sqlx::Error::Io(_) => {
             let place = format!("not reachable at {}:{}", options.get_host(), options.get_port());

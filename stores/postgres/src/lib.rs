@@ -25,6 +25,7 @@ mod db;
 mod error;
 mod examine;
 mod history;
+mod login;
 mod mark;
 mod migrate;
 mod names;
@@ -195,7 +196,9 @@ impl Options {
         self.opened().await.map_err(error::at_start)
     }
 
-    async fn opened(self) -> Result<Postgres> {
+    async fn opened(mut self) -> Result<Postgres> {
+        // The login of one store is not that of another, though both are opened with the same options.
+        self.login = self.login.unshared();
         let sql = Statements::new(&self.plan.place);
         self.apply_if_asked(&sql).await?;
         let control = self.control();
@@ -338,7 +341,7 @@ impl Wakeups for Postgres {
         let inner = &self.inner;
         // Only a process that waits for work needs to listen to others.
         if !inner.options.pooled {
-            inner.tasks.listen(&inner.waker, &inner.options.connect);
+            inner.tasks.listen(&inner.waker, &inner.options.login);
         }
         inner.waker.subscribe()
     }

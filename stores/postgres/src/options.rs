@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use oncebox::store::{Migrate, Migration, Walk};
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, Result};
-use sqlx::postgres::PgConnectOptions;
 
 use crate::connect::Pool;
 use crate::error::at_start;
+use crate::login::Login;
 use crate::migrate::{self, Plan};
 use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements, strip};
@@ -20,12 +20,15 @@ use crate::url;
 /// The shortest time to wait for an answer of the server.
 const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
 
+/// Statements that a connection keeps prepared. Our own are few; what handlers prepare comes on top.
+pub(crate) const STATEMENTS: usize = 256;
+
 /// The settings of a store: where its tables are, and how they are reached.
 ///
 /// Nothing here ever shows the password.
 #[derive(Clone)]
 pub struct Options {
-    pub(crate) connect: PgConnectOptions,
+    pub(crate) login: Login,
     pub(crate) plan: Plan,
     pub(crate) migrate: bool,
     pub(crate) pooled: bool,
@@ -38,10 +41,11 @@ pub struct Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connect = self.login.current();
         f.debug_struct("Options")
-            .field("host", &self.connect.get_host())
-            .field("port", &self.connect.get_port())
-            .field("database", &self.connect.get_database())
+            .field("host", &connect.get_host())
+            .field("port", &connect.get_port())
+            .field("database", &connect.get_database())
             .field("tables", &self.plan.place.to_string())
             .field("pooled", &self.pooled)
             .finish_non_exhaustive()
@@ -51,8 +55,7 @@ impl fmt::Debug for Options {
 impl Options {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
-            // Our own statements are few; what handlers prepare comes on top.
-            connect: url::read(url)?.statement_cache_capacity(256),
+            login: Login::new(url::read(url)?.statement_cache_capacity(STATEMENTS)),
             plan: Plan { place: Place::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
@@ -200,7 +203,7 @@ impl Options {
         } else {
             (session, begin.to_owned())
         };
-        let pool = Pool::new(name, &self.connect, setup.into(), size, self.patience);
+        let pool = Pool::new(name, &self.login, setup.into(), size, self.patience);
         Units { pool, begin: begin.into(), pooled: self.pooled }
     }
 

@@ -11,6 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
+use crate::login::Login;
 use crate::sql::Place;
 use crate::unit::{Units, ask};
 
@@ -115,11 +116,10 @@ impl Tasks {
     }
 
     /// Listens to the other processes, from the first call on.
-    pub(crate) fn listen(&self, waker: &Waker, options: &PgConnectOptions) {
+    pub(crate) fn listen(&self, waker: &Waker, login: &Login) {
         let mut listening = self.listening.lock();
         if listening.is_none() {
-            let task =
-                tokio::spawn(listen(waker.clone(), options.clone().application_name("oncebox wakeups")));
+            let task = tokio::spawn(listen(waker.clone(), login.clone()));
             *listening = Some(task.abort_handle());
         }
     }
@@ -140,8 +140,10 @@ async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-async fn listen(waker: Waker, options: PgConnectOptions) {
+async fn listen(waker: Waker, login: Login) {
     loop {
+        // Read at each attempt: the login may have been replaced.
+        let options = login.current().application_name("oncebox wakeups");
         if let Err(error) = hear(&waker, &options).await {
             tracing::debug!(%error, "not listening for work; asking goes on");
         }

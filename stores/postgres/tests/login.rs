@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::state::{Status, Suspicion};
 use oncebox::store::Admin as _;
-use oncebox::{BoxError, Context, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
+use oncebox::{BoxError, Context, ErrorKind, HealthStatus, Inbox, KeyStrategy, Message, Running, handler};
 use oncebox_postgres::Postgres;
 use oncebox_servers::{Cluster, Version};
 use support::{Schema, in_time};
@@ -98,4 +98,47 @@ async fn a_refused_login_or_privilege_loses_no_settlement() {
         );
         assert_eq!(play.runs.load(Ordering::Relaxed), 1, "{refuse}");
     }
+}
+
+// FAULTS E4: new connections log in with the password that the store is told; those that are open go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_can_be_replaced_while_the_store_is_open() {
+    let hba =
+        "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n";
+    let cluster = Cluster::builder(Version::Debian).hba(hba).start().expect("the server obeys");
+    let sql = |statement: &str| cluster.sql("postgres", statement).expect("the server obeys");
+    sql("create role app login password 'old'");
+    let schema = Schema::on(&cluster);
+    let _owner = schema.shop().await;
+    let url = |password: &str, database: &str| {
+        format!("postgres://app:{password}@127.0.0.1:{}/{database}", cluster.port())
+    };
+    let options = Postgres::options(&url("old", "postgres")).expect("a good URL").schema(&schema.name);
+    sql(&options.grants_sql("app").expect("a good name"));
+    let (store, other) = (options.clone().open().await.expect("open"), options.open().await.expect("open"));
+    let inbox = Inbox::builder("orders", store.clone()).build().expect("an inbox");
+    let beside = Inbox::builder("orders", other).build().expect("an inbox");
+    let accept = async |inbox: &Inbox<Postgres>, id: &str| {
+        inbox.accept(Message::new(id.to_owned(), "t", "")).await.map_err(|error| error.kind())
+    };
+    accept(&inbox, "1").await.expect("accept");
+    accept(&beside, "2").await.expect("accept");
+
+    sql("alter role app password 'new'");
+    let refused = store.change_login(&url("old", "postgres")).await.expect_err("it is the old one");
+    assert_eq!(refused.kind(), ErrorKind::Denied, "{refused:?}");
+    let elsewhere = store.change_login(&url("new", "template1")).await.expect_err("another database");
+    assert_eq!(elsewhere.kind(), ErrorKind::InvalidConfig, "{elsewhere:?}");
+    accept(&inbox, "3").await.expect("its connections go on");
+    store.change_login(&url("new", "postgres")).await.expect("the new one");
+    accept(&inbox, "4").await.expect("its connections go on");
+    sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'");
+    let again = async {
+        while accept(&inbox, "5").await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(again).await;
+    let old = async { while accept(&beside, "6").await != Err(ErrorKind::Denied) {} };
+    in_time(old).await;
 }

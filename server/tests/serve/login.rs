@@ -1,0 +1,56 @@
+//! A password that is rotated while the sidecar works.
+
+use std::sync::Arc;
+
+use oncebox_servers::{Cluster, Version};
+use tempfile::TempDir;
+
+use super::support::{AT_ONCE, Receiver, Sidecar, one_handler, post};
+
+/// FAULTS E4, E5: the sessions are ended and the login is refused: senders are told to come again. SIGHUP reads the new password; one
+/// that the server refuses leaves everything as it is.
+#[test]
+fn a_rotated_password_is_read_again_without_a_restart() {
+    let hba = "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\n";
+    let cluster = Cluster::builder(Version::Debian).hba(hba).start().unwrap();
+    cluster.create_database("orders").unwrap();
+    let sql = |statement: &str| cluster.sql("postgres", statement).unwrap();
+    sql("create role app login password 'old-canary'");
+    sql("alter database orders owner to app");
+    let url = |password: &str, database: &str| {
+        format!("postgres://app:{password}@127.0.0.1:{}/{database}\n", cluster.port())
+    };
+    let handler = Receiver::good();
+    let config = one_handler(&handler.url(), AT_ONCE) + "[store.main]\nurl = \"file:database-url\"\n";
+    let dir = Arc::new(TempDir::new().unwrap());
+    let write_url = |text: &str| std::fs::write(dir.path().join("database-url"), text).unwrap();
+    write_url(&url("old-canary", "orders"));
+    std::fs::write(dir.path().join("oncebox.toml"), &config).unwrap();
+    let sidecar = Sidecar::start(Arc::clone(&dir), &[], &[]);
+    assert_eq!(post(&sidecar.url("orders"), "1", "t", "{}").status, 202);
+    handler.wait_for(1);
+
+    sql("alter role app password 'new-canary'");
+    sql("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'app'");
+    for _ in 0..20 {
+        let answer = post(&sidecar.url("orders"), "2", "t", "{}");
+        assert_eq!(answer.status, 503, "{answer:?}");
+        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    }
+    for (refused, why) in [
+        (url("wrong-canary", "orders"), "cannot use the new login of the store \"main\""),
+        (url("new-canary", "postgres"), "changed in more than its login, which needs a restart"),
+    ] {
+        write_url(&refused);
+        sidecar.signal("HUP");
+        sidecar.wait_words(&["the old configuration is kept", why]);
+    }
+    write_url(&url("new-canary", "orders"));
+    sidecar.signal("HUP");
+    sidecar.wait_words(&["new connections use the new login"]);
+    sidecar.wait_words(&["read again and is in use"]);
+    assert_eq!(post(&sidecar.url("orders"), "2", "t", "{}").status, 202);
+    handler.wait_for(2);
+    let lines = sidecar.stop();
+    assert!(lines.iter().all(|line| !line.contains("canary")), "J4: {lines:#?}");
+}
