@@ -1,5 +1,6 @@
 //! Rules of the house that no compiler knows.
 
+mod facts;
 mod guides;
 
 use std::fs;
@@ -42,6 +43,9 @@ const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
     planted_bugs_stay_where_they_are,
     guides::programs_are_compiled,
     guides::pages_are_listed,
+    facts::kills_are_those_on_record,
+    facts::verbs_are_listed,
+    facts::decisions_are_listed,
 ];
 
 /// Fails if a rule is broken, naming every breach.
@@ -60,7 +64,17 @@ fn breaches(tree: &Tree<'_>) -> Vec<String> {
     RULES.iter().flat_map(|rule| rule(tree)).collect()
 }
 
-/// Reads every `.rs` and `.sql` file below `dir`, and the guides, in the order of their names.
+/// Writes the index of the decisions.
+pub(crate) fn write_decisions(root: &Path) -> Result<()> {
+    let mut files = Vec::new();
+    collect(root, root, &mut files)?;
+    let index = facts::index_of(&Tree { files: &files, members: &[] });
+    fs::write(root.join(facts::INDEX), index).with_context(|| format!("cannot write {}", facts::INDEX))?;
+    println!("wrote {}", facts::INDEX);
+    Ok(())
+}
+
+/// Reads every `.rs` and `.sql` file below `dir`, and the pages that rules look at, in the order of their names.
 fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -75,7 +89,7 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<File>) -> Result<()> {
             continue;
         }
         let name = slashes(path.strip_prefix(root).unwrap_or(&path));
-        if is(&name, "rs") || is(&name, "sql") || guides::is_page(&name) {
+        if is(&name, "rs") || is(&name, "sql") || guides::is_page(&name) || facts::is_page(&name) {
             let text =
                 fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             files.push(File { path: name, text });

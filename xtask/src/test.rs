@@ -113,7 +113,9 @@ fn clippy(checks: &mut Checks) -> Result<()> {
 fn documentation(checks: &mut Checks) -> Result<()> {
     let mut doc = build(checks);
     // With the features of the other steps: their dependencies are there already.
-    doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]).args(FEATURES);
+    doc.env("RUSTDOCFLAGS", "-D warnings")
+        .args(["doc", "--workspace", "--no-deps", "--locked"])
+        .args(FEATURES);
     run::check(&mut doc)
 }
 
