@@ -69,9 +69,14 @@ pub(crate) fn write_decisions(root: &Path) -> Result<()> {
     let mut files = Vec::new();
     collect(root, root, &mut files)?;
     let index = facts::index_of(&Tree { files: &files, members: &[] });
-    fs::write(root.join(facts::INDEX), index).with_context(|| format!("cannot write {}", facts::INDEX))?;
+    fs::write(root.join(facts::INDEX), &index).with_context(|| format!("cannot write {}", facts::INDEX))?;
     println!("wrote {}", facts::INDEX);
-    Ok(())
+    files.retain(|file| file.path != facts::INDEX);
+    files.push(File { path: facts::INDEX.into(), text: index });
+    match facts::decisions_are_listed(&Tree { files: &files, members: &[] }).first() {
+        Some(gap) => bail!("{gap}"),
+        None => Ok(()),
+    }
 }
 
 /// Reads every `.rs` and `.sql` file below `dir`, and the pages that rules look at, in the order of their names.
