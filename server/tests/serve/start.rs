@@ -8,7 +8,7 @@ const TOKEN: &str = "Bearer a-token-that-is-long-enough-to-count";
 const TOKEN_HASH: &str = "sha256:3f04b3a3a683aa585c2386a61f51c9f25324f072683d154fe411982d842c1301";
 
 /// FAULTS A15: a database that starts later than the sidecar is waited for, and nothing is taken in before. A probe on either port is
-/// answered from the first moment, and told what is waited for; nobody is let in who may not be later.
+/// answered from the first moment, and told what is waited for. The API asks for its tokens from the first moment, too.
 #[test]
 fn both_ports_answer_while_a_database_is_waited_for() {
     let cluster = Cluster::start(Version::Debian).unwrap();
