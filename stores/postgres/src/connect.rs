@@ -16,6 +16,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Phase, innermost, is_connection_lost, lost, store_error};
+use crate::timeline::Timeline;
 
 /// What the driver counts transactions with.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
@@ -36,6 +37,8 @@ struct Inner {
     options: PgConnectOptions,
     /// Sent once on every new connection; empty through a pooler, which would not keep it.
     setup: Arc<str>,
+    /// Checks a new connection before its first use.
+    timeline: Option<Arc<Timeline>>,
     places: Arc<Semaphore>,
     shelf: Mutex<Shelf>,
     patience: Duration,
@@ -91,12 +94,14 @@ impl Pool {
         name: &'static str,
         options: &PgConnectOptions,
         setup: Arc<str>,
+        timeline: Option<Arc<Timeline>>,
         size: usize,
         patience: Duration,
     ) -> Self {
         let options = options.clone().application_name(&format!("oncebox {name}"));
         let places = Arc::new(Semaphore::new(size.max(1)));
-        Self { inner: Arc::new(Inner { name, options, setup, places, shelf: Mutex::default(), patience }) }
+        let shelf = Mutex::default();
+        Self { inner: Arc::new(Inner { name, options, setup, timeline, places, shelf, patience }) }
     }
 
     /// Borrows a connection. Waits for one to be free, but not for ever.
@@ -128,7 +133,7 @@ impl Pool {
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {
             Ok(Ok(connection)) => Ok(self.lent(connection, place, false)),
-            Ok(Err(error)) => Err(connect_error(error, &inner.options)),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(unusable("not answering")),
         }
     }
@@ -141,7 +146,15 @@ impl Pool {
         matches!(tokio::time::timeout(self.inner.patience, connection.ping()).await, Ok(Ok(())))
     }
 
-    async fn connect(&self) -> sqlx::Result<PgConnection> {
+    async fn connect(&self) -> Result<PgConnection> {
+        let mut connection = self.open().await.map_err(|error| connect_error(error, &self.inner.options))?;
+        if let Some(timeline) = &self.inner.timeline {
+            timeline.check(&mut connection).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn open(&self) -> sqlx::Result<PgConnection> {
         let mut connection = PgConnection::connect_with(&self.inner.options).await?;
         if !self.inner.setup.is_empty() {
             let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&self.inner.setup)));

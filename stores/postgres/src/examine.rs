@@ -10,10 +10,13 @@ use crate::db::{Db, FOREVER};
 use crate::migrate::Plan;
 use crate::register;
 use crate::row::get;
+use crate::timeline::failovers;
 use crate::unit::{Unit, ask};
 
 /// A table with more dead rows than this, and than living ones, costs every reader.
 const DEAD: i64 = 100_000;
+/// How many failovers are looked at.
+const FAILOVERS: i64 = 10;
 
 pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Result<Vec<Finding>> {
     // Before a connection is taken: whoever holds one must not wait for another.
@@ -28,6 +31,9 @@ pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Res
     findings.extend(transactions(db, &mut unit, params).await?);
     findings.extend(unending(db, &mut unit, params).await?);
     findings.extend(lost(db, &mut unit).await?);
+    for failover in failovers(db, &mut unit, FAILOVERS).await? {
+        findings.extend(failover.finding(params.now));
+    }
     unit.end().await?;
     Ok(findings)
 }

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use crate::error::at_start;
 use crate::migrate::{self, Plan};
 use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements, strip};
+use crate::timeline::Timeline;
 use crate::unit::Units;
 use crate::url;
 
@@ -193,6 +195,18 @@ impl Options {
     }
 
     fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {
+        self.units_on(None, name, files, size, begin)
+    }
+
+    /// The same for connections that are checked against the history that the process knows.
+    fn units_on(
+        &self,
+        timeline: Option<&Arc<Timeline>>,
+        name: &'static str,
+        files: &[&str],
+        size: usize,
+        begin: &str,
+    ) -> Units {
         let begin = strip(begin);
         let session = self.session(files);
         let (setup, begin) = if self.pooled {
@@ -200,20 +214,23 @@ impl Options {
         } else {
             (session, begin.to_owned())
         };
-        let pool = Pool::new(name, &self.connect, setup.into(), size, self.patience);
-        Units { pool, begin: begin.into(), pooled: self.pooled }
+        let timeline = timeline.cloned();
+        // Behind a pooler the check comes with each claim.
+        let of_connections = timeline.clone().filter(|_| !self.pooled);
+        let pool = Pool::new(name, &self.connect, setup.into(), of_connections, size, self.patience);
+        Units { pool, begin: begin.into(), pooled: self.pooled, timeline }
     }
 
     /// Claims, settlements, renewals: what keeps the inbox going.
-    pub(crate) fn control(&self) -> Units {
+    pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Units {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
-        self.units("control", &files, 6, READ_COMMITTED)
+        self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
     }
 
     /// Messages coming in.
-    pub(crate) fn ingest(&self) -> Units {
+    pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Units {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
-        self.units("ingest", &files, 2, READ_COMMITTED)
+        self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
     }
 
     /// Handlers' own transactions.

@@ -83,6 +83,8 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
         url.query_pairs_mut().extend_pairs(kept);
     }
     let connect = PgConnectOptions::from_url(&url).map_err(|_| unreadable())?;
+    // PgBouncer refuses it with its defaults, and no server since PostgreSQL 12 needs it.
+    let connect = connect.extra_float_digits(None);
     let says = mode.is_some() || is_near(&connect);
     Ok(if says { connect } else { connect.ssl_mode(PgSslMode::Require) })
 }
