@@ -414,11 +414,11 @@ DECLARE
     begun bigint;
 BEGIN
     SELECT m.timeline INTO known FROM @meta m WHERE m.one;
-    SELECT t.last_value INTO given FROM @token t;
+    SELECT t.last_value - (NOT t.is_called)::int INTO given FROM @token t;
     IF here NOT IN (known, 'unknown') OR given < $2 THEN
         -- One process after the other: the first begins the epoch, the others find it begun.
         SELECT m.timeline INTO known FROM @meta m WHERE m.one FOR UPDATE;
-        SELECT t.last_value INTO given FROM @token t;
+        SELECT t.last_value - (NOT t.is_called)::int INTO given FROM @token t;
         IF here = 'unknown' THEN here := known; END IF;
         IF here <> known OR given < $2 THEN
             -- Not less than the timeline's own number: a replica that did not hear of an epoch must not begin the same one.
@@ -866,7 +866,7 @@ REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @
     @accept_new(bigint, smallint, bytea, smallint[], int[], smallint[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
                 bytea[], text[], text, text, bytea),
     @settle(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
-            text[], boolean, int, int[], text[]), @here(), @check_timeline(bigint, bigint) FROM PUBLIC;
+            text[], boolean, int, int[], text[]) FROM PUBLIC;
 
 INSERT INTO @meta (lanes, segment, counted, timeline) VALUES (:lanes, 1, 0, @here());
 SELECT @make_segment(1), @make_segment(2);

@@ -6,6 +6,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use oncebox::{Error, ErrorKind, Result};
@@ -34,7 +35,10 @@ pub(crate) struct Pool {
 struct Inner {
     /// What it is for, as the server's list of sessions shows it.
     name: &'static str,
-    options: PgConnectOptions,
+    /// By host, of which one is the primary.
+    options: Vec<PgConnectOptions>,
+    /// Which of them it was last.
+    primary: AtomicUsize,
     /// Sent once on every new connection; empty through a pooler, which would not keep it.
     setup: Arc<str>,
     /// Checks a new connection before its first use.
@@ -92,16 +96,18 @@ impl Drop for Waiting<'_> {
 impl Pool {
     pub(crate) fn new(
         name: &'static str,
-        options: &PgConnectOptions,
+        options: &[PgConnectOptions],
         setup: Arc<str>,
         timeline: Option<Arc<Timeline>>,
         size: usize,
         patience: Duration,
     ) -> Self {
-        let options = options.clone().application_name(&format!("oncebox {name}"));
+        let name_of_session = format!("oncebox {name}");
+        let options = options.iter().map(|one| one.clone().application_name(&name_of_session)).collect();
+        let primary = AtomicUsize::new(0);
         let places = Arc::new(Semaphore::new(size.max(1)));
         let shelf = Mutex::default();
-        Self { inner: Arc::new(Inner { name, options, setup, timeline, places, shelf, patience }) }
+        Self { inner: Arc::new(Inner { name, options, primary, setup, timeline, places, shelf, patience }) }
     }
 
     /// Borrows a connection. Waits for one to be free, but not for ever.
@@ -147,15 +153,57 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<PgConnection> {
-        let mut connection = self.open().await.map_err(|error| connect_error(error, &self.inner.options))?;
+        let mut connection = self.open().await?;
         if let Some(timeline) = &self.inner.timeline {
             timeline.check(&mut connection).await?;
         }
         Ok(connection)
     }
 
-    async fn open(&self) -> sqlx::Result<PgConnection> {
-        let mut connection = PgConnection::connect_with(&self.inner.options).await?;
+    /// Connects to the host that was the primary last, or to the first other one that is.
+    async fn open(&self) -> Result<PgConnection> {
+        let inner = &*self.inner;
+        let last = inner.primary.load(Ordering::Relaxed);
+        if let [one] = &inner.options[..] {
+            return self.open_one(one).await.map_err(|error| connect_error(error, one));
+        }
+        let mut errors = Vec::with_capacity(inner.options.len());
+        for place in (last..).take(inner.options.len()).map(|place| place % inner.options.len()) {
+            let options = &inner.options[place];
+            // One that hangs leaves time for the others.
+            let patience = inner.patience / u32::try_from(inner.options.len()).unwrap_or(u32::MAX);
+            let opened = async {
+                let mut connection = self.open_one(options).await?;
+                let recovering =
+                    sqlx::query_scalar(include_str!("../sql/schema/recovering.sql")).persistent(false);
+                Ok((recovering.fetch_one(&mut connection).await?, connection))
+            };
+            errors.push(match tokio::time::timeout(patience, opened).await {
+                Ok(Ok((false, connection))) => {
+                    inner.primary.store(place, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Ok(Ok((true, _))) => Error::new(ErrorKind::ReadOnly, "a standby"),
+                Ok(Err(error)) => connect_error(error, options),
+                Err(_) => unusable("not answering"),
+            });
+        }
+        let hosts = hosts(&inner.options);
+        // A wrong password is not waited for at a start, and it is the same at all of them.
+        if let Some(denied) = errors.iter().position(|error| error.kind() == ErrorKind::Denied) {
+            return Err(errors.swap_remove(denied));
+        }
+        let kind = if errors.iter().all(|error| error.kind() == ErrorKind::ReadOnly) {
+            ErrorKind::ReadOnly
+        } else {
+            ErrorKind::Unavailable
+        };
+        let reasons: Vec<&str> = errors.iter().map(Error::what).collect();
+        Err(Error::new(kind, format!("none of {hosts} is a primary that answers ({})", reasons.join("; "))))
+    }
+
+    async fn open_one(&self, options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+        let mut connection = PgConnection::connect_with(options).await?;
         if !self.inner.setup.is_empty() {
             let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&self.inner.setup)));
             connection.execute(setup).await?;
@@ -193,6 +241,13 @@ impl Pool {
     }
 }
 
+/// The hosts and ports, for people.
+pub(crate) fn hosts(options: &[PgConnectOptions]) -> String {
+    let all: Vec<String> =
+        options.iter().map(|one| format!("{}:{}", one.get_host(), one.get_port())).collect();
+    all.join(", ")
+}
+
 fn unusable(state: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("PostgreSQL is {state}"))
 }
@@ -211,9 +266,21 @@ fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> Error {
              where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",
         )
         .caused_by(innermost(error)),
+        // PgBouncer says so, and says it again however often it is asked.
+        sqlx::Error::Database(error) if error.message().starts_with(UNSUPPORTED) => {
+            let name = error.message().rsplit(':').next().unwrap_or_default().trim().to_owned();
+            let what = format!(
+                "the pooler refuses the startup parameter {name}: write these two lines in its configuration, and reload it: `[pgbouncer]` \
+                 and `ignore_startup_parameters = {name}`; or leave the parameter out of the PostgreSQL URL"
+            );
+            Error::new(ErrorKind::InvalidConfig, what).caused_by(sqlx::Error::Database(error))
+        }
         error => store_error(error, Phase::Before),
     }
 }
+
+/// How PgBouncer refuses a parameter that it does not know.
+const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// A borrowed connection.
 pub(crate) struct Lent {

@@ -7,7 +7,7 @@ use oncebox::store::{ExamineParams, Finding, Severity};
 use oncebox::time::Timestamp;
 
 use crate::db::{Db, FOREVER};
-use crate::migrate::Plan;
+use crate::migrate::{Plan, standby_missing};
 use crate::register;
 use crate::row::get;
 use crate::timeline::failovers;
@@ -30,6 +30,7 @@ pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Res
     findings.extend(tables(db, &mut unit).await?);
     findings.extend(transactions(db, &mut unit, params).await?);
     findings.extend(unending(db, &mut unit, params).await?);
+    findings.extend(waiting(db, &mut unit).await?);
     findings.extend(lost(db, &mut unit).await?);
     for failover in failovers(db, &mut unit, FAILOVERS).await? {
         findings.extend(failover.finding(params.now));
@@ -114,6 +115,16 @@ async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> 
         ));
     }
     Ok(findings)
+}
+
+/// Commits that wait for a standby.
+async fn waiting(db: &Db, unit: &mut Unit) -> Result<Option<Finding>> {
+    let rows = unit.rows(ask(&db.sql.schema_waiting)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let fix =
+        "if it lasts, start the standby, or take it out of synchronous_standby_names and reload the server";
+    let what = standby_missing(get(row, 0)?);
+    Ok(Some(Finding::new(Severity::Warning, "commits_wait_for_standby", what, fix)))
 }
 
 /// Windows that have no end.

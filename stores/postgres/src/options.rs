@@ -27,7 +27,8 @@ const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
 /// Nothing here ever shows the password.
 #[derive(Clone)]
 pub struct Options {
-    pub(crate) connect: PgConnectOptions,
+    /// By host, of which one is the primary.
+    pub(crate) connect: Arc<[PgConnectOptions]>,
     pub(crate) plan: Plan,
     pub(crate) migrate: bool,
     pub(crate) pooled: bool,
@@ -41,9 +42,8 @@ pub struct Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
-            .field("host", &self.connect.get_host())
-            .field("port", &self.connect.get_port())
-            .field("database", &self.connect.get_database())
+            .field("hosts", &crate::connect::hosts(&self.connect))
+            .field("database", &self.connect.first().and_then(PgConnectOptions::get_database))
             .field("tables", &self.plan.place.to_string())
             .field("pooled", &self.pooled)
             .finish_non_exhaustive()
@@ -54,7 +54,7 @@ impl Options {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
-            connect: url::read(url)?.statement_cache_capacity(256),
+            connect: url::read_all(url)?.into_iter().map(|one| one.statement_cache_capacity(256)).collect(),
             plan: Plan { place: Place::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,

@@ -149,6 +149,7 @@ statements! {
     schema_add: "../sql/schema/add.sql",
     schema_lock: "../sql/schema/lock.sql",
     recovering: "../sql/schema/recovering.sql",
+    schema_waiting: "../sql/schema/waiting.sql",
     timeline_check: "../sql/timeline/check.sql",
     timeline_check_pooled: "../sql/timeline/check_pooled.sql",
     timeline_missing: "../sql/timeline/missing.sql",

@@ -115,11 +115,11 @@ impl Tasks {
     }
 
     /// Listens to the other processes, from the first call on.
-    pub(crate) fn listen(&self, waker: &Waker, options: &PgConnectOptions) {
+    pub(crate) fn listen(&self, waker: &Waker, options: &[PgConnectOptions]) {
         let mut listening = self.listening.lock();
         if listening.is_none() {
-            let task =
-                tokio::spawn(listen(waker.clone(), options.clone().application_name("oncebox wakeups")));
+            let named = |one: &PgConnectOptions| one.clone().application_name("oncebox wakeups");
+            let task = tokio::spawn(listen(waker.clone(), options.iter().map(named).collect()));
             *listening = Some(task.abort_handle());
         }
     }
@@ -140,9 +140,10 @@ async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-async fn listen(waker: Waker, options: PgConnectOptions) {
-    loop {
-        if let Err(error) = hear(&waker, &options).await {
+/// Listens to the first host that takes it; a standby does not.
+async fn listen(waker: Waker, hosts: Vec<PgConnectOptions>) {
+    for options in hosts.iter().cycle() {
+        if let Err(error) = hear(&waker, options).await {
             tracing::debug!(%error, "not listening for work; asking goes on");
         }
         pause(AGAIN).await;

@@ -186,6 +186,30 @@ async fn a_failover_that_lost_nothing_is_no_alarm() {
     assert_eq!(pair.health(), Some(HealthStatus::Healthy));
 }
 
+/// Without an address that moves: the store looks for the primary among the hosts of its URL.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_hosts_the_store_finds_the_primary() {
+    let primary = Cluster::start(Version::Debian).expect("the server obeys");
+    let schema = Schema::on(&primary);
+    let replica = primary.replica().expect("the server obeys");
+    let host = format!("127.0.0.1:{}/", primary.port());
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}/", replica.port(), primary.port());
+    let url = format!("{}?target_session_attrs=read-write", primary.url("postgres").replace(&host, &hosts));
+    let options = Postgres::options(&url).expect("a good URL").schema(&schema.name).checks(true);
+    let store = options.clone().open().await.expect("the second host is the primary");
+    first(&store, "1").await;
+    let before = tokens(&claim_some(&store, 1).await);
+    replica.wait_for_replay(&primary).expect("the server obeys");
+    primary.kill9().expect("the server obeys");
+    let error = options.open().await.expect_err("one is gone, the other a standby");
+    assert!(error.is_retryable() && error.what().contains("a standby"), "{error:?}");
+    replica.promote().expect("the server obeys");
+    persist(async || accept(&store, "2").await).await;
+    let after = tokens(&claim_some(&store, 1).await);
+    assert!(after > before, "{after:?} after {before:?}");
+    assert!(store.failover().is_some(), "it was noticed");
+}
+
 /// A restored copy on the same server has the same timeline: a process that lives knows what it was given.
 #[tokio::test]
 async fn tokens_that_went_back_go_on_in_a_new_epoch() {

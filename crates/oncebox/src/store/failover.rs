@@ -18,6 +18,8 @@ pub struct Failover {
     /// How many acknowledged messages the processes remembered that the database does not have any more. A process that ended before it
     /// noticed adds nothing.
     pub lost_messages: u64,
+    /// How many marks of inline handlers, with what they wrote. The marks of `once` are not counted: the caller commits them.
+    pub lost_marks: u64,
     /// How many claims the database does not have any more, of those that the processes remembered.
     pub lost_claims: u64,
     /// Between which times the store acknowledged the lost messages.
@@ -30,12 +32,12 @@ impl Failover {
 
     /// One that nothing is known to be lost with.
     pub const fn new(epoch: i64, noticed_at: Timestamp) -> Self {
-        Self { epoch, noticed_at, lost_messages: 0, lost_claims: 0, lost_between: None }
+        Self { epoch, noticed_at, lost_messages: 0, lost_marks: 0, lost_claims: 0, lost_between: None }
     }
 
     /// Whether a part of the history is known to be lost.
     pub const fn lost_history(&self) -> bool {
-        self.lost_messages > 0 || self.lost_claims > 0
+        self.lost_messages > 0 || self.lost_marks > 0 || self.lost_claims > 0
     }
 
     /// What an operator has to know of it. Nothing once it is older than 30 days.
@@ -65,17 +67,17 @@ impl Failover {
 
 impl fmt::Display for Failover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { epoch, noticed_at, lost_messages, lost_claims, .. } = self;
+        let Self { epoch, noticed_at, lost_messages, lost_marks, lost_claims, .. } = self;
         write!(f, "the database failed over before {noticed_at} (epoch {epoch})")?;
         if !self.lost_history() {
             return f.write_str("; no process knows of a lost commit");
         }
         write!(
             f,
-            " and lost history: at least {lost_messages} acknowledged messages and {lost_claims} claims"
+            " and lost history: at least {lost_messages} acknowledged messages, {lost_marks} marks and {lost_claims} claims"
         )?;
         if let Some((from, until)) = self.lost_between {
-            write!(f, "; the messages were acknowledged between {from} and {until}")?;
+            write!(f, "; messages and marks were acknowledged between {from} and {until}")?;
         }
         Ok(())
     }

@@ -10,9 +10,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @proof, @operation, @absorbed,
 GRANT SELECT, INSERT, DELETE ON @message, @outcome TO :role;
 GRANT SELECT, DELETE ON @message_kept, @outcome_kept TO :role;
 GRANT USAGE, SELECT ON SEQUENCE @counter TO :role;
--- UPDATE moves the tokens on after a failover.
 GRANT USAGE, SELECT, UPDATE ON SEQUENCE @token TO :role;
 GRANT EXECUTE ON FUNCTION @make_segment, @drop_payload, @drop_segment,
-    @accept, @accept_new, @settle, @here, @check_timeline, @release, @park,
+    @accept, @accept_new, @settle, @release, @park,
     @step_back, @hold, @mark TO :role;
 -- Good to have from PostgreSQL 17 on, for busy inboxes: GRANT MAINTAIN ON @entry TO :role;
