@@ -420,11 +420,11 @@ DECLARE
     begun bigint;
 BEGIN
     SELECT m.timeline INTO known FROM "public"."oncebox_meta" m WHERE m.one;
-    SELECT t.last_value INTO given FROM "public"."oncebox_token" t;
+    SELECT t.last_value - (NOT t.is_called)::int INTO given FROM "public"."oncebox_token" t;
     IF here NOT IN (known, 'unknown') OR given < $2 THEN
         -- One process after the other: the first begins the epoch, the others find it begun.
         SELECT m.timeline INTO known FROM "public"."oncebox_meta" m WHERE m.one FOR UPDATE;
-        SELECT t.last_value INTO given FROM "public"."oncebox_token" t;
+        SELECT t.last_value - (NOT t.is_called)::int INTO given FROM "public"."oncebox_token" t;
         IF here = 'unknown' THEN here := known; END IF;
         IF here <> known OR given < $2 THEN
             -- Not less than the timeline's own number: a replica that did not hear of an epoch must not begin the same one.
@@ -872,7 +872,7 @@ REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebo
     "public"."oncebox_accept_new"(bigint, smallint, bytea, smallint[], int[], smallint[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
                 bytea[], text[], text, text, bytea),
     "public"."oncebox_settle"(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
-            text[], boolean, int, int[], text[]), "public"."oncebox_here"(), "public"."oncebox_check_timeline"(bigint, bigint) FROM PUBLIC;
+            text[], boolean, int, int[], text[]) FROM PUBLIC;
 
 INSERT INTO "public"."oncebox_meta" (lanes, segment, counted, timeline) VALUES (4, 1, 0, "public"."oncebox_here"());
 SELECT "public"."oncebox_make_segment"(1), "public"."oncebox_make_segment"(2);
