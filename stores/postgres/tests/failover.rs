@@ -129,7 +129,7 @@ impl Pair {
     }
 }
 
-// FAULTS B4, E3: an asynchronous replica takes over, and lacks the latest commits.
+// FAULTS B4, E1: an asynchronous replica takes over, and lacks the latest commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
     let pair = Pair::start().await;
