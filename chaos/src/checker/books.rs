@@ -199,7 +199,7 @@ impl Books {
                 let end = ends.get(&(m, h)).map_or(&[][..], Vec::as_slice);
                 if let Some(what) = self.wrong(rules, m, h, count, end) {
                     if rules.loses && self.is_reported(m, h, &mut marks) {
-                        verdict.reported_lost += 1;
+                        verdict.gone += 1;
                         continue;
                     }
                     verdict.lost += 1;
@@ -222,6 +222,7 @@ impl Books {
     /// I1: nothing is reported as lost that was never offered, or where nothing can be lost.
     pub(super) fn reports(&self, rules: &Rules, verdict: &mut Verdict) {
         let (count, marks) = (self.reported.len(), self.reported_marks);
+        verdict.reported_lost = count as u64 + marks;
         if !rules.loses && (count > 0 || marks > 0) {
             verdict.violations.push(format!(
                 "I1: the store reports {count} messages and {marks} marks as lost, and nothing could be lost"

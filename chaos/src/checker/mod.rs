@@ -57,8 +57,10 @@ pub(crate) struct Verdict {
     pub(crate) messages: u64,
     /// Acknowledged, and neither done nor put where a person finds it.
     pub(crate) lost: u64,
-    /// Acknowledged, gone with a failover that lost history, and named by the store's report.
+    /// What the store's report says a failover lost: messages and marks. Some of them are offered again.
     pub(crate) reported_lost: u64,
+    /// Acknowledged, gone with a failover that lost history, and in that report.
+    pub(crate) gone: u64,
     /// Effects beyond the first.
     pub(crate) doubled: u64,
     /// Runs after a run that was done, with no fault to explain them.
@@ -105,6 +107,7 @@ impl Verdict {
         self.messages += other.messages;
         self.lost += other.lost;
         self.reported_lost += other.reported_lost;
+        self.gone += other.gone;
         self.doubled += other.doubled;
         self.unexplained += other.unexplained;
         self.stale_refused += other.stale_refused;

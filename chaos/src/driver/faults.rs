@@ -292,7 +292,7 @@ impl Schedule {
             Fault::Stop(_) => Fault::Stop(times(1.15, 1.7, &mut self.rng)),
             Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
             Fault::FillDisk(_) => Fault::FillDisk(times(0.1, 0.8, &mut self.rng)),
-            Fault::FailOverBehind(_) => Fault::FailOverBehind(times(0.1, 0.5, &mut self.rng)),
+            Fault::FailOverBehind(_) => Fault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
             // Leases are renewed at a third, so each claim holds for longer than this.
             Fault::Deny(denial, _) => Fault::Deny(denial, times(0.02, 0.2, &mut self.rng)),
             fault => fault,
