@@ -231,7 +231,7 @@ impl Books {
         if let Some(m) = self.reported.iter().find(|m| !self.offered.contains_key(m)) {
             verdict
                 .violations
-                .push(format!("I1: the store reports message {m} as lost, and nobody offered it"));
+                .push(format!("I1: the store reports message {m} as lost, and it was never offered"));
         }
     }
 

@@ -55,7 +55,7 @@ impl Faults {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
                 Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
-                // It is over long before a lease is: whoever drops a settlement for it has no excuse.
+                // It is over long before a lease is: it is no reason to drop a settlement.
                 Fact::Fault { life: 0, what } if what.starts_with(DENIED) => {}
                 Fact::Fault { life: 0, what } if what != "peace" => {
                     faults.global.push((line.t, line.t));

@@ -189,8 +189,9 @@ impl Pool {
             });
         }
         let hosts = hosts(&inner.options);
-        // A wrong password is not waited for at a start, and it is the same at all of them.
-        if let Some(denied) = errors.iter().position(|error| error.kind() == ErrorKind::Denied) {
+        // A wrong password is mostly the same at all of them, and is not waited for at a start.
+        let refused = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::InvalidConfig);
+        if let Some(denied) = errors.iter().position(refused) {
             return Err(errors.swap_remove(denied));
         }
         let kind = if errors.iter().all(|error| error.kind() == ErrorKind::ReadOnly) {

@@ -27,7 +27,8 @@ fn i1_what_a_failover_lost_has_to_be_named() {
 fn i1_what_is_named_was_offered_and_is_not_unfinished() {
     let mut case = Case::new();
     case.rules.loses = true;
-    case.row("lost", [&id_of(7)]).cries(["I1: the store reports message 7 as lost, and nobody offered it"]);
+    case.row("lost", [&id_of(7)])
+        .cries(["I1: the store reports message 7 as lost, and it was never offered"]);
     // One that was stored anew, and came to no end, is lost all the same.
     let mut case = Case::new();
     let m = case.well(Kind::Plain);

@@ -142,7 +142,7 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// The latest failover of the database that this process knows of. Asks nobody: the store notices it when it connects again.
+    /// The latest failover of the database that this process knows of. Makes no call: the store notices it when it connects again.
     fn failover(&self) -> Option<Failover> {
         None
     }
