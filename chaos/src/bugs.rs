@@ -27,6 +27,7 @@ pub(crate) enum Bug {
     CompletionApart,
     RenewalThatLies,
     RenameForgets,
+    DropsTheDenied,
 }
 
 /// A bug, its name, what it is, and where it is looked for.
@@ -218,6 +219,14 @@ pub(crate) const BUGS: &[Planted] = &[
         StoreKind::Sqlite,
         Mix::Rename,
         "I3 I4",
+    ),
+    planted(
+        Bug::DropsTheDenied,
+        "drops-the-denied",
+        "a settlement is dropped when the login is refused",
+        StoreKind::Postgres,
+        Mix::Denied,
+        "I4",
     ),
 ];
 

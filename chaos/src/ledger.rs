@@ -15,6 +15,11 @@ pub(crate) fn now() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Faults that the checker knows by name: what the replica does not get any more is lost, it took over, something is refused.
+pub(crate) const LOSES_FROM_NOW: &str = "server: replica cut off";
+pub(crate) const FAILED_OVER: &str = "server: failed over";
+pub(crate) const DENIED: &str = "denied: ";
+
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

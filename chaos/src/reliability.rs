@@ -65,6 +65,7 @@ fn page(runs: &Path) -> Result<String> {
     let mut text = HEAD.to_owned();
     totals(&mut text, &records)?;
     since(&mut text, &records)?;
+    losses(&mut text, &records)?;
     faults(&mut text, &records)?;
     if let Some(sabotage) = sabotage {
         planted(&mut text, &sabotage)?;
@@ -153,6 +154,28 @@ fn since(text: &mut String, records: &[Value]) -> Result<()> {
         writeln!(text, "| {store} | {} |", row.map(thousands).join(" | "))?;
     }
     text.push('\n');
+    Ok(())
+}
+
+/// What failovers lost whose replica lacked the latest commits, beside what the store's report says of that.
+fn losses(text: &mut String, records: &[Value]) -> Result<()> {
+    let lossy: Vec<&Value> =
+        records.iter().filter(|record| word(record, "mix") == "failover-async").collect();
+    if lossy.is_empty() {
+        return Ok(());
+    }
+    let sum = |of: &dyn Fn(&Value) -> u64| thousands(lossy.iter().map(|record| of(record)).sum());
+    let failovers = sum(&|record| record["faults"]["server: failed over"].as_u64().unwrap_or(0));
+    writeln!(
+        text,
+        "## Failovers that lost history\n\n\
+         | rounds | failovers | messages and marks that the store reports as lost | of these gone at the end | gone and not reported |\n\
+         |---:|---:|---:|---:|---:|\n| {} | {failovers} | {} | {} | {} |\n",
+        sum(&|record| number(record, "rounds")),
+        sum(&|record| number(record, "reported_lost")),
+        sum(&|record| number(record, "gone")),
+        sum(&|record| number(record, "lost")),
+    )?;
     Ok(())
 }
 

@@ -44,6 +44,9 @@ pub(super) struct Books {
     unfinished: u64,
     aside: BTreeMap<u32, BTreeSet<String>>,
     marks: u64,
+    /// What the store reports as lost: messages, and how many marks.
+    reported: BTreeSet<u32>,
+    reported_marks: u64,
     /// Runs of a handler that said no, by message and handler.
     failures: HashMap<(u32, String), u32>,
     /// Runs that were not let go on: a timeout does that, and so do a shutdown and a lost lease.
@@ -71,6 +74,8 @@ impl Books {
             unfinished: tables.unfinished()?,
             aside: BTreeMap::new(),
             marks: tables.number(Ask::Marks)?,
+            reported: BTreeSet::new(),
+            reported_marks: tables.number(Ask::LostMarks)?,
             failures: HashMap::new(),
             dropped: HashMap::new(),
             done: HashMap::new(),
@@ -140,12 +145,16 @@ impl Books {
             let m = crate::plan::number_of(id.as_bytes()).context("a stranger was kept aside")?;
             self.aside.entry(m).or_default().insert(cell(&row, 1)?);
         }
+        for row in tables.ask(Ask::Lost)? {
+            let id: String = cell(&row, 0)?;
+            self.reported.insert(crate::plan::number_of(id.as_bytes()).context("a stranger was lost")?);
+        }
         ensure!(self.effects.is_sorted_by_key(|effect| effect.id), "the effects are not in order");
         Ok(())
     }
 
     /// I2: nothing happens that was not offered, and one key has one payload for ever.
-    pub(super) fn phantoms(&self, verdict: &mut Verdict) {
+    pub(super) fn phantoms(&self, rules: &Rules, verdict: &mut Verdict) {
         for id in &self.strangers {
             verdict.phantom += 1;
             verdict.violations.push(format!("I2: a message {id:?} is stored that nobody offered"));
@@ -159,7 +168,7 @@ impl Books {
             if offered.is_none_or(|offered| !seen.is_subset(offered)) {
                 verdict.phantom += 1;
                 verdict.violations.push(format!("I2: message {m} has effects of what was never offered"));
-            } else if seen.len() > 1 {
+            } else if seen.len() > 1 && !(rules.loses && self.reported.contains(&m)) {
                 verdict.phantom += 1;
                 verdict.violations.push(format!("I2: message {m} ran with two payloads"));
             }
@@ -183,15 +192,46 @@ impl Books {
             verdict.doubled += count - 1;
             verdict.violations.push(format!("I3: the effect of message {m} at {h} is there {count} times"));
         }
+        let mut marks = self.reported_marks;
         for &m in self.acked.keys() {
             for &h in rules.plan.message(m).kind.handlers() {
                 let count = effects.get(&(m, h)).copied().unwrap_or(0);
                 let end = ends.get(&(m, h)).map_or(&[][..], Vec::as_slice);
                 if let Some(what) = self.wrong(rules, m, h, count, end) {
+                    if rules.loses && self.is_reported(m, h, &mut marks) {
+                        verdict.gone += 1;
+                        continue;
+                    }
                     verdict.lost += 1;
                     verdict.violations.push(format!("I1: message {m} at {h}: {what}"));
                 }
             }
+        }
+    }
+
+    /// Whether the store reports what is gone as lost: a message by its name, a mark by their number.
+    fn is_reported(&self, m: u32, h: &str, marks: &mut u64) -> bool {
+        if h == "inline" {
+            let left = marks.checked_sub(1);
+            *marks = left.unwrap_or(0);
+            return left.is_some();
+        }
+        self.reported.contains(&m) && !self.seqs.contains_key(&m)
+    }
+
+    /// I1: nothing is reported as lost that was never offered, or where nothing can be lost.
+    pub(super) fn reports(&self, rules: &Rules, verdict: &mut Verdict) {
+        let (count, marks) = (self.reported.len(), self.reported_marks);
+        verdict.reported_lost = count as u64 + marks;
+        if !rules.loses && (count > 0 || marks > 0) {
+            verdict.violations.push(format!(
+                "I1: the store reports {count} messages and {marks} marks as lost, and nothing could be lost"
+            ));
+        }
+        if let Some(m) = self.reported.iter().find(|m| !self.offered.contains_key(m)) {
+            verdict
+                .violations
+                .push(format!("I1: the store reports message {m} as lost, and it was never offered"));
         }
     }
 
@@ -279,8 +319,8 @@ impl Books {
             return;
         }
         let durable = |m: &&u32| rules.plan.message(**m).kind != Kind::Inline;
-        let missing: Vec<&u32> =
-            self.acked.keys().filter(durable).filter(|m| !self.seqs.contains_key(m)).collect();
+        let missing = self.acked.keys().filter(durable).filter(|m| !self.seqs.contains_key(m));
+        let missing: Vec<&u32> = missing.filter(|m| !(rules.loses && self.reported.contains(m))).collect();
         if !missing.is_empty() {
             wrong(format!(
                 "{} acknowledged messages are not stored, the first is {}",
@@ -297,7 +337,8 @@ impl Books {
                 wrong(format!("message {m} is kept aside as {reasons:?}, and never had another payload"));
             }
         }
-        let conflicts = |m: &&u32| self.acked[*m].len() > 1 && !self.aside.contains_key(*m);
+        // A message that is kept aside may be lost, too, and no sender is told so anew.
+        let conflicts = |m: &&u32| !rules.loses && self.acked[*m].len() > 1 && !self.aside.contains_key(*m);
         if let Some(m) = self.acked.keys().find(conflicts) {
             wrong(format!("two payloads of message {m} were acknowledged, and none is kept aside"));
         }

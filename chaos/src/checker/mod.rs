@@ -34,6 +34,10 @@ pub(crate) struct Rules {
     pub(crate) forgets: bool,
     /// Whether a worker that is stopped may keep all others from writing.
     pub(crate) one_writer: bool,
+    /// Whether another server takes over.
+    pub(crate) fails_over: bool,
+    /// Whether that one lacks the latest commits: what is gone has to be named by the store's report.
+    pub(crate) loses: bool,
     /// What must appear nowhere.
     pub(crate) canary: &'static str,
 }
@@ -53,6 +57,10 @@ pub(crate) struct Verdict {
     pub(crate) messages: u64,
     /// Acknowledged, and neither done nor put where a person finds it.
     pub(crate) lost: u64,
+    /// What the store's report says a failover lost: messages and marks. Some of them are offered again.
+    pub(crate) reported_lost: u64,
+    /// Acknowledged, gone with a failover that lost history, and in that report.
+    pub(crate) gone: u64,
     /// Effects beyond the first.
     pub(crate) doubled: u64,
     /// Runs after a run that was done, with no fault to explain them.
@@ -98,6 +106,8 @@ impl Verdict {
         self.unknown_commits += other.unknown_commits;
         self.messages += other.messages;
         self.lost += other.lost;
+        self.reported_lost += other.reported_lost;
+        self.gone += other.gone;
         self.doubled += other.doubled;
         self.unexplained += other.unexplained;
         self.stale_refused += other.stale_refused;
@@ -129,7 +139,8 @@ pub(crate) fn check(dir: &Path, tables: &dyn Tables, rules: &Rules) -> Result<Ve
     let books = Books::read(&lines, tables)?;
     verdict.acked = books.acked.len() as u64;
     verdict.effects = books.effects.len() as u64;
-    books.phantoms(&mut verdict);
+    books.phantoms(rules, &mut verdict);
+    books.reports(rules, &mut verdict);
     books.fates(rules, &mut verdict);
     books.attempts(rules, &mut verdict);
     books.accounts(rules, &mut verdict);

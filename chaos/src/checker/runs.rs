@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::books::Books;
 use super::operations::{self, Retries};
 use super::{Rules, Verdict};
-use crate::ledger::{Answer, Fact, Line, Said};
+use crate::ledger::{Answer, DENIED, FAILED_OVER, Fact, LOSES_FROM_NOW, Line, Said};
 
 /// The runs of one entry under one claim.
 #[derive(Debug, Default)]
@@ -39,15 +39,30 @@ struct Faults {
     gone: HashMap<u64, u64>,
     /// To everybody.
     global: Vec<(u64, u64)>,
+    /// From when to when a failover may have lost what was done.
+    lossy: Vec<(u64, u64)>,
 }
+
+/// What is on its way to the replica when it is cut off, in microseconds.
+const LAG: u64 = 2_000_000;
 
 impl Faults {
     fn read(lines: &[Line], rules: &Rules) -> Self {
-        let mut faults = Self { by_life: HashMap::new(), gone: HashMap::new(), global: Vec::new() };
+        let mut faults =
+            Self { by_life: HashMap::new(), gone: HashMap::new(), global: Vec::new(), lossy: Vec::new() };
+        let mut cut = None;
         for line in lines {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
-                Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
+                Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
+                // It is over long before a lease is: it is no reason to drop a settlement.
+                Fact::Fault { life: 0, what } if what.starts_with(DENIED) => {}
+                Fact::Fault { life: 0, what } if what != "peace" => {
+                    faults.global.push((line.t, line.t));
+                    if what == FAILED_OVER {
+                        faults.lossy.extend(cut.take().map(|cut| (cut.saturating_sub(LAG), line.t)));
+                    }
+                }
                 Fact::Fault { life, what } => {
                     if what == "gone" {
                         faults.gone.insert(*life, line.t);
@@ -74,6 +89,11 @@ impl Faults {
     fn unwritten(&self, run: &Run) -> bool {
         let said_no = matches!(run.said, Some(Said::Fail | Said::Panic | Said::Snooze | Said::Store));
         said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
+    }
+
+    /// Whether what was done at a time may be lost for those who look later.
+    fn undone(&self, done: u64, later: u64) -> bool {
+        self.lossy.iter().any(|(from, until)| (*from..=*until + LAG).contains(&done) && *from <= later)
     }
 
     /// Whether something happened to a process, or to everybody, between two times.
@@ -124,7 +144,13 @@ pub(super) fn check(lines: &[Line], books: &Books, rules: &Rules, verdict: &mut 
         repeats(*m, h, &runs, &faults, &mut retries, verdict);
     }
     keys(lines, verdict);
-    fences(lines, books, verdict);
+    if rules.fails_over {
+        growing(lines, &faults, verdict);
+    }
+    // Another claim may have been told so in a history that is lost.
+    if !rules.loses {
+        fences(lines, books, verdict);
+    }
     overlaps(&all, rules, verdict);
 }
 
@@ -134,6 +160,8 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retrie
         let [before, after] = pair else { continue };
         if before.said == Some(Said::Reject) && asked(m, h, after.start, retries) {
             // An operator wanted it to be tried again.
+        } else if before.completed().is_some_and(|at| at < after.start && faults.undone(at, after.start)) {
+            verdict.explained += 1;
         } else if before.completed().is_some_and(|at| at < after.start) {
             verdict.unexplained += 1;
             let again = format!("message {m} ran at {h} again (process {}) after it was done", after.life);
@@ -173,6 +201,26 @@ fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
     let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
     let first = times.iter().position(|at| *at < by);
     first.map(|place| times.remove(place)).is_some()
+}
+
+/// I6: a handler that refuses lower fences refuses no run that is needed, whichever server gave them.
+fn growing(lines: &[Line], faults: &Faults, verdict: &mut Verdict) {
+    let mut greatest: HashMap<(u32, &str), (i64, u64)> = HashMap::new();
+    for line in lines {
+        let Fact::Claimed { m, h, tok } = &line.fact else { continue };
+        let (before, at) = *greatest.entry((*m, h)).or_insert((*tok, line.t));
+        if *tok >= before {
+            greatest.insert((*m, h), (*tok, line.t));
+        } else if !faults.by_life.get(&line.life).is_some_and(|spans| {
+            // A process that stood still wrote it down late.
+            spans.iter().any(|(first, last)| *first <= line.t && *last >= at.saturating_sub(LAG))
+        }) {
+            verdict.violations.push(format!(
+                "I6: the fence of message {m} at {h} went back from {before} to {tok} (process {})",
+                line.life
+            ));
+        }
+    }
 }
 
 /// I6: what the store has written was written under a claim that it did not refuse, and each entry was completed once.

@@ -25,6 +25,9 @@ pub(crate) enum Ask {
     Aside,
     Marks,
     Operations,
+    /// The messages and marks that the store reports as lost.
+    Lost,
+    LostMarks,
 }
 
 /// The tables of a round.
@@ -80,6 +83,8 @@ impl Tables for Sqlite {
             Ask::Aside => include_str!("../../sql/sqlite/aside.sql"),
             Ask::Marks => include_str!("../../sql/sqlite/marks.sql"),
             Ask::Operations => include_str!("../../sql/sqlite/operations.sql"),
+            Ask::Lost => include_str!("../../sql/sqlite/lost.sql"),
+            Ask::LostMarks => include_str!("../../sql/sqlite/lost_marks.sql"),
         };
         let connection = Connection::open_with_flags(&self.file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(Duration::from_secs(10))?;
@@ -157,6 +162,8 @@ impl Tables for Postgres {
             Ask::Aside => include_str!("../../sql/postgres/aside.sql"),
             Ask::Marks => include_str!("../../sql/postgres/marks.sql"),
             Ask::Operations => include_str!("../../sql/postgres/operations.sql"),
+            Ask::Lost => include_str!("../../sql/postgres/lost.sql"),
+            Ask::LostMarks => include_str!("../../sql/postgres/lost_marks.sql"),
         };
         let answer = self.primary.now().sql(&self.database, sql)?;
         Ok(answer.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())

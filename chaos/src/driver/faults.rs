@@ -26,6 +26,11 @@ pub(crate) enum Mix {
     Network,
     /// The server is killed, and a replica takes its place
     Failover,
+    /// The same with a replica that lacks the latest commits
+    #[serde(rename = "failover-async")]
+    FailoverAsync,
+    /// The server refuses logins, rights or connections for a while
+    Denied,
     /// The disk is full, and has room again
     Full,
     /// Workers are killed while they make the tables
@@ -55,12 +60,36 @@ pub(super) enum Fault {
     SuspendServer(Duration),
     /// Kills the server, and puts its replica in its place.
     FailOver,
+    /// Cuts the replica off for so long before that: it lacks what was committed meanwhile.
+    FailOverBehind(Duration),
+    /// Refuses something for so long, and ends the sessions of the workers.
+    Deny(Denial, Duration),
     /// Takes all room on the disk for so long.
     FillDisk(Duration),
     /// Does something to a connection.
     Disturb(Trouble),
     /// Kills the broker and starts it again.
     KillBroker,
+}
+
+/// What the server refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denial {
+    Logins,
+    Rights,
+    Connections,
+}
+
+impl Denial {
+    pub(super) const ALL: [Self; 3] = [Self::Logins, Self::Rights, Self::Connections];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Logins => "logins",
+            Self::Rights => "rights",
+            Self::Connections => "connections",
+        }
+    }
 }
 
 /// What comes less often than this, in milliseconds, waits for its turn if it cannot be done at once.
@@ -83,7 +112,8 @@ impl Mix {
     pub(super) fn lease(self) -> Duration {
         Duration::from_millis(match self {
             Self::Kills | Self::Zombies | Self::Rename => 700,
-            Self::Volume => 4_000,
+            // A settlement waits for longer than the server refuses it.
+            Self::Volume | Self::Denied => 4_000,
             _ => 1_500,
         })
     }
@@ -168,7 +198,22 @@ impl Mix {
 
     /// Whether something stands between the workers and the server.
     pub(super) fn has_proxy(self) -> bool {
-        matches!(self, Self::Network | Self::Failover)
+        matches!(self, Self::Network | Self::Failover | Self::FailoverAsync)
+    }
+
+    /// Whether the server has a replica that takes over.
+    pub(super) fn fails_over(self) -> bool {
+        matches!(self, Self::Failover | Self::FailoverAsync)
+    }
+
+    /// Whether a failover loses history: processes have to live then, to report what they remember.
+    pub(super) fn loses(self) -> bool {
+        self == Self::FailoverAsync
+    }
+
+    /// Whether the workers log in as a role that can be refused something.
+    pub(super) fn denies(self) -> bool {
+        self == Self::Denied
     }
 
     fn kinds(self, store: StoreKind, broker: bool) -> Vec<Kind> {
@@ -179,6 +224,8 @@ impl Mix {
             Self::Zombies => vec![(stop, 40, 160)],
             Self::Rename => vec![(Fault::Kill, 100, 500), (Fault::Terminate, 400, 1_200)],
             Self::Unknown | Self::Full => vec![(Fault::Kill, 800, 2_000)],
+            Self::Denied => vec![(Fault::Kill, 2_000, 5_000)],
+            Self::FailoverAsync => Vec::new(),
             Self::Storm | Self::Network | Self::Failover => vec![(Fault::Kill, 1_000, 3_000)],
             Self::Volume => vec![(Fault::Kill, 1_500, 4_000), (Fault::Terminate, 3_000, 6_000)],
             Self::Calm | Self::Migrate => vec![(Fault::Terminate, 800, 2_000)],
@@ -214,6 +261,10 @@ impl Mix {
                 (suspend, 3_000, 9_000),
             ],
             Self::Failover => vec![(Fault::FailOver, 2_000, 5_000)],
+            Self::FailoverAsync => vec![(Fault::FailOverBehind(Duration::ZERO), 2_000, 5_000)],
+            Self::Denied => {
+                Denial::ALL.map(|denial| (Fault::Deny(denial, Duration::ZERO), 4_000, 8_000)).to_vec()
+            }
             _ => Vec::new(),
         }
     }
@@ -241,6 +292,9 @@ impl Schedule {
             Fault::Stop(_) => Fault::Stop(times(1.15, 1.7, &mut self.rng)),
             Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
             Fault::FillDisk(_) => Fault::FillDisk(times(0.1, 0.8, &mut self.rng)),
+            Fault::FailOverBehind(_) => Fault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
+            // Leases are renewed at a third, so each claim holds for longer than this.
+            Fault::Deny(denial, _) => Fault::Deny(denial, times(0.02, 0.2, &mut self.rng)),
             fault => fault,
         })
     }

@@ -46,13 +46,14 @@ impl<'a> Round<'a> {
             killers: options.mix.has_killers(),
             long: options.mix.is_long(),
             quick: options.mix.is_quick(),
+            steady: options.mix.loses(),
         };
         let dir = tempfile::Builder::new().prefix("oncebox-chaos-").tempdir()?;
         let ledger = Arc::new(Ledger::open(dir.path(), 0)?);
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x40d);
         // In every third round the inbox forgets within the round: what comes later than that is stale. Messages from a
         // broker do not say when they were made.
-        let forgets = rng.u32(0..3) == 0 && options.source != SourceKind::Rabbitmq;
+        let forgets = rng.u32(0..3) == 0 && options.source != SourceKind::Rabbitmq && !options.mix.loses();
         let retention = if forgets { Duration::from_secs(4) } else { Duration::from_hours(1) };
         // In every fourth round handlers have one connection between them.
         let connections = if rng.u32(0..4) == 0 && options.sabotage.is_none() { 1 } else { 8 };
@@ -110,6 +111,8 @@ impl<'a> Round<'a> {
             crashes: worker::CRASHES,
             forgets: self.retention < Duration::from_mins(1),
             one_writer: self.options.store == StoreKind::Sqlite,
+            fails_over: self.options.mix.fails_over(),
+            loses: self.options.mix.loses(),
             canary: CANARY,
         };
         let mut verdict = checker::check(self.dir.path(), &*tables, &rules)?;

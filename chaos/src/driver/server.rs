@@ -10,15 +10,18 @@ use oncebox_servers::{Cluster, Version};
 use parking_lot::Mutex;
 
 use super::disk::Disk;
-use super::faults::{Fault, Mix};
+use super::faults::{Denial, Fault, Mix};
 use super::proxy::{Proxy, Trouble};
 use super::{Options, StoreKind};
 use crate::checker::tables::{Postgres, Primary, Sqlite, Tables};
-use crate::ledger::{Fact, Ledger};
+use crate::ledger::{DENIED, FAILED_OVER, Fact, LOSES_FROM_NOW, Ledger};
 use crate::worker::Place;
 
 /// A word that stands in the address of the database, and nowhere else.
 pub(crate) const CANARY: &str = "canary-Zq7vX2";
+
+/// The role of the workers where they are refused something.
+const ROLE: &str = "chaos_app";
 
 /// How much room there is on a disk that gets full.
 const ROOM: u64 = 96 << 20;
@@ -40,6 +43,8 @@ struct Running {
     proxy: Option<Proxy>,
     /// Takes over when the primary is gone.
     replica: Mutex<Option<Cluster>>,
+    /// Whether commits wait for it.
+    synchronous: bool,
 }
 
 impl Server {
@@ -67,8 +72,15 @@ impl Server {
         cluster.create_database(&name)?;
         let tables = Postgres::new(Arc::clone(&server.primary), &name);
         tables.create()?;
+        let user = if self.mix.denies() { ROLE } else { "oncebox" };
+        if self.mix.denies() {
+            cluster.sql(
+                &name,
+                &format!("alter database {name} owner to {ROLE}; grant all on chaos_effect to {ROLE}"),
+            )?;
+        }
         let port = server.proxy.as_ref().map_or(cluster.port(), Proxy::port);
-        let url = cluster.url(&name).replacen("oncebox@", &format!("oncebox:{CANARY}@"), 1);
+        let url = cluster.url(&name).replacen("oncebox@", &format!("{user}:{CANARY}@"), 1);
         let url = url.replacen(&format!(":{}/", cluster.port()), &format!(":{port}/"), 1);
         Ok((Place::Postgres(url), Arc::new(tables)))
     }
@@ -127,25 +139,41 @@ impl Running {
         }
         let cluster = builder.start()?;
         let proxy = if mix.has_proxy() { Some(Proxy::start(cluster.port())?) } else { None };
-        let running = Self { primary: Arc::new(Primary::new(cluster)), proxy, replica: Mutex::default() };
-        if mix == Mix::Failover {
+        if mix.denies() {
+            cluster.sql("postgres", &format!("create role {ROLE} login"))?;
+        }
+        let (primary, replica) = (Arc::new(Primary::new(cluster)), Mutex::default());
+        let running = Self { primary, proxy, replica, synchronous: !mix.loses() };
+        if mix.fails_over() {
             running.follow()?;
         }
         Ok(running)
     }
 
-    /// Gives the primary a replica, for which every commit waits from now on.
+    /// Gives the primary a replica, for which every commit waits from now on, if it is synchronous.
     fn follow(&self) -> Result<()> {
         let primary = self.primary.now();
         let replica = primary.replica()?;
-        primary.configure("synchronous_standby_names", "*")?;
-        primary.wait_for("postgres", "exists (select from pg_stat_replication where sync_state = 'sync')")?;
+        if self.synchronous {
+            primary.configure("synchronous_standby_names", "*")?;
+        }
+        let state = if self.synchronous { "sync" } else { "async" };
+        let follows = format!(
+            "exists (select from pg_stat_replication where state = 'streaming' and sync_state = '{state}')"
+        );
+        primary.wait_for("postgres", &follows)?;
         *self.replica.lock() = Some(replica);
         Ok(())
     }
 
-    fn fail_over(&self, note: &dyn Fn(&str)) -> Result<()> {
+    fn fail_over(&self, behind: Option<Duration>, note: &dyn Fn(&str)) -> Result<()> {
         let Some(replica) = self.replica.lock().take() else { return Ok(()) };
+        if let Some(time) = behind {
+            note(LOSES_FROM_NOW);
+            replica.configure("primary_conninfo", "")?;
+            self.primary.now().wait_for("postgres", "not exists (select from pg_stat_replication)")?;
+            std::thread::park_timeout(time);
+        }
         note("server: primary killed");
         self.primary.now().kill9()?;
         replica.promote()?;
@@ -153,7 +181,7 @@ impl Running {
             proxy.lead_to(replica.port());
         }
         self.primary.set(replica);
-        note("server: failed over");
+        note(FAILED_OVER);
         self.follow()
     }
 
@@ -195,7 +223,9 @@ impl Running {
                 cluster.resume()?;
                 note("server: resumed");
             }
-            Fault::FailOver => self.fail_over(note)?,
+            Fault::FailOver => self.fail_over(None, note)?,
+            Fault::FailOverBehind(time) => self.fail_over(Some(time), note)?,
+            Fault::Deny(denial, time) => deny(&cluster, database, (denial, time), note)?,
             Fault::FillDisk(time) => {
                 let before = without_room(&cluster);
                 note("disk: full");
@@ -214,6 +244,32 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// Refuses something to the workers, and ends their sessions.
+fn deny(cluster: &Cluster, database: &str, what: (Denial, Duration), note: &dyn Fn(&str)) -> Result<()> {
+    let (denial, time) = what;
+    let (refuse, allow) = match denial {
+        Denial::Logins => (format!("alter role {ROLE} nologin"), format!("alter role {ROLE} login")),
+        Denial::Rights => {
+            let all = "all on all tables in schema public";
+            // What handlers write is no business of the store.
+            let refuse = format!("revoke {all} from {ROLE}; grant all on chaos_effect to {ROLE}");
+            (refuse, format!("grant {all} to {ROLE}"))
+        }
+        Denial::Connections => {
+            let limit = |limit: &str| format!("alter role {ROLE} connection limit {limit}");
+            (limit("0"), limit("-1"))
+        }
+    };
+    note(&format!("{DENIED}{}", denial.name()));
+    cluster.sql(database, &refuse)?;
+    let own = format!("pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'");
+    cluster.sql(database, &format!("select {own}"))?;
+    std::thread::park_timeout(time);
+    cluster.sql(database, &allow)?;
+    note(&format!("{DENIED}{} no more", denial.name()));
+    Ok(())
 }
 
 /// How often a server has said that it found no room.

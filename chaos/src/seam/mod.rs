@@ -15,8 +15,8 @@ use async_trait::async_trait;
 use oncebox::state::{Event, Settlement};
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
-    Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams,
-    Settled, Store, SweepParams, Swept, Wakeups,
+    Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed,
+    RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -317,6 +317,10 @@ impl<S: Store> Store for Chaos<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         self.store.wakeups()
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

@@ -99,7 +99,6 @@ impl Drop for PgBouncer {
 }
 
 fn configuration(cluster: &Cluster, mode: PoolMode, scratch: &Scratch, port: &Port) -> String {
-    // The last line lets in drivers that set this for every session, as several do.
     format!(
         "[databases]\n\
          * = host=127.0.0.1 port={} user={SUPERUSER}\n\
@@ -110,8 +109,7 @@ fn configuration(cluster: &Cluster, mode: PoolMode, scratch: &Scratch, port: &Po
          auth_type = any\n\
          pool_mode = {mode}\n\
          max_client_conn = 1000\n\
-         default_pool_size = 20\n\
-         ignore_startup_parameters = extra_float_digits\n",
+         default_pool_size = 20\n",
         cluster.port(),
         port.number(),
         scratch.path().display(),

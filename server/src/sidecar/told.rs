@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Absorbed, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage, Orphan,
-    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams, Swept,
-    Token, Wakeups,
+    Absorbed, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, Failover, NewMessage,
+    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams,
+    Swept, Token, Wakeups,
 };
 use oncebox::{Accepted, HandlerKey, Message, Result, Store};
 use parking_lot::Mutex;
@@ -248,6 +248,10 @@ impl Store for Told {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         self.store.wakeups()
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

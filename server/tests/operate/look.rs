@@ -247,3 +247,18 @@ async fn entries_are_found_by_when_they_came() {
     assert_eq!(code(&unclear), 2);
     assert!(said(&unclear).contains("2026-01-31T12:00:00Z"), "{unclear:?}");
 }
+
+// A filter that matches little reads everything, which takes long where much is finished.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_ends_in_time_and_tells_how_to_narrow_it() {
+    let world = World::with(2_500, || oncebox::state::Outcome::Done).await;
+    let nothing = ["--id-contains", "nowhere"];
+    assert_eq!(world.json("list", &nothing)[0]["next"], Value::Null, "all of it was searched");
+    let hurried = ["--id-contains", "nowhere", "--search", "0s"];
+    let next = world.json("list", &hurried)[0]["next"].clone();
+    let said = said(&world.run("list", &hurried));
+    assert!(said.contains("stopped after 0s") && said.contains("--handler"), "{said}");
+    let next = next.as_str().expect("where to go on");
+    assert!(said.contains(next), "{said}");
+    assert_eq!(world.json("list", &["--id-contains", "nowhere", "--after", next])[0]["next"], Value::Null);
+}

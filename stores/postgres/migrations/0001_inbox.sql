@@ -20,7 +20,29 @@ CREATE TABLE @meta (
     -- The segment new messages go to, the counter when it began, and the time of its first sweep.
     segment bigint NOT NULL CHECK (segment > 0),
     counted bigint NOT NULL CHECK (counted >= 0),
-    started_at bigint
+    started_at bigint,
+    -- The server and its timeline when a process last checked: a promoted replica or a restored copy has another one.
+    timeline text NOT NULL
+);
+
+-- The changes of the timeline that processes noticed: failovers and restored copies.
+CREATE TABLE @timeline (
+    -- What the tokens of the time after it begin with. It is greater than in any token that was given before.
+    epoch bigint PRIMARY KEY CHECK (epoch > 0),
+    noticed_at bigint NOT NULL,
+    former text NOT NULL,
+    timeline text NOT NULL,
+    -- The end of the log that the new primary had when it was promoted, if it still knows.
+    switched_at text,
+    -- What processes remembered and the database does not have any more: claims, marks, and acknowledged messages with their sources and
+    -- ids, and the times between which the store acknowledged them. A process that ended before it noticed the change adds nothing.
+    lost_claims bigint NOT NULL DEFAULT 0 CHECK (lost_claims >= 0),
+    lost_marks bigint NOT NULL DEFAULT 0 CHECK (lost_marks >= 0),
+    lost_messages bigint NOT NULL DEFAULT 0 CHECK (lost_messages >= 0),
+    lost_sources text[] NOT NULL DEFAULT '{}',
+    lost_ids bytea[] NOT NULL DEFAULT '{}',
+    lost_from bigint,
+    lost_until bigint
 );
 
 CREATE TABLE @inbox (
@@ -364,6 +386,51 @@ BEGIN
         USING kept;
     EXECUTE format('DROP TABLE @outcome_%s', segment);
     DELETE FROM @segment WHERE id = segment;
+END $body$;
+
+-- Names the server and its timeline; 'unknown' on a service that does not tell. A standby is refused.
+CREATE FUNCTION @here() RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'the server is a standby' USING ERRCODE = 'read_only_sql_transaction';
+    END IF;
+    RETURN (SELECT system_identifier FROM pg_control_system())
+        || '/' || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int;
+EXCEPTION
+    WHEN insufficient_privilege OR undefined_function OR feature_not_supported OR object_not_in_prerequisite_state
+        OR internal_error THEN RETURN 'unknown';
+END $body$;
+
+-- Checks a connection before its first claim: tokens must not go back when the database did. If the timeline is another one, or the
+-- last token is older than one that the caller has, tokens go on in a new epoch, which stands in their upper bits. Returns the timeline
+-- and the latest epoch. $1 now or nothing, $2 the greatest token that the caller was given.
+CREATE FUNCTION @check_timeline(bigint, bigint) RETURNS TABLE (timeline text, epoch bigint)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+    here text := @here();
+    known text;
+    given bigint;
+    begun bigint;
+BEGIN
+    SELECT m.timeline INTO known FROM @meta m WHERE m.one;
+    SELECT t.last_value - (NOT t.is_called)::int INTO given FROM @token t;
+    IF here NOT IN (known, 'unknown') OR given < $2 THEN
+        -- One process after the other: the first begins the epoch, the others find it begun.
+        SELECT m.timeline INTO known FROM @meta m WHERE m.one FOR UPDATE;
+        SELECT t.last_value - (NOT t.is_called)::int INTO given FROM @token t;
+        IF here = 'unknown' THEN here := known; END IF;
+        IF here <> known OR given < $2 THEN
+            -- Not less than the timeline's own number: a replica that did not hear of an epoch must not begin the same one.
+            begun := greatest((greatest(given, $2) >> 40) + 1, nullif(split_part(here, '/', 2), '')::bigint);
+            PERFORM setval('@token', begun << 40);
+            UPDATE @meta m SET timeline = here WHERE m.one;
+            INSERT INTO @timeline (epoch, noticed_at, former, timeline, switched_at, lost_claims)
+            VALUES (begun, coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint), known, here,
+                    pg_last_wal_replay_lsn()::text, CASE WHEN $2 >> 40 = given >> 40 THEN greatest($2 - given, 0) ELSE 0 END);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM @timeline t;
 END $body$;
 
 -- Sets aside those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
@@ -801,5 +868,5 @@ REVOKE ALL ON FUNCTION @make_segment(bigint), @drop_payload(bigint, bigint[]), @
     @settle(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
             text[], boolean, int, int[], text[]) FROM PUBLIC;
 
-INSERT INTO @meta (lanes, segment, counted) VALUES (:lanes, 1, 0);
+INSERT INTO @meta (lanes, segment, counted, timeline) VALUES (:lanes, 1, 0, @here());
 SELECT @make_segment(1), @make_segment(2);

@@ -62,6 +62,11 @@ impl Offer {
         Ok(Self { new: new.clone(), inbox, lane, home, routes, handlers, doubted })
     }
 
+    /// The lane of its key.
+    pub(crate) fn lane(&self) -> i16 {
+        self.lane
+    }
+
     /// About how much is sent for it.
     pub(crate) fn bytes(&self) -> usize {
         self.new.message.payload().len() + 256

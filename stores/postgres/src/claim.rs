@@ -108,7 +108,7 @@ async fn healthy(
         let extent = if exact { Extent::Oldest } else { Extent::Many };
         let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
-        let mut unit = db.control.single().await.map_err(|error| lost_after(goes_on, error))?;
+        let mut unit = db.control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
         let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
         let asked = round.ask(&mut unit, exact, short).await;
@@ -327,7 +327,7 @@ async fn suspects(
         .bind(limits)
         .bind(company)
         .bind(params.idle);
-    let mut unit = db.control.single().await?;
+    let mut unit = db.control.claiming().await?;
     unit.run(suspects).await?;
     unit.end().await?;
     held(db, &caller).await.map_err(unread)

@@ -202,6 +202,7 @@ impl Answer {
                 }
             }
         }
+        db.timeline.given(&claimed);
         if !damaged.is_empty() {
             settle(db, &damaged).await?;
         }

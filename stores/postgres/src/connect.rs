@@ -6,6 +6,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use oncebox::{Error, ErrorKind, Result};
@@ -17,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Phase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
+use crate::timeline::Timeline;
 
 /// What the driver counts transactions with.
 pub(crate) type Manager = <sqlx::Postgres as sqlx::Database>::TransactionManager;
@@ -35,8 +37,12 @@ struct Inner {
     /// What it is for, as the server's list of sessions shows it.
     name: &'static str,
     login: Login,
+    /// Which of its hosts was the primary last.
+    primary: AtomicUsize,
     /// Sent once on every new connection; empty through a pooler, which would not keep it.
     setup: Arc<str>,
+    /// Checks a new connection before its first use.
+    timeline: Option<Arc<Timeline>>,
     places: Arc<Semaphore>,
     shelf: Mutex<Shelf>,
     patience: Duration,
@@ -92,12 +98,14 @@ impl Pool {
         name: &'static str,
         login: &Login,
         setup: Arc<str>,
+        timeline: Option<Arc<Timeline>>,
         size: usize,
         patience: Duration,
     ) -> Self {
-        let login = login.clone();
+        let (login, primary) = (login.clone(), AtomicUsize::new(0));
         let places = Arc::new(Semaphore::new(size.max(1)));
-        Self { inner: Arc::new(Inner { name, login, setup, places, shelf: Mutex::default(), patience }) }
+        let shelf = Mutex::default();
+        Self { inner: Arc::new(Inner { name, login, primary, setup, timeline, places, shelf, patience }) }
     }
 
     /// Borrows a connection. Waits for one to be free, but not for ever.
@@ -129,7 +137,7 @@ impl Pool {
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {
             Ok(Ok(connection)) => Ok(self.lent(connection, place, false)),
-            Ok(Err(error)) => Err(connect_error(error, &inner.login.current())),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(unusable("not answering")),
         }
     }
@@ -142,12 +150,63 @@ impl Pool {
         matches!(tokio::time::timeout(self.inner.patience, connection.ping()).await, Ok(Ok(())))
     }
 
-    async fn connect(&self) -> sqlx::Result<PgConnection> {
-        let inner = &self.inner;
-        let options = inner.login.current().application_name(&format!("oncebox {}", inner.name));
+    async fn connect(&self) -> Result<PgConnection> {
+        let mut connection = self.open().await?;
+        if let Some(timeline) = &self.inner.timeline {
+            timeline.check(&mut connection).await?;
+        }
+        Ok(connection)
+    }
+
+    /// Connects to the host that was the primary last, or to the first other one that is.
+    async fn open(&self) -> Result<PgConnection> {
+        let inner = &*self.inner;
+        let logins = inner.login.current();
+        let last = inner.primary.load(Ordering::Relaxed);
+        if let [one] = &logins[..] {
+            return self.open_one(one).await.map_err(|error| connect_error(error, one));
+        }
+        let mut errors = Vec::with_capacity(logins.len());
+        for place in (last..).take(logins.len()).map(|place| place % logins.len()) {
+            let options = &logins[place];
+            // One that hangs leaves time for the others.
+            let patience = inner.patience / u32::try_from(logins.len()).unwrap_or(u32::MAX);
+            let opened = async {
+                let mut connection = self.open_one(options).await?;
+                let recovering =
+                    sqlx::query_scalar(include_str!("../sql/schema/recovering.sql")).persistent(false);
+                Ok((recovering.fetch_one(&mut connection).await?, connection))
+            };
+            errors.push(match tokio::time::timeout(patience, opened).await {
+                Ok(Ok((false, connection))) => {
+                    inner.primary.store(place, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Ok(Ok((true, _))) => Error::new(ErrorKind::ReadOnly, "a standby"),
+                Ok(Err(error)) => connect_error(error, options),
+                Err(_) => unusable("not answering"),
+            });
+        }
+        let hosts = hosts(&logins);
+        // A wrong password is mostly the same at all of them, and is not waited for at a start.
+        let refused = |error: &Error| matches!(error.kind(), ErrorKind::Denied | ErrorKind::InvalidConfig);
+        if let Some(denied) = errors.iter().position(refused) {
+            return Err(errors.swap_remove(denied));
+        }
+        let kind = if errors.iter().all(|error| error.kind() == ErrorKind::ReadOnly) {
+            ErrorKind::ReadOnly
+        } else {
+            ErrorKind::Unavailable
+        };
+        let reasons: Vec<&str> = errors.iter().map(Error::what).collect();
+        Err(Error::new(kind, format!("none of {hosts} is a primary that answers ({})", reasons.join("; "))))
+    }
+
+    async fn open_one(&self, options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+        let options = options.clone().application_name(&format!("oncebox {}", self.inner.name));
         let mut connection = PgConnection::connect_with(&options).await?;
-        if !inner.setup.is_empty() {
-            let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&inner.setup)));
+        if !self.inner.setup.is_empty() {
+            let setup = sqlx::raw_sql(AssertSqlSafe(Arc::clone(&self.inner.setup)));
             connection.execute(setup).await?;
         }
         Ok(connection)
@@ -183,6 +242,13 @@ impl Pool {
     }
 }
 
+/// The hosts and ports, for people.
+pub(crate) fn hosts(options: &[PgConnectOptions]) -> String {
+    let all: Vec<String> =
+        options.iter().map(|one| format!("{}:{}", one.get_host(), one.get_port())).collect();
+    all.join(", ")
+}
+
 fn unusable(state: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("PostgreSQL is {state}"))
 }
@@ -201,9 +267,21 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
              where nobody else is on the network, `sslmode=disable` in the URL does without, and sends all in the clear",
         )
         .caused_by(innermost(error)),
+        // PgBouncer says so, and says it again however often it is asked.
+        sqlx::Error::Database(error) if error.message().starts_with(UNSUPPORTED) => {
+            let name = error.message().rsplit(':').next().unwrap_or_default().trim().to_owned();
+            let what = format!(
+                "the pooler refuses the startup parameter {name}: write these two lines in its configuration, and reload it: `[pgbouncer]` \
+                 and `ignore_startup_parameters = {name}`; or leave the parameter out of the PostgreSQL URL"
+            );
+            Error::new(ErrorKind::InvalidConfig, what).caused_by(sqlx::Error::Database(error))
+        }
         error => store_error(error, Phase::Before),
     }
 }
+
+/// How PgBouncer refuses a parameter that it does not know.
+const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// A borrowed connection.
 pub(crate) struct Lent {

@@ -166,6 +166,13 @@ impl Cursors {
         places.all(|place| known.places.get_mut(&place).is_some_and(|cursor| mem::take(&mut cursor.few)))
     }
 
+    /// Looks at everything again: numbers may have gone back with the history of the database.
+    pub(crate) fn forget(&self) {
+        for cursor in self.known.lock().places.values_mut() {
+            *cursor = Cursor { backs: cursor.backs + 1, ..Cursor::default() };
+        }
+    }
+
     /// There is work from this number on.
     pub(crate) fn step_back(&self, place: Place, seq: i64) {
         let mut known = self.known.lock();

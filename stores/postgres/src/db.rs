@@ -14,6 +14,7 @@ use crate::names::Names;
 use crate::row::get;
 use crate::sql::Statements;
 use crate::tidy::Tidy;
+use crate::timeline::Timeline;
 use crate::unit::{Ask, Unit, Units, ask};
 use crate::wake::Waker;
 
@@ -33,6 +34,7 @@ pub(crate) struct Db {
     pub(crate) cursors: Cursors,
     pub(crate) wary: Wary,
     pub(crate) tidy: Tidy,
+    pub(crate) timeline: Arc<Timeline>,
     pub(crate) waker: Waker,
     /// The clock to go by; the server's own if there is none.
     pub(crate) clock: Option<SharedClock>,

@@ -7,13 +7,16 @@ use oncebox::store::{ExamineParams, Finding, Severity};
 use oncebox::time::Timestamp;
 
 use crate::db::{Db, FOREVER};
-use crate::migrate::Plan;
+use crate::migrate::{Plan, standby_missing};
 use crate::register;
 use crate::row::get;
+use crate::timeline::failovers;
 use crate::unit::{Unit, ask};
 
 /// A table with more dead rows than this, and than living ones, costs every reader.
 const DEAD: i64 = 100_000;
+/// How many failovers are looked at.
+const FAILOVERS: i64 = 10;
 
 pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Result<Vec<Finding>> {
     // Before a connection is taken: whoever holds one must not wait for another.
@@ -27,7 +30,11 @@ pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Res
     findings.extend(tables(db, &mut unit).await?);
     findings.extend(transactions(db, &mut unit, params).await?);
     findings.extend(unending(db, &mut unit, params).await?);
+    findings.extend(waiting(db, &mut unit).await?);
     findings.extend(lost(db, &mut unit).await?);
+    for failover in failovers(db, &mut unit, FAILOVERS).await? {
+        findings.extend(failover.finding(params.now));
+    }
     unit.end().await?;
     Ok(findings)
 }
@@ -108,6 +115,16 @@ async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> 
         ));
     }
     Ok(findings)
+}
+
+/// Commits that wait for a standby.
+async fn waiting(db: &Db, unit: &mut Unit) -> Result<Option<Finding>> {
+    let rows = unit.rows(ask(&db.sql.schema_waiting)).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let fix =
+        "if it lasts, start the standby, or take it out of synchronous_standby_names and reload the server";
+    let what = standby_missing(get(row, 0)?);
+    Ok(Some(Finding::new(Severity::Warning, "commits_wait_for_standby", what, fix)))
 }
 
 /// Windows that have no end.

@@ -39,6 +39,7 @@ mod settle;
 mod sql;
 mod sweep;
 mod tidy;
+mod timeline;
 mod transaction;
 mod unit;
 mod url;
@@ -68,9 +69,9 @@ use oncebox::state::{Next, Settlement};
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
     Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
-    Counts, ExamineParams, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan,
-    OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn,
-    Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Counts, ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId,
+    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
+    ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
 use sqlx::PgConnection;
@@ -79,6 +80,7 @@ use db::{Db, SharedDb};
 use mark::{Place, Question};
 use segment::Segments;
 use sql::Statements;
+use timeline::Timeline;
 use unit::{Units, ask};
 use wake::{Tasks, Waker};
 use writer::Writer;
@@ -201,7 +203,8 @@ impl Options {
         self.login = self.login.unshared();
         let sql = Statements::new(&self.plan.place);
         self.apply_if_asked(&sql).await?;
-        let control = self.control();
+        let timeline = Timeline::new(&sql, self.clock.clone());
+        let control = self.control(&timeline);
         let lanes = {
             let mut unit = control.single().await?;
             let recovering = unit.rows(ask(&sql.recovering)).await?;
@@ -223,16 +226,19 @@ impl Options {
             cursors: cursors::Cursors::default(),
             wary: accept::Wary::default(),
             tidy: tidy::Tidy::new(self.clock.as_ref()),
+            timeline: Arc::clone(&timeline),
             waker: waker.clone(),
             clock: self.clock.clone(),
             lanes,
             lock_class: options::lock_class(&self.plan.place),
         });
+        timeline.belongs_to(&db);
         let tasks = Tasks::default();
         if !self.pooled {
             tasks.tell(&waker, self.wakeups(), notify);
         }
-        let writer = Writer::start(Arc::clone(&db), self.ingest(), waker.clone(), self.segments.clone());
+        let writer =
+            Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.segments.clone());
         let segments = self.segments.clone();
         let inner =
             Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
@@ -307,6 +313,10 @@ impl Store for Postgres {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         Some(self)
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.inner.db.timeline.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

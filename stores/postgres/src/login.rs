@@ -1,6 +1,7 @@
 //! The login of a store, which can be replaced while the store is in use.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncebox::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
@@ -9,36 +10,46 @@ use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::Postgres;
 use crate::connect::connect_error;
-use crate::error::Phase;
-use crate::error::lost;
+use crate::error::{Phase, lost};
+use crate::options::STATEMENTS;
 use crate::url;
 
 /// Where the server is and how a session logs in. Clones share it, so that all pools of a store change together.
 #[derive(Clone)]
-pub(crate) struct Login(Arc<RwLock<PgConnectOptions>>);
+pub(crate) struct Login(Arc<RwLock<Hosts>>);
+
+/// The options of each host of a URL, at least one.
+type Hosts = Arc<[PgConnectOptions]>;
 
 impl Login {
-    pub(crate) fn new(options: PgConnectOptions) -> Self {
-        Self(Arc::new(RwLock::new(options)))
+    pub(crate) fn new(hosts: Vec<PgConnectOptions>) -> Self {
+        Self(Arc::new(RwLock::new(with_cache(hosts))))
     }
 
-    /// What the next connection is opened with.
-    pub(crate) fn current(&self) -> PgConnectOptions {
-        self.0.read().clone()
+    /// What the next connection is opened with, by host.
+    pub(crate) fn current(&self) -> Hosts {
+        Arc::clone(&self.0.read())
     }
 
     /// The same for a store of its own.
     pub(crate) fn unshared(&self) -> Self {
-        Self::new(self.current())
+        Self(Arc::new(RwLock::new(self.current())))
     }
 }
 
-/// The URL of some options without user and password, to compare places.
-fn place(options: &PgConnectOptions) -> String {
-    let mut url = options.to_url_lossy();
-    // A URL of PostgreSQL can have a login, so it can be without one.
-    let _ = (url.set_username(""), url.set_password(None));
-    url.into()
+fn with_cache(hosts: Vec<PgConnectOptions>) -> Hosts {
+    hosts.into_iter().map(|one| one.statement_cache_capacity(STATEMENTS)).collect()
+}
+
+/// The URLs of some hosts without user and password, to compare places.
+fn places(hosts: &[PgConnectOptions]) -> Vec<String> {
+    let place = |options: &PgConnectOptions| {
+        let mut url = options.to_url_lossy();
+        // A URL of PostgreSQL can have a login, so it can be without one.
+        let _ = (url.set_username(""), url.set_password(None));
+        url.into()
+    };
+    hosts.iter().map(place).collect()
 }
 
 impl Postgres {
@@ -49,21 +60,33 @@ impl Postgres {
     /// was: another database is another store.
     pub async fn change_login(&self, url: &str) -> Result<()> {
         let (login, patience) = (&self.inner.options.login, self.inner.options.patience);
-        let old = login.current();
-        let new = url::read(url)?.statement_cache_capacity(crate::options::STATEMENTS);
-        if place(&old) != place(&new) {
+        let new = with_cache(url::read_all(url)?);
+        if places(&login.current()) != places(&new) {
             let what = "the URL names another database, server or setting; only user and password can change while the store is in use";
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
-        match tokio::time::timeout(patience, PgConnection::connect_with(&new)).await {
-            Ok(Ok(connection)) => {
-                // The server notices either way.
-                let _ = tokio::time::timeout(patience, connection.close()).await;
+        // One host that takes the login is enough: the others may be away.
+        let mut taken = Err(lost(Phase::Before));
+        for options in new.iter() {
+            taken = try_login(options, patience).await;
+            if taken.is_ok() {
+                break;
             }
-            Ok(Err(error)) => return Err(connect_error(error, &new)),
-            Err(_) => return Err(lost(Phase::Before).caused_by(format!("no answer within {patience:?}"))),
         }
+        taken?;
         *login.0.write() = new;
         Ok(())
+    }
+}
+
+async fn try_login(options: &PgConnectOptions, patience: Duration) -> Result<()> {
+    match tokio::time::timeout(patience, PgConnection::connect_with(options)).await {
+        Ok(Ok(connection)) => {
+            // The server notices either way.
+            let _ = tokio::time::timeout(patience, connection.close()).await;
+            Ok(())
+        }
+        Ok(Err(error)) => Err(connect_error(error, options)),
+        Err(_) => Err(lost(Phase::Before).caused_by(format!("no answer within {patience:?}"))),
     }
 }

@@ -119,7 +119,15 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
     if pending(units, sql, plan).await?.is_empty() {
         return Ok(Vec::new());
     }
-    make(units, sql, plan).await.map_err(|error| match error.kind() {
+    let made = match make(units, sql, plan).await {
+        Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::CommitUnknown) => {
+            Err(waits_for_standby(units, sql)
+                .await
+                .map_or(error.duplicate(), |cause| Error::new(error.kind(), cause).caused_by(error)))
+        }
+        made => made,
+    };
+    made.map_err(|error| match error.kind() {
         ErrorKind::InvalidConfig | ErrorKind::Denied => {
             let what = format!(
                 "the tables {}* are not there, or not up to date, and could not be made; a role that may CREATE there runs `oncebox \
@@ -132,6 +140,22 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
         }
         _ => error,
     })
+}
+
+/// Says so if commits wait for a standby: the caller sees a commit without an answer, and another process a lock that is not free.
+async fn waits_for_standby(units: &Units, sql: &Statements) -> Option<String> {
+    let mut unit = units.look().await.ok()?;
+    let rows = unit.rows(ask(&sql.schema_waiting)).await.ok()?;
+    unit.end().await.ok()?;
+    Some(standby_missing(&get::<String>(rows.first()?, 0).ok()?))
+}
+
+/// What it means that commits wait for synchronous replication.
+pub(crate) fn standby_missing(names: &str) -> String {
+    format!(
+        "a commit waits for synchronous replication: no standby of synchronous_standby_names = '{names}' confirms it; start the standby, or \
+         take it out of the setting and reload the server"
+    )
 }
 
 async fn make(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {

@@ -16,7 +16,7 @@ use crate::unit::ask;
 /// How long a name that was looked for in vain is not looked for again by claims, which ask all the time.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// What the small tables hold, as far as it was read. The number of a key never changes, so what is known of it stays true; what a
+/// What the small tables hold, as far as it was read. The number of a key never changes unless a failover loses it, so what is known of it stays true; what a
 /// handler is called, and which handlers turned out to be one, may be old.
 #[derive(Default)]
 pub(crate) struct Names {
@@ -44,6 +44,11 @@ pub(crate) struct Handler {
 }
 
 impl Names {
+    /// Forgets all names: the database may have lost some, and given their numbers to others.
+    pub(crate) fn forget(&self) {
+        *self.known.write() = Known::default();
+    }
+
     fn inbox_id(&self, name: &InboxName) -> Option<i16> {
         self.known.read().inboxes.get(name).copied()
     }

@@ -1,6 +1,7 @@
 //! How a database is opened.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use crate::login::Login;
 use crate::migrate::{self, Plan};
 use crate::segment::{self, Segments};
 use crate::sql::{Place, Statements, strip};
+use crate::timeline::Timeline;
 use crate::unit::Units;
 use crate::url;
 
@@ -28,6 +30,7 @@ pub(crate) const STATEMENTS: usize = 256;
 /// Nothing here ever shows the password.
 #[derive(Clone)]
 pub struct Options {
+    /// By host, of which one is the primary.
     pub(crate) login: Login,
     pub(crate) plan: Plan,
     pub(crate) migrate: bool,
@@ -43,9 +46,8 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connect = self.login.current();
         f.debug_struct("Options")
-            .field("host", &connect.get_host())
-            .field("port", &connect.get_port())
-            .field("database", &connect.get_database())
+            .field("hosts", &crate::connect::hosts(&connect))
+            .field("database", &connect.first().and_then(PgConnectOptions::get_database))
             .field("tables", &self.plan.place.to_string())
             .field("pooled", &self.pooled)
             .finish_non_exhaustive()
@@ -55,7 +57,8 @@ impl fmt::Debug for Options {
 impl Options {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
-            login: Login::new(url::read(url)?.statement_cache_capacity(STATEMENTS)),
+            // Our own statements are few; what handlers prepare comes on top.
+            login: Login::new(url::read_all(url)?),
             plan: Plan { place: Place::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
@@ -196,6 +199,18 @@ impl Options {
     }
 
     fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {
+        self.units_on(None, name, files, size, begin)
+    }
+
+    /// The same for connections that are checked against the history that the process knows.
+    fn units_on(
+        &self,
+        timeline: Option<&Arc<Timeline>>,
+        name: &'static str,
+        files: &[&str],
+        size: usize,
+        begin: &str,
+    ) -> Units {
         let begin = strip(begin);
         let session = self.session(files);
         let (setup, begin) = if self.pooled {
@@ -203,20 +218,23 @@ impl Options {
         } else {
             (session, begin.to_owned())
         };
-        let pool = Pool::new(name, &self.login, setup.into(), size, self.patience);
-        Units { pool, begin: begin.into(), pooled: self.pooled }
+        let timeline = timeline.cloned();
+        // Behind a pooler the check comes with each claim.
+        let of_connections = timeline.clone().filter(|_| !self.pooled);
+        let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
+        Units { pool, begin: begin.into(), pooled: self.pooled, timeline }
     }
 
     /// Claims, settlements, renewals: what keeps the inbox going.
-    pub(crate) fn control(&self) -> Units {
+    pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Units {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
-        self.units("control", &files, 6, READ_COMMITTED)
+        self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
     }
 
     /// Messages coming in.
-    pub(crate) fn ingest(&self) -> Units {
+    pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Units {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
-        self.units("ingest", &files, 2, READ_COMMITTED)
+        self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
     }
 
     /// Handlers' own transactions.

@@ -24,6 +24,8 @@ pub struct PostgresTx {
     released: Released,
     /// Whether it has completed one with an ordering key: then others may be let go.
     ordered: bool,
+    /// What it has marked, to be remembered when it is committed.
+    marked: Vec<(i16, Key, HandlerKey)>,
 }
 
 impl PostgresTx {
@@ -35,6 +37,7 @@ impl PostgresTx {
             savepoint: false,
             released: Released::default(),
             ordered: false,
+            marked: Vec::new(),
         })
     }
 
@@ -46,6 +49,9 @@ impl PostgresTx {
         }
         self.unit.end().await?;
         self.released.tell(db);
+        if !self.marked.is_empty() {
+            db.timeline.marked(self.marked);
+        }
         Ok(self.ordered)
     }
 
@@ -61,7 +67,11 @@ impl PostgresTx {
         handler: &HandlerKey,
     ) -> Result<Mark> {
         let (question, persistent) = (Question::new(db, inbox, key, handler), self.unit.is_persistent());
-        mark(question, persistent, &mut self.unit).await
+        let mark = mark(question, persistent, &mut self.unit).await?;
+        if mark == Mark::First {
+            self.marked.push((db.lane_of(key), *key, handler.clone()));
+        }
+        Ok(mark)
     }
 
     pub(crate) async fn record(

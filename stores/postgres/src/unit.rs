@@ -12,9 +12,10 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Lent, Manager, Pool, roll_back};
-use crate::error::{Phase, is_connection_lost, refused, store_error};
+use crate::error::{Phase, corrupt, is_connection_lost, refused, store_error};
 use crate::row::get;
 use crate::sql::strip;
+use crate::timeline::{Notice, Timeline, changed};
 
 /// A query of ours.
 pub(crate) type Ask<'q> = Query<'q, Postgres, PgArguments>;
@@ -27,6 +28,8 @@ pub(crate) struct Units {
     pub(crate) begin: Arc<str>,
     /// Whether the connection may be another one for every transaction: then nothing is kept between them.
     pub(crate) pooled: bool,
+    /// Where tokens are claimed or messages stored: what is known of the database's history.
+    pub(crate) timeline: Option<Arc<Timeline>>,
 }
 
 impl Units {
@@ -36,6 +39,27 @@ impl Units {
             return self.transaction().await;
         }
         Ok(Unit { lent: self.pool.lend().await?, begun: Begun::No, looks: false, persistent: true })
+    }
+
+    /// A claim: its connection leads to the history that this process knows. Behind a pooler it may be another server's by now.
+    pub(crate) async fn claiming(&self) -> Result<Unit> {
+        let Some(timeline) = self.timeline.as_ref().filter(|_| self.pooled) else {
+            return self.single().await;
+        };
+        let mut lent = self.pool.lend().await?;
+        let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
+        let rows = lent
+            .answer(Phase::Before, async |connection: &mut PgConnection| {
+                connection.fetch_all(sqlx::raw_sql(begin)).await
+            })
+            .await?;
+        let mut unit = Unit { lent, begun: Begun::Plain, looks: false, persistent: false };
+        let row = rows.last().ok_or_else(|| corrupt("the check of the timeline has no answer"))?;
+        if timeline.notice(&mut unit, row).await? == Notice::Changed {
+            unit.end().await?;
+            return Err(changed());
+        }
+        Ok(unit)
     }
 
     /// A statement or several that change nothing.

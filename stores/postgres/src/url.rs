@@ -34,6 +34,57 @@ const OF_OTHERS: [&str; 3] = ["sslnegotiation", "sslsni", "sslcompression"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
+/// Reads a URL that may name several hosts, of which one is the primary: `host1:5432,host2:5433`. The driver knows one host alone, so
+/// there are settings for each.
+pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
+    let Some((scheme, rest)) = text.split_once("://") else { return Ok(vec![read(text)?]) };
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+    if !hosts.contains(',') {
+        let one = read(text)?;
+        if one.get_host().contains(',') {
+            return Err(refused(
+                "several hosts are written before the database, as in postgres://user@host1:5432,host2:5432/database",
+            ));
+        }
+        return Ok(vec![one]);
+    }
+    let behind = without_attributes(behind)?;
+    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]%".contains(c);
+    hosts
+        .split(',')
+        .map(|host| {
+            if host.is_empty() || !host.chars().all(plain) {
+                return Err(refused(
+                    "the hosts in the PostgreSQL URL cannot be read; several have the form host1:5432,host2:5432, and in a password a \
+                     comma is written as %2C and an @ as %40",
+                ));
+            }
+            read(&format!("{scheme}://{user}{host}{behind}"))
+        })
+        .collect()
+}
+
+/// The store looks for the primary among several hosts, whatever else may be asked of them.
+fn without_attributes(behind: &str) -> Result<String> {
+    let Some((path, query)) = behind.split_once('?') else { return Ok(behind.to_owned()) };
+    let mut kept = Vec::new();
+    for word in query.split('&') {
+        match word.strip_prefix("target_session_attrs=") {
+            None => kept.push(word),
+            Some("read-write" | "primary" | "any") => {}
+            Some(_) => {
+                return Err(refused(
+                    "target_session_attrs in the PostgreSQL URL asks for a server that takes no writes; the store needs the primary: use \
+                     read-write, or leave it out",
+                ));
+            }
+        }
+    }
+    Ok(if kept.is_empty() { path.to_owned() } else { format!("{path}?{}", kept.join("&")) })
+}
+
 /// Reads a URL. The driver takes what it does not know for nothing, and logs it with its value, which may be a password. Here it is
 /// refused if it may be meant to keep others out, and left out if it is for somebody else; by its name alone, if it is one. The
 /// driver's own errors may quote the URL, and are not shown.
@@ -83,6 +134,8 @@ pub(crate) fn read(text: &str) -> Result<PgConnectOptions> {
         url.query_pairs_mut().extend_pairs(kept);
     }
     let connect = PgConnectOptions::from_url(&url).map_err(|_| unreadable())?;
+    // PgBouncer refuses it with its defaults, and no server since PostgreSQL 12 needs it.
+    let connect = connect.extra_float_digits(None);
     let says = mode.is_some() || is_near(&connect);
     Ok(if says { connect } else { connect.ssl_mode(PgSslMode::Require) })
 }
@@ -172,6 +225,29 @@ mod tests {
         assert!(value.contains("\"verify_full\"") && value.contains("verify-full"), "{value}");
         assert!(error("ssl=true").contains("TLS is chosen with `sslmode`"));
         assert!(error("gssencmode=require&sslmode=disable").contains("`sslmode`"));
+    }
+
+    #[test]
+    fn several_hosts_are_settings_for_each() {
+        let read = |url: &str| read_all(url).map_err(|error| format!("{error:?}"));
+        let all = read("postgres://app:p%40ss@a.example:5433,b.example/shop?target_session_attrs=read-write")
+            .expect("a good URL");
+        let places: Vec<(&str, u16)> = all.iter().map(|one| (one.get_host(), one.get_port())).collect();
+        assert_eq!(places, [("a.example", 5433), ("b.example", 5432)]);
+        assert!(all.iter().all(|one| one.get_database() == Some("shop") && one.get_username() == "app"));
+        assert!(all.iter().all(|one| matches!(one.get_ssl_mode(), PgSslMode::Require)));
+        assert_eq!(
+            read("postgres://app@[::1]:5433,127.0.0.1/shop?sslmode=disable").expect("a good URL").len(),
+            2
+        );
+        for (url, what) in [
+            ("postgres://app:hunter2@a,b/shop?target_session_attrs=standby", "needs the primary"),
+            ("postgres://app:hunter2@a,,b/shop", "host1:5432,host2:5432"),
+            ("postgres://app:hunter2@/shop?host=a,b&sslmode=disable", "before the database"),
+        ] {
+            let error = read(url).expect_err(url);
+            assert!(error.contains(what) && !error.contains("hunter2"), "{url}: {error}");
+        }
     }
 
     // FAULTS J4: whatever is where it does not belong, it may be a password.

@@ -140,10 +140,12 @@ async fn pause(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// Listens to the first host that takes it; a standby does not.
 async fn listen(waker: Waker, login: Login) {
-    loop {
+    for turn in 0_usize.. {
         // Read at each attempt: the login may have been replaced.
-        let options = login.current().application_name("oncebox wakeups");
+        let hosts = login.current();
+        let options = hosts[turn % hosts.len()].clone().application_name("oncebox wakeups");
         if let Err(error) = hear(&waker, &options).await {
             tracing::debug!(%error, "not listening for work; asking goes on");
         }

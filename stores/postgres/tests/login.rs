@@ -142,3 +142,17 @@ async fn a_login_can_be_replaced_while_the_store_is_open() {
     let old = async { while accept(&beside, "6").await != Err(ErrorKind::Denied) {} };
     in_time(old).await;
 }
+
+/// Waiting does not help against the configuration of a pooler.
+// FAULTS E9
+#[tokio::test]
+async fn a_parameter_that_a_pooler_refuses_is_named_with_what_to_write() {
+    let url = format!("{}?options[geqo]=off", oncebox_servers::shared::pgbouncer_url());
+    for pooled in [true, false] {
+        let options = Postgres::options(&url).expect("a good URL").pooled(pooled);
+        let error = options.open().await.expect_err("it is refused");
+        assert_eq!(error.kind(), oncebox::ErrorKind::InvalidConfig, "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("`[pgbouncer]`") && text.contains("`ignore_startup_parameters = "), "{text}");
+    }
+}

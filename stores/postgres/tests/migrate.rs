@@ -14,6 +14,7 @@ use oncebox::state::{Operation, Status};
 use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Options, Postgres};
+use oncebox_servers::{Cluster, Version};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -364,4 +365,25 @@ async fn a_missing_privilege_is_named() {
     assert_eq!(complete_all(&store, "h").await, 10, "everything else goes on");
     drop(store);
     role.leave().await;
+}
+
+// FAULTS A6: the standby that commits wait for is not there when the tables are made.
+#[tokio::test]
+async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {
+    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
+    let schema = Schema::on(&cluster);
+    let options = || schema.options().patience(Duration::from_secs(2));
+    // The second one finds the lock of the first.
+    for attempt in ["commit", "lock"] {
+        let error = options().open().await.expect_err("no commit is confirmed");
+        assert!(error.is_retryable(), "{attempt}: {error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("synchronous replication") && text.contains("synchronous_standby_names = 'ghost'"),
+            "{attempt}: {text}"
+        );
+    }
+    cluster.configure("synchronous_standby_names", "").expect("the server obeys");
+    options().open().await.expect("nothing is waited for any more");
 }

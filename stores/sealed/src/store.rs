@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use oncebox::Result;
 use oncebox::state::{ErrorText, Outcome, Policies, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
-    OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
-    Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Failover, NewMessage,
+    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams,
+    Swept, Wakeups,
 };
 
 use crate::Sealed;
@@ -109,6 +109,10 @@ impl<S: Store> Store for Sealed<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         self.store.wakeups()
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

@@ -44,15 +44,16 @@ fn is_unreadable(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// At COMMIT: only a lock that was not granted is known to have changed nothing. After any other failure the commit
-/// may be found in the log when the file is opened again.
+/// At COMMIT: a lock that was not granted and a write that found no room are known to have changed nothing. The frame that marks the
+/// commit is the last one that SQLite writes to the log, and a torn frame has a wrong checksum. After any other failure the commit may
+/// be found in the log when the file is opened again.
 pub(crate) fn commit_error(error: rusqlite::Error) -> Error {
-    let locked = matches!(
+    let known = matches!(
         error.sqlite_error_code(),
-        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked)
+        Some(ffi::ErrorCode::DatabaseBusy | ffi::ErrorCode::DatabaseLocked | ffi::ErrorCode::DiskFull)
     );
     let cause = store_error(error);
-    if locked {
+    if known {
         return cause;
     }
     let what = format!("SQLite did not confirm a commit, because {}", cause.what());

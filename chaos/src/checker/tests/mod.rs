@@ -1,6 +1,7 @@
 //! The checker on ledgers written by hand: for each rule one that it must not cry at, and one that it must.
 
 mod books;
+mod failover;
 mod runs;
 
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ impl Tables for HashMap<&'static str, Vec<Row>> {
     fn ask(&self, ask: Ask) -> Result<Vec<Row>> {
         let found = self.get(name(ask)).cloned().unwrap_or_default();
         Ok(match ask {
-            Ask::Unfinished | Ask::Marks => vec![vec![found.len().to_string()]],
+            Ask::Unfinished | Ask::Marks | Ask::LostMarks => vec![vec![found.len().to_string()]],
             _ => found,
         })
     }
@@ -53,14 +54,24 @@ fn name(ask: Ask) -> &'static str {
         Ask::Aside => "aside",
         Ask::Marks => "marks",
         Ask::Operations => "operations",
+        Ask::Lost => "lost",
+        Ask::LostMarks => "lost marks",
     }
 }
 
 impl Case {
     fn new() -> Self {
-        let plan = Plan { seed: 7, killers: true, long: false, quick: false };
-        let rules =
-            Rules { plan, attempts: 8, crashes: 3, forgets: false, one_writer: false, canary: CANARY };
+        let plan = Plan { seed: 7, killers: true, long: false, quick: false, steady: false };
+        let rules = Rules {
+            plan,
+            attempts: 8,
+            crashes: 3,
+            forgets: false,
+            one_writer: false,
+            fails_over: false,
+            loses: false,
+            canary: CANARY,
+        };
         Self { lines: Vec::new(), rows: HashMap::new(), rules, log: String::new() }
     }
 

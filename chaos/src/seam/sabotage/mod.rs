@@ -11,9 +11,9 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement, Suspicion};
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Filter,
-    NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, Route, Seq,
-    Settled, Store, SweepParams, Swept, Wakeups, Want,
+    Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Failover,
+    Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams,
+    Route, Seq, Settled, Store, SweepParams, Swept, Wakeups, Want,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
@@ -137,7 +137,14 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
-        let settled = self.store.settle(&self.changed(batch)).await?;
+        let settled = self.store.settle(&self.changed(batch)).await;
+        if self.is(Bug::DropsTheDenied)
+            && settled.as_ref().is_err_and(|error| error.kind() == ErrorKind::Denied)
+        {
+            // Its lease runs out, and it runs again.
+            return Ok(batch.iter().map(|_| Settled::Applied).collect());
+        }
+        let settled = settled?;
         for (one, settled) in batch.iter().zip(&settled) {
             if *settled == Settled::Applied || one.next == Next::Completed {
                 continue;
@@ -211,6 +218,10 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.is(Bug::NoPoll) { None } else { self.store.wakeups() }
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

@@ -90,6 +90,7 @@ macro_rules! store_conformance {
                     only_leases_that_ran_out_are_taken,
                     the_rescuer_gets_the_entry_as_it_was,
                     the_former_owner_is_fenced_off,
+                    a_handler_never_sees_a_lower_fence,
                     the_same_claim_id_reads_the_rescue_back,
                     the_limit_is_kept_and_nothing_is_left_behind,
                     only_known_handlers_are_rescued,

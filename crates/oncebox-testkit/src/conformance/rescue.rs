@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Renewed, Settled};
+use oncebox::store::{Claim, Renewed, Settled, Token};
 
 use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, SECOND, claims, failed, handler, ids, inbox, inbox_named, message, moved_to,
@@ -56,6 +56,34 @@ pub async fn the_former_owner_is_fenced_off<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.complete(&zombie).await, Settled::LeaseLost);
     assert_eq!(h.snapshot().await, before);
     assert_eq!(h.settle(&owner, Outcome::Done).await, Settled::Applied);
+}
+
+// FAULTS B4: a receiver that keeps the greatest fence of a message refuses no run that is needed.
+pub async fn a_handler_never_sees_a_lower_fence<S: StoreUnderTest>(h: &Harness<S>) {
+    let other = h.another().await;
+    h.first(offer("1")).await;
+    let mut greatest = Token(0);
+    let mut grows = |claim: &Claim| {
+        assert!(claim.token > greatest, "{:?} after {greatest:?}", claim.token);
+        greatest = claim.token;
+    };
+    for outcome in [failed(), Outcome::Released, Outcome::Crashed] {
+        let claim = h.claim_one("h").await;
+        grows(&claim);
+        // What others claim meanwhile takes tokens, too.
+        h.running(&format!("beside {:?}", claim.token)).await;
+        assert_eq!(h.settle(&claim, outcome).await, Settled::Applied);
+        h.advance(HOUR);
+        for rescued in other.rescue(&rescue_params(&[route("h")], 10)).await.expect("rescue") {
+            grows(&rescued.claim);
+            assert_eq!(h.settle(&rescued.claim, Outcome::Done).await, Settled::Applied);
+        }
+    }
+    // A process that starts anew goes on where the others are.
+    let anew = h.another().await;
+    h.first(offer("2")).await;
+    let claimed = anew.claim(&claim_params(&[route("h")], 1)).await.expect("claim");
+    grows(&claimed[0].claim);
 }
 
 pub async fn the_same_claim_id_reads_the_rescue_back<S: StoreUnderTest>(h: &Harness<S>) {

@@ -12,9 +12,9 @@ use oncebox::state::Settlement;
 use oncebox::store::{
     Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
     Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
-    Counts, ExamineParams, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId,
-    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
-    ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
+    Counts, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
+    OperationId, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
+    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
 };
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
@@ -154,6 +154,10 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         if self.mute { None } else { self.store.wakeups() }
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

@@ -111,8 +111,11 @@ impl<S: Store> Context<S> {
         &self.handler
     }
 
-    /// The token of the claim this runs under: it grows with every claim of the store. Whoever keeps the greatest one it
+    /// The token of the claim this runs under: it grows with every claim of the store. A receiver that keeps the greatest one it
     /// has seen for a message can refuse a run that lost its lease. `None` for handlers that run without a claim.
+    ///
+    /// It does not go back when a PostgreSQL database fails over: its upper bits are an epoch, which grows with every change of the
+    /// database's history. Compare tokens as numbers; they are not dense.
     pub fn fence(&self) -> Option<Token> {
         self.fence
     }

@@ -19,7 +19,8 @@ use serde::Serialize;
 
 use crate::inbox::{Inbox, Shared};
 use crate::runtime::{Core, Running};
-use crate::store::{Backlog, Store};
+use crate::store::{Backlog, Failover, Store};
+use crate::time::Timestamp;
 
 /// How well something works; later ones are worse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -128,6 +129,8 @@ pub struct HealthLimits {
     pub backlog_degraded: Option<u64>,
     /// The inbox is unhealthy while this many entries of a handler wait. Default: never.
     pub backlog_unhealthy: Option<u64>,
+    /// The inbox is degraded for this long after a failover that is known to have lost history. Default 1 hour.
+    pub failover_degraded: Duration,
 }
 
 impl Default for HealthLimits {
@@ -140,6 +143,7 @@ impl Default for HealthLimits {
             lag_unhealthy: None,
             backlog_degraded: None,
             backlog_unhealthy: None,
+            failover_degraded: Duration::from_hours(1),
         }
     }
 }
@@ -202,6 +206,8 @@ fn look<S: Store>(inbox: &Arc<Shared<S>>, core: Option<&Core<S>>, limits: &Healt
         checks.extend(core.backlog.lock().iter().map(|backlog| waiting(backlog, limits)));
     }
     checks.extend(inbox.store.watch().pulses.checks(now, limits));
+    let failover = inbox.store.failover();
+    checks.extend(failover.and_then(|failover| failed_over(&failover, inbox.clock.now(), limits)));
     let worst = checks.iter().map(|check| check.status).max().unwrap_or_default();
     let turns = checks
         .iter()
@@ -213,6 +219,15 @@ fn look<S: Store>(inbox: &Arc<Shared<S>>, core: Option<&Core<S>>, limits: &Healt
         ready: worst != HealthStatus::Unhealthy,
         checks,
     }
+}
+
+/// A failover, for as long as it is news.
+fn failed_over(failover: &Failover, now: Timestamp, limits: &HealthLimits) -> Option<Check> {
+    if now.since(failover.noticed_at) > limits.failover_degraded {
+        return None;
+    }
+    let status = if failover.lost_history() { HealthStatus::Degraded } else { HealthStatus::Healthy };
+    Some(Check::new(Subject::Store, "failover", status, failover.to_string()))
 }
 
 fn waiting(backlog: &Backlog, limits: &HealthLimits) -> Check {

@@ -12,9 +12,9 @@ use super::{Watch, emit, names};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, NewMessage,
-    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams,
-    Swept, Wakeups,
+    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, Failover,
+    NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
+    SweepParams, Swept, Wakeups,
 };
 
 /// A store with metrics and spans around each verb.
@@ -230,6 +230,10 @@ impl<S: Store> Store for Observed<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         self.store.wakeups()
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

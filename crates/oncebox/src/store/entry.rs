@@ -23,7 +23,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The fence: grows with every claim of a store, so that an older claim can be told from a newer one.
+/// The fence: grows with every claim of a store, also over a failover of its database, so that an older claim can be told from a newer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i64);
 

@@ -12,6 +12,7 @@ mod admin;
 mod backlog;
 mod entry;
 mod examine;
+mod failover;
 mod filter;
 mod history;
 mod line;
@@ -32,6 +33,7 @@ pub use entry::{
     RenewParams, Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
 pub use examine::{ExamineParams, Finding, Severity};
+pub use failover::Failover;
 pub use filter::{Cursor, Filter, Label, Page};
 pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
 pub use line::{Line, PausedKey};
@@ -140,6 +142,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// The latest failover of the database that this process knows of. Makes no call: the store notices it when it connects again.
+    fn failover(&self) -> Option<Failover> {
+        None
+    }
+
     /// Whether an error of the database says that the same transaction may well succeed if it is made again: it was
     /// chosen to end a deadlock, could not be serialized, or found a lock taken. Handlers get such errors from the
     /// driver, which only the store knows. The library asks for each cause of an error in turn.
@@ -197,6 +204,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {
         (**self).wakeups()
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        (**self).failover()
     }
 
     fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {

@@ -1,5 +1,7 @@
 //! Commands that change nothing.
 
+use std::time::{Duration, Instant};
+
 use oncebox::state::Status as EntryStatus;
 use oncebox::store::Cursor;
 use serde_json::json;
@@ -73,6 +75,9 @@ pub(crate) struct List {
     /// Go on where the last list ended: what it printed after `next`.
     #[arg(long, value_name = "CURSOR", value_parser = cursor)]
     after: Option<String>,
+    /// Stop searching after this time, and print what was found.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    search: Duration,
 }
 
 fn cursor(text: &str) -> Result<String, String> {
@@ -84,7 +89,8 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     let progress = Progress::unknown("entries");
     let mut next = args.after.clone();
     let mut entries = Vec::new();
-    // Pages may be short: a person wants as many as there are.
+    let (start, mut stopped) = (Instant::now(), false);
+    // Pages may be short: a person wants as many as there are. A filter that matches little reads everything.
     loop {
         let query = args.which.query(next.as_deref(), PAGE.min(args.limit - entries.len()));
         let page = desk.entries(&query).await?;
@@ -94,8 +100,19 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
         if next.is_none() || entries.len() >= args.limit {
             break;
         }
+        if start.elapsed() >= args.search {
+            stopped = true;
+            break;
+        }
     }
     drop(progress);
+    if stopped {
+        out::tell(&format!(
+            "stopped after {}: not all entries were searched. Narrow the search with --status, --handler, --since or --before, allow more \
+             time with --search, or continue with --after",
+            humantime::format_duration(args.search)
+        ));
+    }
     if args.place.json {
         entries.iter().try_for_each(print::json)?;
         return print::json(&json!({ "next": next }));

@@ -1,0 +1,1 @@
+SELECT coalesce(sum(lost_marks), 0) FROM oncebox_timeline

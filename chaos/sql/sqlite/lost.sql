@@ -1,0 +1,2 @@
+-- A file does not fail over.
+SELECT NULL WHERE false

@@ -1,0 +1,300 @@
+//! Failovers: notices that the database's history changed, keeps tokens from going back, and finds out what was lost.
+//!
+//! A new connection is checked before its first use, because a failover ends all connections. Behind a pooler a connection may lead to
+//! another server at any time, so each claim checks. Tests: `tests/failover.rs`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use oncebox::store::{Claimed, Failover};
+use oncebox::time::{SharedClock, Timestamp};
+use oncebox::{Error, ErrorKind, HandlerKey, Key, Message, Result};
+use parking_lot::Mutex;
+use sqlx::postgres::{PgConnection, PgRow};
+
+use crate::db::{Db, millis};
+use crate::error::{Phase, store_error};
+use crate::row::get;
+use crate::sql::Statements;
+use crate::unit::ask;
+
+/// How many acknowledged messages a process remembers, to find out after a failover which of them are gone.
+const REMEMBERED: usize = 8_192;
+/// For how long: what is older may have left with its retention, and no replica that lags further behind should be promoted.
+const RECENTLY: Duration = Duration::from_mins(5);
+/// How many lost messages the log names.
+const NAMED: usize = 10;
+
+/// What this process knows of the database's history.
+pub(crate) struct Timeline {
+    check: Arc<str>,
+    check_pooled: Arc<str>,
+    missing: Arc<str>,
+    lost: Arc<str>,
+    latest: Arc<str>,
+    clock: Option<SharedClock>,
+    /// The greatest token that the store was given.
+    seen: AtomicI64,
+    acknowledged: Mutex<VecDeque<Acknowledged>>,
+    /// The timeline and the epoch, once they are known.
+    known: Mutex<Option<(String, i64)>>,
+    failover: Mutex<Option<Failover>>,
+    /// One connection at a time finds out what a change means.
+    noticing: tokio::sync::Mutex<()>,
+    /// Has to forget what it remembers of the former history.
+    db: OnceLock<Weak<Db>>,
+}
+
+/// A commit that the database has acknowledged.
+#[derive(Clone)]
+struct Acknowledged {
+    lane: i16,
+    key: Key,
+    what: Acknowledgement,
+    at: Instant,
+}
+
+/// What was committed.
+#[derive(Clone)]
+enum Acknowledgement {
+    /// A message, with the source and id that an operator and the sender know it by.
+    Message(Arc<(Box<str>, Box<[u8]>)>),
+    /// The mark of an inline handler.
+    Mark(HandlerKey),
+}
+
+impl Acknowledged {
+    fn handler(&self) -> Option<String> {
+        match &self.what {
+            Acknowledgement::Message(_) => None,
+            Acknowledgement::Mark(handler) => Some(handler.as_str().to_owned()),
+        }
+    }
+
+    /// The source and id of a message.
+    fn name(&self) -> Option<(&str, &[u8])> {
+        match &self.what {
+            Acknowledgement::Message(name) => Some((&name.0, &name.1)),
+            Acknowledgement::Mark(_) => None,
+        }
+    }
+}
+
+impl Timeline {
+    pub(crate) fn new(sql: &Statements, clock: Option<SharedClock>) -> Arc<Self> {
+        Arc::new(Self {
+            check: Arc::clone(&sql.timeline_check),
+            check_pooled: Arc::clone(&sql.timeline_check_pooled),
+            missing: Arc::clone(&sql.timeline_missing),
+            lost: Arc::clone(&sql.timeline_lost),
+            latest: Arc::clone(&sql.timeline_latest),
+            clock,
+            seen: AtomicI64::new(0),
+            acknowledged: Mutex::default(),
+            known: Mutex::default(),
+            failover: Mutex::default(),
+            noticing: tokio::sync::Mutex::default(),
+            db: OnceLock::new(),
+        })
+    }
+
+    /// Has the caches of a store forgotten at the next change.
+    pub(crate) fn belongs_to(&self, db: &Arc<Db>) {
+        let _ = self.db.set(Arc::downgrade(db));
+    }
+
+    /// The latest failover that this process knows of.
+    pub(crate) fn failover(&self) -> Option<Failover> {
+        *self.failover.lock()
+    }
+
+    /// Remembers the tokens of claims.
+    pub(crate) fn given(&self, claimed: &[Claimed]) {
+        if let Some(token) = claimed.iter().map(|one| one.claim.token.0).max() {
+            self.seen.fetch_max(token, Ordering::Relaxed);
+        }
+    }
+
+    /// Remembers messages that are stored.
+    pub(crate) fn acknowledged<'a>(&self, messages: impl Iterator<Item = (i16, Key, &'a Message)>) {
+        self.remember(messages.map(|(lane, key, message)| {
+            let name = Arc::new((message.source().into(), message.id().into()));
+            (lane, key, Acknowledgement::Message(name))
+        }));
+    }
+
+    /// Remembers marks that are committed.
+    pub(crate) fn marked(&self, marks: Vec<(i16, Key, HandlerKey)>) {
+        self.remember(
+            marks.into_iter().map(|(lane, key, handler)| (lane, key, Acknowledgement::Mark(handler))),
+        );
+    }
+
+    fn remember(&self, all: impl Iterator<Item = (i16, Key, Acknowledgement)>) {
+        let at = Instant::now();
+        let mut acknowledged = self.acknowledged.lock();
+        acknowledged.extend(all.map(|(lane, key, what)| Acknowledged { lane, key, what, at }));
+        let surplus = acknowledged.len().saturating_sub(REMEMBERED);
+        acknowledged.drain(..surplus);
+    }
+
+    fn now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now().as_millis())
+    }
+
+    /// The check as text, for the statement that begins a transaction.
+    pub(crate) fn check_pooled(&self) -> String {
+        let now = self.now().map_or_else(|| "NULL".into(), |now| now.to_string());
+        let seen = self.seen.load(Ordering::Relaxed).to_string();
+        self.check_pooled.replace(":now", &now).replace(":seen", &seen)
+    }
+
+    /// Checks a new connection. An error says that the history changed since the last check: what the caller prepared belongs to the
+    /// former one.
+    pub(crate) async fn check(&self, connection: &mut PgConnection) -> Result<()> {
+        let check =
+            ask(&self.check).bind(self.now()).bind(self.seen.load(Ordering::Relaxed)).persistent(false);
+        let row = check.fetch_one(&mut *connection).await.map_err(before)?;
+        match self.notice(connection, &row).await? {
+            Notice::Same => Ok(()),
+            Notice::Changed => Err(changed()),
+        }
+    }
+
+    /// Reads the answer of a check, and finds out what was lost if the history changed.
+    pub(crate) async fn notice(&self, connection: &mut PgConnection, row: &PgRow) -> Result<Notice> {
+        let here = (get::<String>(row, 0)?, get::<i64>(row, 1)?);
+        if self.known.lock().as_ref() == Some(&here) {
+            return Ok(Notice::Same);
+        }
+        let _alone = self.noticing.lock().await;
+        let former = self.known.lock().clone();
+        // Another connection was faster, or this one waited for so long that it is the former server's.
+        if former.as_ref() == Some(&here) {
+            return Ok(Notice::Same);
+        }
+        let remembered: Vec<Acknowledged> = self.acknowledged.lock().iter().cloned().collect();
+        if former.is_some() {
+            self.report_lost(connection, here.1, &remembered).await?;
+        }
+        let latest = ask(&self.latest).bind(1_i64).persistent(false);
+        let rows = latest.fetch_all(&mut *connection).await.map_err(before)?;
+        let failover = rows.first().map(read).transpose()?;
+        *self.failover.lock() = failover;
+        *self.known.lock() = Some(here);
+        let (Some((former, _)), Some(failover)) = (former, failover) else { return Ok(Notice::Same) };
+        // What was acknowledged meanwhile is of the new history.
+        if let Some(newest) = remembered.last() {
+            self.acknowledged.lock().retain(|one| one.at > newest.at);
+        }
+        if let Some(db) = self.db.get().and_then(Weak::upgrade) {
+            db.names.forget();
+            db.cursors.forget();
+        }
+        tracing::warn!(
+            epoch = failover.epoch,
+            former,
+            lost_messages = failover.lost_messages,
+            lost_marks = failover.lost_marks,
+            lost_claims = failover.lost_claims,
+            "the database failed over"
+        );
+        Ok(Notice::Changed)
+    }
+
+    /// Looks for the messages that this process remembers, and records those that are gone.
+    async fn report_lost(
+        &self,
+        connection: &mut PgConnection,
+        epoch: i64,
+        remembered: &[Acknowledged],
+    ) -> Result<()> {
+        let recent: Vec<&Acknowledged> =
+            remembered.iter().filter(|one| one.at.elapsed() < RECENTLY).collect();
+        let missing = ask(&self.missing)
+            .bind(recent.iter().map(|one| one.lane).collect::<Vec<_>>())
+            .bind(recent.iter().map(|one| one.key.as_bytes().to_vec()).collect::<Vec<_>>())
+            .bind(recent.iter().map(|one| one.handler()).collect::<Vec<_>>())
+            .persistent(false);
+        let rows = missing.fetch_all(&mut *connection).await.map_err(before)?;
+        let mut gone = Vec::with_capacity(rows.len());
+        for row in &rows {
+            gone.push(usize::try_from(get::<i32>(row, 0)?).unwrap_or(usize::MAX));
+        }
+        let lost = lost(&recent, &gone);
+        let (Some(first), Some(last)) = (lost.first(), lost.last()) else { return Ok(()) };
+        let named: Vec<(&str, &[u8])> = lost.iter().filter_map(|one| one.name()).collect();
+        let report = ask(&self.lost)
+            .bind(self.now())
+            .bind(epoch)
+            .bind(named.iter().map(|(source, _)| (*source).to_owned()).collect::<Vec<_>>())
+            .bind(named.iter().map(|(_, id)| id.to_vec()).collect::<Vec<_>>())
+            .bind(millis(first.at.elapsed()))
+            .bind(millis(last.at.elapsed()))
+            .bind(i64::try_from(lost.len() - named.len()).unwrap_or(i64::MAX))
+            .persistent(false);
+        report.execute(&mut *connection).await.map_err(before)?;
+        for (source, id) in named.iter().take(NAMED) {
+            let id = id.escape_ascii();
+            tracing::error!(source, %id, "acknowledged message lost in failover");
+        }
+        Ok(())
+    }
+}
+
+/// What a check says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    Same,
+    Changed,
+}
+
+/// Of the remembered messages that are gone, those that a failover took. It takes the newest: one that is older than all that are
+/// still there has left with its retention.
+fn lost<T: Copy>(recent: &[T], gone: &[usize]) -> Vec<T> {
+    let mut present = recent.iter().enumerate().filter(|(at, _)| gone.binary_search(at).is_err());
+    let oldest = present.next().map_or(0, |(at, _)| at);
+    gone.iter().filter(|at| **at >= oldest).filter_map(|at| recent.get(*at).copied()).collect()
+}
+
+/// Reads a failover, with the columns of `timeline/latest.sql`.
+fn read(row: &PgRow) -> Result<Failover> {
+    let time = |column| Ok(get::<Option<i64>>(row, column)?.map(Timestamp::from_millis));
+    let mut failover = Failover::new(get(row, 0)?, Timestamp::from_millis(get(row, 1)?));
+    failover.lost_claims = get::<i64>(row, 4)?.unsigned_abs();
+    failover.lost_messages = get::<i64>(row, 5)?.unsigned_abs();
+    failover.lost_between = time(6)?.zip(time(7)?);
+    failover.lost_marks = get::<i64>(row, 8)?.unsigned_abs();
+    Ok(failover)
+}
+
+/// The latest failovers, for the check of an operator.
+pub(crate) async fn failovers(db: &Db, unit: &mut crate::unit::Unit, limit: i64) -> Result<Vec<Failover>> {
+    unit.rows(ask(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
+}
+
+/// The history changed: nothing was done on the connection that noticed it.
+pub(crate) fn changed() -> Error {
+    let what = "the database failed over to another history; the store starts over with what it knows of it";
+    Error::new(ErrorKind::Unavailable, what)
+}
+
+fn before(error: sqlx::Error) -> Error {
+    store_error(error, Phase::Before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_before_all_that_is_there_was_not_lost() {
+        let seqs = |gone: &[usize]| lost(&[1, 2, 3, 4], gone);
+        assert_eq!(seqs(&[]), [] as [i32; 0]);
+        assert_eq!(seqs(&[0, 3]), [4]);
+        assert_eq!(seqs(&[1, 2, 3]), [2, 3, 4]);
+        assert_eq!(seqs(&[0, 1, 2, 3]), [1, 2, 3, 4]);
+    }
+}

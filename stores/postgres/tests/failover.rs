@@ -1,0 +1,256 @@
+//! Failovers: fences never go back for a handler, and what an asynchronous failover lost is reported.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use oncebox::store::{Accepted, Admin as _, Claimed, ExamineParams, Failover, Severity, Store as _};
+use oncebox::time::Timestamp;
+use oncebox::{Error, HealthStatus, Inbox};
+use oncebox_postgres::Postgres;
+use oncebox_servers::{Cluster, Version};
+use support::{Schema, accept, claim_params, first, in_time, inbox};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// The address that stays the same over a failover.
+struct Address {
+    port: u16,
+    leads_to: Arc<AtomicU16>,
+    moved: watch::Sender<()>,
+}
+
+impl Address {
+    async fn of(cluster: &Cluster) -> Self {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let leads_to = Arc::new(AtomicU16::new(cluster.port()));
+        let (moved, moves) = watch::channel(());
+        let target = Arc::clone(&leads_to);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (target, mut moves) = (Arc::clone(&target), moves.clone());
+                moves.mark_unchanged();
+                tokio::spawn(async move {
+                    let to = SocketAddr::from(([127, 0, 0, 1], target.load(Ordering::Relaxed)));
+                    let Ok(mut server) = TcpStream::connect(to).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = moves.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { port, leads_to, moved }
+    }
+
+    fn lead_to(&self, cluster: &Cluster) {
+        self.leads_to.store(cluster.port(), Ordering::Relaxed);
+        self.moved.send_replace(());
+    }
+}
+
+/// Repeats a call that an outage refuses.
+async fn persist<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    in_time(async {
+        loop {
+            match call().await {
+                Ok(answer) => return answer,
+                Err(error) => assert!(error.is_retryable(), "{error:?}"),
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+async fn claim_some(store: &Postgres, limit: usize) -> Vec<Claimed> {
+    let params = claim_params(limit);
+    persist(async || store.claim(&params).await).await
+}
+
+fn tokens(claimed: &[Claimed]) -> Vec<i64> {
+    claimed.iter().map(|one| one.claim.token.0).collect()
+}
+
+/// A primary, its asynchronous replica, and a store that follows the failover.
+struct Pair {
+    primary: Cluster,
+    replica: Cluster,
+    address: Address,
+    schema: Schema,
+    store: Postgres,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let primary = Cluster::start(Version::Debian).expect("the server obeys");
+        let schema = Schema::on(&primary);
+        let replica = primary.replica().expect("the server obeys");
+        let address = Address::of(&primary).await;
+        let url =
+            primary.url("postgres").replace(&format!(":{}/", primary.port()), &format!(":{}/", address.port));
+        let options = Postgres::options(&url).expect("a good URL").schema(&schema.name).checks(true);
+        let store = options.open().await.expect("the store opens");
+        Self { primary, replica, address, schema, store }
+    }
+
+    /// The replica gets nothing from now on.
+    fn cut(&self) {
+        self.replica.wait_for_replay(&self.primary).expect("the server obeys");
+        self.replica.configure("primary_conninfo", "").expect("the server obeys");
+        let gone = "not exists (select from pg_stat_replication)";
+        self.primary.wait_for("postgres", gone).expect("the server obeys");
+    }
+
+    fn fail_over(&self) {
+        self.primary.kill9().expect("the server obeys");
+        self.replica.promote().expect("the server obeys");
+        self.address.lead_to(&self.replica);
+    }
+
+    async fn findings(&self, code: &str) -> Option<Severity> {
+        let now = Timestamp::from_millis(self.now().await);
+        let findings = self.store.examine(&ExamineParams::new(inbox(), now)).await.expect("examine");
+        findings.iter().find(|finding| finding.code == code).map(|finding| finding.severity)
+    }
+
+    async fn now(&self) -> i64 {
+        let text = self.replica.sql("postgres", "select (extract(epoch from now()) * 1000)::bigint");
+        text.expect("the server obeys").parse().expect("a number")
+    }
+
+    /// What the health of an inbox on this store says of the failover.
+    fn health(&self) -> Option<HealthStatus> {
+        let health = Inbox::builder("orders", self.store.clone()).build().expect("an inbox").health();
+        health.checks.iter().find(|check| &*check.name == "failover").map(|check| check.status)
+    }
+}
+
+// FAULTS B4, E1: an asynchronous replica takes over, and lacks the latest commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
+    let pair = Pair::start().await;
+    let Pair { store, replica, .. } = &pair;
+    first(store, "kept").await;
+    assert_eq!(claim_some(store, 1).await.len(), 1);
+    pair.cut();
+    let mut greatest = 0;
+    for id in 0..50 {
+        first(store, &format!("lost-{id}")).await;
+        greatest = tokens(&claim_some(store, 1).await)[0].max(greatest);
+    }
+    pair.fail_over();
+
+    let again = persist(async || accept(store, "lost-0").await).await;
+    assert!(matches!(again, Accepted::First(_)), "the new primary does not know it: {again:?}");
+    let claimed = claim_some(store, 1).await;
+    assert!(tokens(&claimed)[0] > greatest, "{:?} after {greatest}", tokens(&claimed));
+
+    let failover: Failover = store.failover().expect("it was noticed");
+    // One of them was accepted again, perhaps before the store looked.
+    assert!((49..=50).contains(&failover.lost_messages), "{failover}");
+    assert!(failover.lost_claims > 0 && failover.lost_between.is_some(), "{failover}");
+    let named = pair.schema.sql("SELECT cardinality(lost_ids) FROM @timeline");
+    assert_eq!(replica.sql("postgres", &named).expect("a row"), failover.lost_messages.to_string());
+    let of_one =
+        pair.schema.sql("SELECT 'lost-7' = ANY (lost_ids) AND NOT 'kept' = ANY (lost_ids) FROM @timeline");
+    assert_eq!(replica.sql("postgres", &of_one).expect("a row"), "t", "it is named");
+    assert_eq!(pair.findings("failover_lost_history").await, Some(Severity::Danger));
+    assert_eq!(pair.health(), Some(HealthStatus::Degraded));
+    // A process that starts later knows of it, too.
+    let url = replica.url("postgres");
+    let later = Postgres::options(&url).expect("a good URL").schema(&pair.schema.name).open().await;
+    assert_eq!(later.expect("it opens").failover(), Some(failover));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_that_lost_nothing_is_no_alarm() {
+    let pair = Pair::start().await;
+    let Pair { store, .. } = &pair;
+    first(store, "1").await;
+    let claimed = claim_some(store, 1).await;
+    assert_eq!(store.failover(), None);
+    pair.replica.wait_for_replay(&pair.primary).expect("the server obeys");
+    pair.fail_over();
+    let known = persist(async || accept(store, "1").await).await;
+    assert!(matches!(known, Accepted::Duplicate(_)), "{known:?}");
+    persist(async || accept(store, "2").await).await;
+    let later = claim_some(store, 1).await;
+    assert!(tokens(&later) > tokens(&claimed));
+    let failover = store.failover().expect("it was noticed");
+    assert!(!failover.lost_history(), "{failover}");
+    assert_eq!(pair.findings("failover").await, Some(Severity::Info));
+    assert_eq!(pair.health(), Some(HealthStatus::Healthy));
+}
+
+/// Without an address that moves: the store looks for the primary among the hosts of its URL.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_hosts_the_store_finds_the_primary() {
+    let primary = Cluster::start(Version::Debian).expect("the server obeys");
+    let schema = Schema::on(&primary);
+    let replica = primary.replica().expect("the server obeys");
+    let host = format!("127.0.0.1:{}/", primary.port());
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}/", replica.port(), primary.port());
+    let url = format!("{}?target_session_attrs=read-write", primary.url("postgres").replace(&host, &hosts));
+    let options = Postgres::options(&url).expect("a good URL").schema(&schema.name).checks(true);
+    let store = options.clone().open().await.expect("the second host is the primary");
+    first(&store, "1").await;
+    let before = tokens(&claim_some(&store, 1).await);
+    replica.wait_for_replay(&primary).expect("the server obeys");
+    primary.kill9().expect("the server obeys");
+    let error = options.open().await.expect_err("one is gone, the other a standby");
+    assert!(error.is_retryable() && error.what().contains("a standby"), "{error:?}");
+    replica.promote().expect("the server obeys");
+    persist(async || accept(&store, "2").await).await;
+    let after = tokens(&claim_some(&store, 1).await);
+    assert!(after > before, "{after:?} after {before:?}");
+    assert!(store.failover().is_some(), "it was noticed");
+}
+
+/// A restored copy on the same server has the same timeline: a process that lives knows what it was given.
+#[tokio::test]
+async fn tokens_that_went_back_go_on_in_a_new_epoch() {
+    let schema = Schema::shared();
+    let store = schema.options().open().await.expect("the store opens");
+    for id in ["1", "2", "3"] {
+        first(&store, id).await;
+    }
+    let before = tokens(&claim_some(&store, 2).await);
+    // Each claim has taken one; this is what a copy from before would have.
+    schema.run("SELECT setval('@token', 1, false)").await;
+    terminate(&schema).await;
+    let after = tokens(&claim_some(&store, 1).await);
+    assert!(after[0] > before[0] && after[0] >> 40 == 1, "{after:?} after {before:?}");
+    assert!(store.failover().expect("it was noticed").lost_claims > 0);
+    // It stays there.
+    terminate(&schema).await;
+    first(&store, "4").await;
+    assert_eq!(tokens(&claim_some(&store, 1).await)[0], after[0] + 1);
+}
+
+/// Ends the sessions that claim.
+async fn terminate(schema: &Schema) {
+    let sessions = format!(
+        "FROM pg_stat_activity WHERE application_name = 'oncebox control' AND query LIKE '%\"{}\"%'",
+        schema.name
+    );
+    schema.run(&format!("SELECT pg_terminate_backend(pid) {sessions}")).await;
+    schema.wait_for(&format!("NOT EXISTS (SELECT {sessions})")).await;
+}
+
+/// Behind a pooler no connection ends when the server is another one: each claim checks.
+#[tokio::test]
+async fn behind_a_pooler_each_claim_checks_the_timeline() {
+    let schema = Schema::pooled();
+    let store = schema.options().open().await.expect("the store opens");
+    first(&store, "1").await;
+    first(&store, "2").await;
+    let before = tokens(&claim_some(&store, 1).await);
+    schema.run("UPDATE @meta SET timeline = 'another/1'").await;
+    let after = tokens(&claim_some(&store, 1).await);
+    assert!(after[0] > before[0] && after[0] >> 40 > 0, "{after:?} after {before:?}");
+    assert_eq!(store.failover().map(|failover| failover.lost_history()), Some(false));
+}

@@ -1,0 +1,74 @@
+//! A disk without room: what was not stored is said to be not stored, and work goes on when there is room again.
+
+mod support;
+
+use std::fs;
+use std::io::{ErrorKind as IoErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use oncebox::store::{Accepted, Store as _};
+use oncebox::{ErrorKind, Message};
+use oncebox_sqlite::{Sqlite, Synchronous};
+use support::{accept, check, first, offer_message};
+
+/// A disk with room for 4 MiB, which leaves with the test.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// Nothing without the right to mount.
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4m", "oncebox-full"]).arg(dir.path());
+        mount.output().is_ok_and(|output| output.status.success()).then(|| Self(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) -> PathBuf {
+        let path = self.path().join("ballast");
+        let mut file = fs::File::create(&path).expect("a file");
+        loop {
+            match file.write_all(&[1; 4096]) {
+                Ok(()) => {}
+                Err(error) if error.kind() == IoErrorKind::StorageFull => return path,
+                Err(error) => panic!("cannot fill the disk: {error}"),
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+// FAULTS E10: the log grows with the commit, so the commit is what finds no room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_finds_no_room_is_full_and_not_in_doubt() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("no right to mount a small disk: this test did nothing");
+        return;
+    };
+    let file = disk.path().join("inbox.db");
+    let store = Sqlite::options(&file).synchronous(Synchronous::Full).open().expect("the file opens");
+    first(&store, "before").await;
+    let ballast = disk.fill();
+    let large = || offer_message(Message::new("large", "order.placed", vec![7; 200_000]), &["h"]);
+    for _ in 0..3 {
+        let error = store.accept(&[large()]).await.expect_err("there is no room");
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(error.to_string().contains(ErrorKind::Full.kept()), "{error}");
+    }
+    fs::remove_file(ballast).expect("room again");
+    let known = accept(&store, "before").await.expect("accept");
+    assert!(matches!(known, Accepted::Duplicate(_)), "{known:?}");
+    let stored = store.accept(&[large()]).await.expect("accept");
+    assert!(matches!(stored[0], Accepted::First(_)), "nothing of it was stored before: {stored:?}");
+    check(&oncebox_sqlite::rusqlite::Connection::open(&file).expect("another connection"));
+}
