@@ -15,3 +15,4 @@ mod sources;
 mod stop;
 mod support;
 mod tls;
+mod traces;
