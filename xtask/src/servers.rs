@@ -1,7 +1,7 @@
 //! The servers that tests use: `cargo xtask servers`.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
@@ -57,6 +57,7 @@ pub(crate) fn start() -> Result<Servers> {
 
 /// Installs what is missing. Says what is there, and does nothing, if nothing is.
 pub(crate) fn install(workspace: &Workspace) -> Result<()> {
+    let _only_one = lock(&servers_dir(&workspace.target))?;
     let mut packages = Vec::new();
     if Postgres::binaries(Version::Debian).is_err() {
         packages.push("postgresql");
@@ -96,6 +97,25 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     println!("{}", Python::binary()?.display());
     println!("{}", RabbitMq::binary()?.display());
     Ok(())
+}
+
+/// Waits until no other `cargo xtask` installs servers into this directory. Two at once would replace what the other one has just
+/// installed, and may have started. The lock ends with the file, or with the process.
+fn lock(dir: &Path) -> Result<File> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let path = dir.join("installing.lock");
+    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            println!("another `cargo xtask` installs servers; waiting for it");
+            file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+        }
+    }
+    Ok(file)
 }
 
 fn answers(program: &str, args: &[&str]) -> bool {
@@ -195,6 +215,17 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("xtask-servers-{name}-{}", process::id()));
         fs::create_dir_all(&dir).expect("temporary files can be made");
         dir
+    }
+
+    #[test]
+    fn one_installs_and_others_wait() {
+        let dir = scratch("lock");
+        let mine = lock(&dir).unwrap();
+        let other = File::create(dir.join("installing.lock")).unwrap();
+        assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
+        drop(mine);
+        other.try_lock().unwrap();
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

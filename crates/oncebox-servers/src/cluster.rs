@@ -116,12 +116,21 @@ impl Cluster {
 
     /// Ends all connections and stops the server in good order.
     pub fn stop(&self) -> Result<()> {
-        self.pg_ctl(&["stop", "-m", "fast"])
+        self.pg_ctl(&["stop", "-m", "fast"])?;
+        self.gone()
     }
 
     /// Stops the server as a power cut would, but without leaving anything of it running: it recovers when it starts.
     pub fn stop_immediate(&self) -> Result<()> {
-        self.pg_ctl(&["stop", "-m", "immediate"])
+        self.pg_ctl(&["stop", "-m", "immediate"])?;
+        self.gone()
+    }
+
+    /// Waits until no process of the server is left. `pg_ctl` waits for the lock file alone, which the server removes before it ends.
+    fn gone(&self) -> Result<()> {
+        process::until("the processes of a stopped server end", || {
+            Ok(process::working_in(&self.data)?.is_empty().then_some(()))
+        })
     }
 
     /// Starts the server after it was stopped or killed, and waits until it takes connections.

@@ -41,6 +41,7 @@ pub use builder::Builder;
 pub use cluster::Cluster;
 pub use faults::Ballast;
 pub use pgbouncer::{PgBouncer, PoolMode};
+pub use port::Port;
 pub use postgres::{NEWEST, Postgres, Version, servers_dir};
 pub use python::Python;
 pub use rabbitmq::{RabbitMq, RabbitMqBuilder};

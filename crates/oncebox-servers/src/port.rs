@@ -12,16 +12,18 @@ use anyhow::{Result, bail};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A port of this machine that is ours until this is dropped, whether or not a server listens on it.
+/// A port on 127.0.0.1 that is reserved until this is dropped, whether or not a server listens on it. Tests use it for a server that
+/// starts later, or never: a port that was free a moment ago may belong to another test now, and a client that connects to it often
+/// enough may be connected to itself.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     _claim: Claim,
 }
 
 impl Port {
-    /// A port on which nobody listens and which no other [`Port`] has, in any process.
-    pub(crate) fn free() -> Result<Self> {
+    /// Reserves a port on which no server listens and which no other [`Port`] has, in any process.
+    pub fn free() -> Result<Self> {
         let start = u16::try_from(RandomState::new().hash_one(()) % u64::from(COUNT)).unwrap_or(0);
         for step in 0..COUNT {
             let number = FIRST + (start + step) % COUNT;
@@ -33,7 +35,8 @@ impl Port {
         bail!("there is no free port between {FIRST} and {}", FIRST + COUNT - 1)
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// Its number.
+    pub fn number(&self) -> u16 {
         self.number
     }
 }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::{fs, panic};
 
 use oncebox_servers::{Cluster, NEWEST, Version};
@@ -76,6 +77,23 @@ fn it_can_be_stopped_in_three_ways_and_started_again() {
     let before = started();
     cluster.restart().unwrap();
     assert_ne!(started(), before);
+}
+
+// A server removes its lock file before it ends, and a busy machine may let it stand there for a while.
+#[test]
+fn a_server_has_stopped_when_its_last_process_has_ended() {
+    let cluster = Cluster::start(Version::Debian).unwrap();
+    for stop in [Cluster::stop, Cluster::stop_immediate] {
+        // Ends some time after the lock file.
+        let slow =
+            "while [ -e postmaster.pid ]; do :; done; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let mut straggler = Command::new("sh");
+        let straggler = straggler.args(["-c", slow]).current_dir(cluster.data_dir()).spawn().unwrap();
+        let waiting = std::thread::spawn(move || straggler.wait_with_output());
+        stop(&cluster).unwrap();
+        cluster.start_again().unwrap();
+        assert!(waiting.join().unwrap().unwrap().status.success());
+    }
 }
 
 #[test]

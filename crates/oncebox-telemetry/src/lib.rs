@@ -21,7 +21,7 @@ pub use health::health_router;
 pub use prometheus::metrics_router;
 pub use propagate::{Propagator, inject};
 pub use settings::Settings;
-pub use telemetry::Telemetry;
+pub use telemetry::{SpanLayer, Telemetry};
 
 /// The programs of the guide, so that they compile and run.
 #[cfg(doctest)]

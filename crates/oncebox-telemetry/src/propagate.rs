@@ -24,6 +24,13 @@ impl Propagate for Propagator {
     fn link(&self, span: &Span, producer: &TraceContext) {
         span.add_link(context(producer).span().span_context().clone());
     }
+
+    fn context(&self, span: &Span) -> Option<TraceContext> {
+        let mut carrier = HashMap::new();
+        TraceContextPropagator::new().inject_context(&span.context(), &mut carrier);
+        let state = carrier.get("tracestate").map(String::as_str);
+        TraceContext::parse(carrier.get("traceparent")?, state)
+    }
 }
 
 fn context(producer: &TraceContext) -> opentelemetry::Context {

@@ -13,6 +13,8 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tokio::runtime::Handle;
 use tracing::Subscriber;
 use tracing_opentelemetry::OpenTelemetryLayer;
+use tracing_subscriber::filter::{Filtered, LevelFilter};
+use tracing_subscriber::layer::Layer as _;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::bridge::Both;
@@ -23,6 +25,9 @@ use crate::{Settings, TelemetryError, prometheus};
 const SCOPE: &str = "oncebox";
 /// How often values that nobody has asked for are put together, so that they do not pile up.
 const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Exports spans from a level on.
+pub type SpanLayer<S> = Filtered<OpenTelemetryLayer<S, SdkTracer>, LevelFilter, S>;
 
 /// Where metrics and traces go. Made once in a process, within its Tokio runtime.
 ///
@@ -95,13 +100,22 @@ impl Telemetry {
         self.recorder.lock().take().map(|both| Arc::new(both) as _)
     }
 
-    /// What exports spans, for a subscriber; nothing if traces are not exported.
-    pub fn layer<S>(&self) -> Option<OpenTelemetryLayer<S, SdkTracer>>
+    /// Makes the layer that exports spans and events of level INFO and above; nothing if traces are not exported. At this level each
+    /// message has one trace, and single calls of a store are left out.
+    pub fn layer<S>(&self) -> Option<SpanLayer<S>>
+    where
+        S: Subscriber + for<'span> LookupSpan<'span>,
+    {
+        self.layer_at(LevelFilter::INFO)
+    }
+
+    /// The same for spans and events of `level` and above. Calls of a store are spans of level DEBUG.
+    pub fn layer_at<S>(&self, level: LevelFilter) -> Option<SpanLayer<S>>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
         let tracer = self.tracer.as_ref()?.tracer(SCOPE);
-        Some(tracing_opentelemetry::layer().with_tracer(tracer))
+        Some(tracing_opentelemetry::layer().with_tracer(tracer).with_filter(level))
     }
 
     /// What Prometheus is answered with.

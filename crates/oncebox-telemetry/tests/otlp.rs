@@ -1,79 +1,15 @@
 //! What a collector gets: the producer's trace on the handler's span, after a restart too, and the metrics.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
-use std::fmt::Write as _;
-use std::sync::Arc;
+mod support;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
-use axum::routing::post;
+use std::collections::BTreeSet;
+
 use oncebox::{BoxError, Context, Inbox, Message, handler};
 use oncebox_sqlite::Sqlite;
 use oncebox_telemetry::{Propagator, Settings, Telemetry};
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::trace::v1::Span;
-use parking_lot::Mutex;
-use prost::Message as _;
+use support::{Collector, SPAN, TRACE, ancestors, attribute, hex};
 use tracing_subscriber::layer::SubscriberExt as _;
-
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const SPAN: &str = "00f067aa0ba902b7";
-
-/// A collector that keeps what it is sent.
-#[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<(String, Bytes)>>>);
-
-impl Collector {
-    async fn start() -> (Self, String) {
-        let collector = Self::default();
-        let take = async |State(Self(kept)): State<Self>, Path(signal): Path<String>, body: Bytes| {
-            kept.lock().push((signal, body));
-        };
-        let routes = Router::new().route("/v1/{signal}", post(take)).with_state(collector.clone());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        (collector, url)
-    }
-
-    fn bodies(&self, signal: &str) -> Vec<Bytes> {
-        self.0.lock().iter().filter(|(kept, _)| kept == signal).map(|(_, body)| body.clone()).collect()
-    }
-
-    fn spans(&self) -> Vec<Span> {
-        let requests = self.bodies("traces");
-        let requests = requests.into_iter().map(|body| ExportTraceServiceRequest::decode(body).unwrap());
-        let resources = requests.flat_map(|request| request.resource_spans);
-        resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans).collect()
-    }
-
-    fn metrics(&self) -> Vec<String> {
-        let requests = self.bodies("metrics");
-        let requests = requests.into_iter().map(|body| ExportMetricsServiceRequest::decode(body).unwrap());
-        let resources = requests.flat_map(|request| request.resource_metrics);
-        let scopes = resources.flat_map(|resource| resource.scope_metrics);
-        scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name).collect()
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn attribute(span: &Span, key: &str) -> Option<String> {
-    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
-    match found.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => Some(text.clone()),
-        Value::IntValue(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
 
 async fn ship(message: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError> {
     if message.id() == b"bad" { Err("no truck".into()) } else { Ok(()) }
@@ -117,7 +53,9 @@ async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
     };
     for id in ["good", "event", "bad"] {
         let span = of(id);
-        assert_eq!((hex(&span.trace_id), hex(&span.parent_span_id)), (TRACE.into(), SPAN.into()), "{id}");
+        assert_eq!(hex(&span.trace_id), TRACE, "{id}");
+        let path = ["process ship", "claim ship", "receive orders"];
+        assert_eq!(ancestors(&spans, span), (path.map(str::to_owned).to_vec(), SPAN.to_owned()), "{id}");
         assert_eq!(span.kind, 5, "a consumer");
         for (key, value) in [
             ("messaging.system", "oncebox"),
@@ -128,6 +66,9 @@ async fn a_producers_trace_arrives_on_the_span_of_the_handler() {
             assert_eq!(attribute(span, key).as_deref(), Some(value), "{id}");
         }
     }
+    let names: BTreeSet<&str> = spans.iter().map(|span| &*span.name).collect();
+    let expected = ["accept orders", "claim ship", "process ship", "receive orders", "settle ship"];
+    assert_eq!(names, BTreeSet::from(expected), "no single calls of the store");
     let failed = |id| of(id).status.as_ref().map(|status| status.code);
     assert_eq!((failed("bad"), failed("good")), (Some(2), Some(0)));
     assert_ne!(

@@ -1,6 +1,7 @@
 //! The inbox: the three ways in, and the way to start it.
 
 mod absorbing;
+mod incoming;
 mod parts;
 mod prepared;
 mod receive;
@@ -8,6 +9,7 @@ mod try_out;
 mod variants;
 
 pub(crate) use absorbing::Absorbing;
+pub use incoming::Incoming;
 pub(crate) use prepared::{Answer, Prepared};
 pub use try_out::TriedOut;
 pub(crate) use variants::Variants;
@@ -17,6 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tracing::{Instrument as _, Span};
 
 use crate::config::{Config, Guarantee};
 use crate::direct::Direct;
@@ -120,9 +123,9 @@ impl<S: Store> Inbox<S> {
 
     /// Stores a message whose handlers start no sooner than `delay` from now.
     pub async fn accept_after(&self, message: Message, delay: Duration) -> Result<Accepted> {
-        let message = self.shared.own(message);
+        let (message, span) = self.shared.own(message);
         let offers = self.shared.prepare(&message, delay)?;
-        let answer = self.shared.offer(&offers).await?;
+        let answer = self.shared.offer(&offers).instrument(span).await?;
         self.shared.told(&message, answer.whole)
     }
 
@@ -144,18 +147,19 @@ impl<S: Store> Inbox<S> {
         &self,
         messages: impl IntoIterator<Item = Message>,
     ) -> Result<Vec<Result<Accepted>>> {
-        let messages = messages.into_iter().map(|message| self.shared.own(message));
-        let prepared: Vec<(Arc<Message>, Result<Offers>)> = messages
+        let prepared: Vec<(Arc<Message>, Span, Result<Offers>)> = messages
+            .into_iter()
             .map(|message| {
+                let (message, span) = self.shared.own(message);
                 let offers = self.shared.prepare(&message, Duration::ZERO);
-                (message, offers)
+                (message, span, offers)
             })
             .collect();
-        let offers: Vec<&Offers> = prepared.iter().filter_map(|(_, offers)| offers.as_ref().ok()).collect();
+        let offers: Vec<&Offers> = prepared.iter().filter_map(|(.., offers)| offers.as_ref().ok()).collect();
         let mut answers = self.shared.offer_in_parts(&offers).await?.into_iter();
         Ok(prepared
             .into_iter()
-            .map(|(message, offers)| {
+            .map(|(message, _, offers)| {
                 offers?;
                 let answer = answers.next().ok_or_else(short_answer)?;
                 self.shared.told(&message, answer?.whole)
@@ -180,8 +184,12 @@ impl<S: Store> Inbox<S> {
     }
 
     async fn run_inline(&self, message: Message, recall: bool) -> Result<(Processed, Results)> {
-        let message = self.shared.own(message);
-        let keys = self.shared.prepare_inline(&message)?;
+        let (message, span) = self.shared.own(message);
+        self.run_inline_in(&message, recall).instrument(span).await
+    }
+
+    async fn run_inline_in(&self, message: &Arc<Message>, recall: bool) -> Result<(Processed, Results)> {
+        let keys = self.shared.prepare_inline(message)?;
         if keys.is_empty() {
             let kind = message.kind();
             let what = format!(
@@ -192,14 +200,14 @@ impl<S: Store> Inbox<S> {
         runtime::registered(&self.shared).await?;
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
         for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
-            let inline = Inline { inbox: &self.shared, handler, key, message: &message, recall };
+            let inline = Inline { inbox: &self.shared, handler, key, message, recall };
             let (processed, result): runtime::Answer = inline.run().await?;
             all = all.and(processed);
             results.0.extend(result.map(|result| (handler.route.key.clone(), result)));
         }
         // Whoever asks for the results of duplicates is not refused them.
         if all == Processed::Duplicate && !recall {
-            self.shared.refuse_duplicate(&message, "was handled before")?;
+            self.shared.refuse_duplicate(message, "was handled before")?;
         }
         Ok((all, results))
     }

@@ -61,7 +61,7 @@ pub fn names_credential(name: &str) -> bool {
 }
 
 /// Whether a header is not stored.
-fn is_private(name: &str, more: &[Box<str>]) -> bool {
+pub(crate) fn is_private(name: &str, more: &[Box<str>]) -> bool {
     let is = |private: &str| private.eq_ignore_ascii_case(name);
     PRIVATE_HEADERS.into_iter().any(is) || more.iter().any(|private| is(private))
 }

@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use oncebox::observe::{Noted, Observer, Propagate, TraceContext};
@@ -149,6 +150,38 @@ async fn observers_that_fail_harm_nothing_and_are_counted() {
         assert!(ear.counted("oncebox_observer_failures_total{inbox=test}") >= 8);
         assert_eq!(ear.heard("an observer failed").len(), 1, "once in a while");
     }
+}
+
+/// Counts what it is asked.
+#[derive(Clone, Default)]
+struct CountingPropagate(Arc<AtomicUsize>);
+
+impl Propagate for CountingPropagate {
+    fn parent(&self, _: &tracing::Span, _: &TraceContext) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn link(&self, _: &tracing::Span, _: &TraceContext) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn context(&self, _: &tracing::Span) -> Option<TraceContext> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        None
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_propagated_where_no_subscriber_wants_spans() {
+    let asked = CountingPropagate::default();
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")).propagate(asked.clone()));
+    everything_works(&world).await;
+    assert_eq!(asked.0.load(Ordering::SeqCst), 0);
+    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h")).propagate(asked.clone()));
+    let ear = Ear::default();
+    let _wants = ear.listen();
+    everything_works(&world).await;
+    assert!(asked.0.load(Ordering::SeqCst) > 0, "a subscriber wants them");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{EnvFilter, filter_fn};
+use tracing_subscriber::filter::{EnvFilter, FilterExt as _, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
@@ -51,16 +51,23 @@ impl LogArgs {
 
     /// Sends everything that is logged to the standard error, and spans to where they are exported.
     pub(crate) fn start(&self, telemetry: &Telemetry) -> Result<()> {
-        let filter = EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
-            format!(
-                "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
-                self.log
-            )
-        })?;
+        let parsed = || {
+            EnvFilter::builder().parse(format!("{DOUBLED},{}", self.log)).with_context(|| {
+                format!(
+                    "the log filter {:?} cannot be read; write it like `info` or `warn,oncebox=debug`",
+                    self.log
+                )
+            })
+        };
+        let filter = parsed()?;
         let flood = Flood { json: self.is_json(), places: Mutex::default() };
-        // Spans are exported whatever is logged, and lines are no part of them.
+        // Spans are exported whatever is logged, and lines are no part of them. Those of a lower level, which are calls of the store,
+        // are exported if the log filter asks for them.
         let ours = |about: &Metadata<'_>| about.is_span() && about.target().starts_with("oncebox");
-        let spans = telemetry.layer().map(|layer| layer.with_filter(filter_fn(ours)));
+        let always = |about: &Metadata<'_>| *about.level() <= Level::INFO;
+        let always = filter_fn(always).with_max_level_hint(LevelFilter::INFO);
+        let exported = filter_fn(ours).with_max_level_hint(LevelFilter::TRACE).and(always.or(parsed()?));
+        let spans = telemetry.layer_at(LevelFilter::TRACE).map(|layer| layer.with_filter(exported));
         let registry = tracing_subscriber::registry().with(spans);
         let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {

@@ -1,6 +1,8 @@
 //! FAULTS C15: what each answer of a handler means.
 
-use super::support::{AT_ONCE, Receiver, Reply, Sidecar, free_port, one_handler, post};
+use oncebox_servers::Port;
+
+use super::support::{AT_ONCE, Receiver, Reply, Sidecar, one_handler, post};
 
 /// A sidecar whose handler answers like this, and a message for it.
 fn answered(reply: Reply, more: &str) -> (Sidecar, Receiver) {
@@ -119,7 +121,8 @@ fn a_2xx_whose_body_never_ends_is_done_and_an_error_body_is_cut() {
 
 #[test]
 fn a_handler_that_was_down_gets_its_messages_when_it_is_up() {
-    let port = free_port();
+    let reserved = Port::free().unwrap();
+    let port = reserved.number();
     let retry = "retry = { attempts = 1000, first = \"50ms\", max = \"50ms\" }";
     let sidecar = Sidecar::with(&one_handler(&format!("http://127.0.0.1:{port}/hook"), retry));
     for id in ["a", "b", "c"] {

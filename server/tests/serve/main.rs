@@ -17,3 +17,4 @@ mod start;
 mod stop;
 mod support;
 mod tls;
+mod traces;

@@ -15,7 +15,7 @@ use http::{Method, StatusCode};
 use metrics::SharedString;
 use oncebox::observe::names;
 use oncebox::time::{SharedClock, SystemClock};
-use oncebox::{Error, ErrorKind, Inbox, Message, Received, Result, Store};
+use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
 
 use crate::answer::{self, Answer};
 use crate::body::{self, BodyLimits, Budget, Share};
@@ -30,10 +30,13 @@ use crate::verify::{Proof, REPLAY_WINDOW, Verify};
 #[async_trait]
 pub(crate) trait Sink: Send + Sync {
     /// Messages of one request.
-    async fn receive(&self, messages: Vec<Message>) -> Result<Vec<Result<Received>>>;
+    async fn receive(&self, messages: Vec<Incoming>) -> Result<Vec<Result<Received>>>;
 
     /// Messages of several requests.
-    async fn receive_each(&self, messages: Vec<Message>) -> Vec<Result<Received>>;
+    async fn receive_each(&self, messages: Vec<Incoming>) -> Vec<Result<Received>>;
+
+    /// Opens the receive span of a message.
+    fn incoming(&self, message: Message) -> Incoming;
 
     /// Whether no handler runs before the answer.
     fn only_stores(&self, message: &Message) -> bool;
@@ -41,12 +44,16 @@ pub(crate) trait Sink: Send + Sync {
 
 #[async_trait]
 impl<S: Store> Sink for Inbox<S> {
-    async fn receive(&self, messages: Vec<Message>) -> Result<Vec<Result<Received>>> {
+    async fn receive(&self, messages: Vec<Incoming>) -> Result<Vec<Result<Received>>> {
         self.receive_batch(messages).await
     }
 
-    async fn receive_each(&self, messages: Vec<Message>) -> Vec<Result<Received>> {
+    async fn receive_each(&self, messages: Vec<Incoming>) -> Vec<Result<Received>> {
         Inbox::receive_each(self, messages).await
+    }
+
+    fn incoming(&self, message: Message) -> Incoming {
+        Inbox::incoming(self, message)
     }
 
     fn only_stores(&self, message: &Message) -> bool {
@@ -271,7 +278,7 @@ impl Route {
     /// Stores the one message of a request, together with those of others; unless a handler runs first.
     async fn store_one(&self, message: Message, share: Share) -> Answer {
         if self.sink.only_stores(&message) {
-            return Answer::of(self.together.receive(&self.sink, self.owned(message), share).await);
+            return Answer::of(self.together.receive(&self.sink, self.incoming(message), share).await);
         }
         let mut answers = self.store(vec![Ok(message)], share).await;
         answers.pop().unwrap_or_else(|| Answer::of(lost()))
@@ -282,7 +289,7 @@ impl Route {
     async fn store(&self, items: Vec<Result<Message, Problem>>, share: Share) -> Vec<Answer> {
         let (mut messages, mut refused) = (Vec::new(), Vec::with_capacity(items.len()));
         for item in items {
-            refused.push(item.map(|message| messages.push(self.owned(message))).err());
+            refused.push(item.map(|message| messages.push(self.incoming(message))).err());
         }
         let (sink, count) = (Arc::clone(&self.sink), messages.len());
         let task = tokio::spawn(async move {
@@ -309,13 +316,14 @@ impl Route {
         refused.into_iter().map(answer).collect()
     }
 
-    /// The source and tenant are what was proven, not what the sender says.
-    fn owned(&self, message: Message) -> Message {
+    /// The source and tenant are what was proven, not what the sender says. Its receive span begins here: a request without proof
+    /// has none.
+    fn incoming(&self, message: Message) -> Incoming {
         let message = message.with_source(self.endpoint.name.clone());
-        match &self.endpoint.tenant {
+        self.sink.incoming(match &self.endpoint.tenant {
             Some(tenant) => message.with_tenant(tenant.clone()),
             None => message,
-        }
+        })
     }
 }
 

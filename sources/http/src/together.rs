@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use oncebox::source::{Gather, Turn};
-use oncebox::{Error, ErrorKind, Message, Received, Result};
+use oncebox::{Error, ErrorKind, Incoming, Received, Result};
 use tokio::sync::oneshot;
 
 use crate::body::Share;
@@ -17,7 +17,7 @@ pub(crate) struct Together {
 }
 
 struct Call {
-    message: Message,
+    message: Incoming,
     /// Held until the message is stored.
     share: Share,
     answer: oneshot::Sender<Result<Received>>,
@@ -28,12 +28,12 @@ impl Together {
     pub(crate) async fn receive(
         &self,
         sink: &Arc<dyn Sink>,
-        message: Message,
+        message: Incoming,
         share: Share,
     ) -> Result<Received> {
         let calls = self.calls.get_or_init(|| {
             let sink = Arc::clone(sink);
-            let bytes = |call: &Call| call.message.payload().len();
+            let bytes = |call: &Call| call.message.message().payload().len();
             Gather::start(bytes, move |calls, turn| store(Arc::clone(&sink), calls, turn))
         });
         let (answer, answered) = oneshot::channel();
@@ -62,20 +62,25 @@ mod tests {
     use super::*;
     use crate::body::Budget;
     use async_trait::async_trait;
+    use oncebox::Message;
 
     /// Answers each message with an error that names it, and no batch of a message named `bug` at all.
     struct Echo;
 
     #[async_trait]
     impl Sink for Echo {
-        async fn receive(&self, _: Vec<Message>) -> Result<Vec<Result<Received>>> {
+        async fn receive(&self, _: Vec<Incoming>) -> Result<Vec<Result<Received>>> {
             Ok(Vec::new())
         }
 
-        async fn receive_each(&self, messages: Vec<Message>) -> Vec<Result<Received>> {
-            let id = |message: &Message| String::from_utf8_lossy(message.id()).into_owned();
+        async fn receive_each(&self, messages: Vec<Incoming>) -> Vec<Result<Received>> {
+            let id = |one: &Incoming| String::from_utf8_lossy(one.message().id()).into_owned();
             assert!(!messages.iter().any(|message| id(message) == "bug"), "a store with a bug");
             messages.iter().map(|message| Err(Error::new(ErrorKind::Full, id(message)))).collect()
+        }
+
+        fn incoming(&self, message: Message) -> Incoming {
+            message.into()
         }
 
         fn only_stores(&self, _: &Message) -> bool {
@@ -89,7 +94,7 @@ mod tests {
         let sink: Arc<dyn Sink> = Arc::new(Echo);
         let ask = |id: String| {
             let (together, sink, share) = (Arc::clone(&together), Arc::clone(&sink), Share::none(&budget));
-            async move { together.receive(&sink, Message::new(id, "t", ""), share).await }
+            async move { together.receive(&sink, Message::new(id, "t", "").into(), share).await }
         };
         let asked: Vec<_> = (0..700).map(|id: usize| tokio::spawn(ask(id.to_string()))).collect();
         for (id, answer) in asked.into_iter().enumerate() {

@@ -306,13 +306,15 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     h.first(offer("2")).await;
     h.accept(crate::fixture::offer_message(oncebox::Message::new("2", "x", "y").with_source("shop"))).await;
     h.store.pause(&inbox(), &handler("h")).await.expect("pause");
+    assert_eq!(hold(h, true).await, Answer::Changed(true));
     // A handler that somebody claimed for within a lease is known.
     h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);
     let told = of(&h.store.doctor(&params).await.expect("doctor"));
-    for code in ["orphaned", "kept_aside", "paused", "poisoned"] {
+    for code in ["orphaned", "kept_aside", "paused", "key_paused", "poisoned"] {
         assert!(told.contains(&code), "{code} is not told: {told:?}");
     }
+    assert!(!told.contains(&"lost_message"), "a key that is paused has no message to lose: {told:?}");
 }
 
 pub async fn the_doctor_tells_what_is_remembered_for_ever<S: StoreUnderTest>(h: &Harness<S>) {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tracing::Instrument as _;
 
 use crate::error::Result;
 use crate::key::Key;
@@ -74,7 +75,10 @@ where
     fn complete(self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>> {
         Box::pin(async move {
             let Self { store, tx } = *self;
-            let settled = store.finish(tx, &claim).await?;
+            let completing = store.watch().completing(std::iter::once(&claim));
+            let finished = store.finish(tx, &claim).instrument(completing.alone()).await;
+            completing.ended(finished.as_ref().ok().map(std::slice::from_ref));
+            let settled = finished?;
             if settled == Settled::Applied {
                 store.watch().done(&claim);
             } else {
@@ -129,14 +133,20 @@ where
 
     fn complete_all(mut self: Box<Self>, claims: Vec<Claim>) -> Boxed<'static, Result<Vec<Settled>>> {
         Box::pin(async move {
-            let settled = self.store.complete_all(&mut self.tx, &claims).await?;
-            if settled.iter().all(|settled| *settled == Settled::Applied) {
-                self.store.commit(self.tx).await?;
-                for claim in &claims {
-                    self.store.watch().done(claim);
+            let completing = self.store.watch().completing(claims.iter());
+            let completed = async {
+                let settled = self.store.complete_all(&mut self.tx, &claims).await?;
+                if settled.iter().all(|settled| *settled == Settled::Applied) {
+                    self.store.commit(self.tx).await?;
+                    for claim in &claims {
+                        self.store.watch().done(claim);
+                    }
                 }
-            }
-            Ok(settled)
+                Ok(settled)
+            };
+            let completed: Result<Vec<Settled>> = completed.instrument(completing.alone()).await;
+            completing.ended(completed.as_deref().ok());
+            completed
         })
     }
 }

@@ -10,7 +10,6 @@ use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming, OrderKey};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
-use crate::privacy::stripped;
 use crate::runtime;
 use crate::store::{Accepted, NewMessage, Route, Store};
 
@@ -70,11 +69,6 @@ pub(crate) struct Answer {
 }
 
 impl<S: Store> Shared<S> {
-    /// Takes a message over, without what is not to be stored.
-    pub(crate) fn own(&self, message: Message) -> Arc<Message> {
-        Arc::new(stripped(message, &self.config.private_headers))
-    }
-
     /// Checks a message and finds what the store is offered for it; the store is not asked.
     pub(crate) fn prepare(&self, message: &Arc<Message>, delay: Duration) -> Result<Offers> {
         let prepared = self

@@ -14,6 +14,16 @@ impl Headers {
         self.0.push((name.into(), value.into()));
     }
 
+    /// Puts a value in the place of all that are under `name`, or none.
+    pub(crate) fn set(&mut self, name: &str, value: Option<&str>) {
+        let is = |(found, _): &(Box<str>, Bytes)| found.eq_ignore_ascii_case(name);
+        let first = self.0.iter().position(is).unwrap_or(self.0.len());
+        self.0.retain(|header| !is(header));
+        if let Some(value) = value {
+            self.0.insert(first, (name.into(), Bytes::copy_from_slice(value.as_bytes())));
+        }
+    }
+
     /// The first value under `name`; case does not matter in names.
     pub fn get(&self, name: &str) -> Option<&Bytes> {
         self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value)

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::watch::STORE;
-use super::{Watch, emit, names};
+use super::{Watch, emit, names, spans};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
@@ -50,7 +50,7 @@ impl<S> Observed<S> {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let start = Instant::now();
-        let result = call.instrument(tracing::debug_span!("oncebox.store", verb, items)).await;
+        let result = call.instrument(tracing::debug_span!(target: STORE, "oncebox.store", verb, items)).await;
         let outcome = match &result {
             Ok(_) => "ok",
             Err(error) => {
@@ -69,6 +69,13 @@ impl<S> Observed<S> {
         emit::time(names::STORE_SECONDS, start.elapsed(), [verb.clone()]);
         emit::size(names::STORE_BATCH, items, [verb]);
         result
+    }
+
+    /// Opens a span for each message of a batch; none where no subscriber wants them.
+    fn accepting(&self, batch: &[NewMessage]) -> Vec<Span> {
+        let messages = batch.chunk_by(of_one_message).filter_map(<[NewMessage]>::first);
+        let span = |new: &NewMessage| self.watch.propagator.accepting(&new.inbox, &new.message, batch.len());
+        messages.map(span).take_while(|span| !span.is_disabled()).collect()
     }
 
     /// What is kept aside and will not run tells so: nobody else would.
@@ -144,6 +151,19 @@ fn report_lag(claimed: &[Claimed]) {
     }
 }
 
+/// Whether two offers are of one message, which goes by several keys.
+fn of_one_message(a: &NewMessage, b: &NewMessage) -> bool {
+    Arc::ptr_eq(&a.message, &b.message)
+}
+
+/// What the store answered for each message of a batch, under all of its keys.
+fn whole<'a>(batch: &'a [NewMessage], answers: &'a [Accepted]) -> impl Iterator<Item = Accepted> + 'a {
+    let mut answers = answers.iter().copied();
+    batch
+        .chunk_by(of_one_message)
+        .map_while(move |offers| answers.by_ref().take(offers.len()).reduce(Accepted::and))
+}
+
 /// Counts what became of claimed entries.
 fn count_settled(batch: &[Settlement], settled: &[Settled]) {
     let applied = |settled: &Settled| *settled == Settled::Applied;
@@ -166,7 +186,13 @@ impl<S: Store> Store for Observed<S> {
     }
 
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
-        let accepted = self.observe("accept", batch.len(), self.store.accept(batch)).await?;
+        let open = self.accepting(batch);
+        let call =
+            self.observe("accept", batch.len(), self.store.accept(batch)).instrument(spans::alone(&open));
+        let accepted = call.await.inspect_err(|_| open.iter().for_each(spans::failed))?;
+        for (span, answer) in open.iter().zip(whole(batch, &accepted)) {
+            spans::accepted(span, answer);
+        }
         for (message, answer) in batch.iter().zip(&accepted) {
             self.report_accepted(message, *answer);
         }
@@ -181,7 +207,11 @@ impl<S: Store> Store for Observed<S> {
     }
 
     async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
-        let settled = self.observe("settle", batch.len(), self.store.settle(batch)).await?;
+        let open = self.watch.settling(batch);
+        let call =
+            self.observe("settle", batch.len(), self.store.settle(batch)).instrument(spans::alone(&open));
+        let settled = call.await.inspect_err(|_| open.iter().for_each(spans::failed))?;
+        open.iter().zip(&settled).for_each(|(span, settled)| spans::settled(span, *settled));
         count_settled(batch, &settled);
         for (settlement, answer) in batch.iter().zip(&settled) {
             match answer {
@@ -200,7 +230,9 @@ impl<S: Store> Store for Observed<S> {
     }
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
-        self.observe("rescue", params.limit, self.store.rescue(params)).await
+        let rescued = self.observe("rescue", params.limit, self.store.rescue(params)).await?;
+        rescued.iter().for_each(|rescued| self.watch.propagator.rescued(rescued));
+        Ok(rescued)
     }
 
     async fn register(&self, params: &RegisterParams) -> Result<()> {

@@ -1,23 +1,18 @@
-//! The producer's trace, from its headers to the span of a handler.
-//!
-//! The library makes spans with `tracing` and knows nothing of what they are exported to. Whoever exports them gives the
-//! inbox a [`Propagate`], which makes the producer's span the parent of ours.
+//! The trace of a message: how its headers carry it.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use tracing::Span;
 
 use crate::message::{Headers, Message};
-use crate::name::{HandlerKey, InboxName};
 
 /// Where a trace may stand: W3C headers first, because they tell of the last hop; then the extension "distributed tracing" of
 /// CloudEvents, as HTTP, Kafka and AMQP spell it.
 const PREFIXES: [&str; 5] = ["", "ce-", "ce_", "cloudEvents:", "cloudEvents_"];
 /// The longest state that is passed on; the specification asks for no more.
 const MAX_STATE: usize = 512;
-/// The longest message id in a span.
-const MAX_ID: usize = 128;
+/// The header that holds the trace and the span.
+pub(super) const PARENT: &str = "traceparent";
+/// The header that holds what vendors add.
+pub(super) const STATE: &str = "tracestate";
 
 /// The span of a producer, as the W3C recommendation "Trace Context" writes it.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,14 +37,15 @@ impl TraceContext {
         PREFIXES.iter().find_map(|prefix| Self::in_headers(message.headers(), prefix))
     }
 
+    /// Reads a context from the values of the headers `traceparent` and `tracestate`. Returns nothing if the first is malformed, and
+    /// leaves out the second if that is.
+    pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Option<Self> {
+        let state = tracestate.filter(|state| is_tracestate(state));
+        is_traceparent(traceparent).then(|| Self { parent: traceparent.into(), state: state.map(Into::into) })
+    }
+
     fn in_headers(headers: &Headers, prefix: &str) -> Option<Self> {
-        let parent = only(headers, prefix, "traceparent")?;
-        if !is_traceparent(&parent) {
-            return None;
-        }
-        // A state that cannot be read is left out; the parent still holds.
-        let state = joined(headers, prefix, "tracestate").filter(|state| is_tracestate(state));
-        Some(Self { parent, state })
+        Self::parse(&only(headers, prefix, PARENT)?, joined(headers, prefix, STATE).as_deref())
     }
 
     /// The header `traceparent`, to hand on.
@@ -135,137 +131,6 @@ fn is_traceparent(text: &str) -> bool {
 fn is_tracestate(text: &str) -> bool {
     let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
     !text.is_empty() && text.len() <= MAX_STATE && printable
-}
-
-/// Ties spans of the library to those of producers. For a program that exports traces: the library itself only makes spans.
-pub trait Propagate: Send + Sync + 'static {
-    /// Makes the producer's span the parent of `span`, which has just been made.
-    fn parent(&self, span: &Span, producer: &TraceContext);
-
-    /// Links `span` to the producer of one of several messages that it is about.
-    fn link(&self, span: &Span, producer: &TraceContext) {
-        let _ = (span, producer);
-    }
-}
-
-/// A propagator that cannot harm what it is called for.
-#[derive(Default)]
-pub(crate) struct Propagator(Option<Box<dyn Propagate>>);
-
-impl Propagator {
-    pub(crate) fn new(propagate: impl Propagate) -> Self {
-        Self(Some(Box::new(propagate)))
-    }
-
-    fn tell(&self, message: &Message, tell: impl FnOnce(&dyn Propagate, &TraceContext)) {
-        let Some(propagate) = &self.0 else { return };
-        let Some(producer) = TraceContext::of(message) else { return };
-        let _ = catch_unwind(AssertUnwindSafe(|| tell(&**propagate, &producer)));
-    }
-
-    /// The span of one message that is received.
-    pub(crate) fn receiving(&self, inbox: &InboxName, source: &str, message: &Message) -> Span {
-        let span = tracing::info_span!(
-            "oncebox.receive",
-            otel.name = format!("receive {inbox}"),
-            otel.kind = "consumer",
-            messaging.system = "oncebox",
-            messaging.operation.name = "receive",
-            messaging.operation.r#type = "receive",
-            messaging.destination.name = %inbox,
-            messaging.message.id = id(message),
-            oncebox.source = source,
-            oncebox.message_type = message.kind(),
-        );
-        self.tell(message, |propagate, producer| propagate.parent(&span, producer));
-        span
-    }
-
-    /// The span of several messages that are received together: linked to each of them, child of none.
-    pub(crate) fn receiving_batch<'a>(
-        &self,
-        inbox: &InboxName,
-        source: &str,
-        messages: impl ExactSizeIterator<Item = &'a Message>,
-    ) -> Span {
-        let count = messages.len();
-        let span = tracing::info_span!(
-            "oncebox.receive_batch",
-            otel.name = format!("receive {inbox}"),
-            otel.kind = "consumer",
-            messaging.system = "oncebox",
-            messaging.operation.name = "receive",
-            messaging.operation.r#type = "receive",
-            messaging.destination.name = %inbox,
-            messaging.batch.message_count = count,
-            oncebox.source = source,
-        );
-        for message in messages {
-            self.tell(message, |propagate, producer| propagate.link(&span, producer));
-        }
-        span
-    }
-
-    /// The span of a handler that runs for one message.
-    pub(crate) fn handling(
-        &self,
-        inbox: &InboxName,
-        handler: &HandlerKey,
-        message: &Message,
-        (seq, attempt): (Option<i64>, u32),
-    ) -> Span {
-        let span = tracing::info_span!(
-            "oncebox.handle",
-            otel.name = format!("process {handler}"),
-            otel.kind = "consumer",
-            otel.status_code = tracing::field::Empty,
-            messaging.system = "oncebox",
-            messaging.operation.name = "process",
-            messaging.operation.r#type = "process",
-            messaging.destination.name = %inbox,
-            messaging.consumer.group.name = %handler,
-            messaging.message.id = id(message),
-            messaging.message.body.size = message.payload().len(),
-            oncebox.message_type = message.kind(),
-            handler = %handler,
-            seq,
-            attempt,
-        );
-        self.tell(message, |propagate, producer| propagate.parent(&span, producer));
-        span
-    }
-
-    /// The span of a handler that runs for several messages: linked to each of them, child of none.
-    pub(crate) fn handling_batch<'a>(
-        &self,
-        inbox: &InboxName,
-        handler: &HandlerKey,
-        messages: impl ExactSizeIterator<Item = &'a Message>,
-    ) -> Span {
-        let count = messages.len();
-        let span = tracing::info_span!(
-            "oncebox.handle_batch",
-            otel.name = format!("process {handler}"),
-            otel.kind = "consumer",
-            otel.status_code = tracing::field::Empty,
-            messaging.system = "oncebox",
-            messaging.operation.name = "process",
-            messaging.operation.r#type = "process",
-            messaging.destination.name = %inbox,
-            messaging.consumer.group.name = %handler,
-            messaging.batch.message_count = count,
-            handler = %handler,
-        );
-        for message in messages {
-            self.tell(message, |propagate, producer| propagate.link(&span, producer));
-        }
-        span
-    }
-}
-
-/// A message's id as text; nothing if it is long or not text.
-fn id(message: &Message) -> Option<&str> {
-    std::str::from_utf8(message.id()).ok().filter(|id| id.len() <= MAX_ID)
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! What watches over an inbox: shared by its store and its runtime.
 
-use super::{Noted, Observer, Observers, Propagator, emit, hush::Hush};
+use std::sync::Arc;
+
+use tracing::Span;
+
+use super::{ClaimSpans, Noted, Observer, Observers, Propagator, emit, hush::Hush, spans};
 use crate::error::Error;
 use crate::health::Pulses;
 use crate::name::InboxName;
-use crate::state::{ErrorText, Event};
-use crate::store::Claim;
+use crate::state::{ErrorText, Event, Settlement};
+use crate::store::{Claim, Claimed, Settled};
 use crate::time::{SharedClock, SystemClock};
 
 /// How many lines an interval may have about one handler.
@@ -20,6 +24,7 @@ pub(crate) struct Watch {
     pub(crate) hush: Hush,
     pub(crate) propagator: Propagator,
     pub(crate) pulses: Pulses,
+    pub(crate) claims: Arc<ClaimSpans>,
     observers: Observers,
 }
 
@@ -37,7 +42,8 @@ impl std::fmt::Debug for Watch {
 
 impl Watch {
     pub(crate) fn new(clock: SharedClock, observers: Observers, propagator: Propagator) -> Self {
-        Self { hush: Hush::new(clock.clone()), clock, propagator, pulses: Pulses::default(), observers }
+        let (hush, pulses, claims) = (Hush::new(clock.clone()), Pulses::default(), Arc::default());
+        Self { hush, clock, propagator, pulses, claims, observers }
     }
 
     /// Tells every observer.
@@ -64,8 +70,49 @@ impl Watch {
         self.tell(&claim.inbox, |observer| observer.settled(claim, Event::Done));
     }
 
+    /// Opens the span of a claim that was taken in hand.
+    pub(crate) fn claimed(&self, claimed: &Claimed) {
+        self.claims.begin(&claimed.claim, self.propagator.claiming(claimed));
+    }
+
+    /// Opens the spans of settlements; none where no subscriber wants them.
+    pub(super) fn settling(&self, batch: &[Settlement]) -> Vec<Span> {
+        if !self.claims.is_used() {
+            return Vec::new();
+        }
+        let span =
+            |of: &Settlement| spans::settling(&of.claim, of.event.as_str(), &self.claims.of(&of.claim));
+        batch.iter().map(span).collect()
+    }
+
+    /// Watches a commit that completes claims together with what their handlers wrote.
+    pub(crate) fn completing<'a>(&self, claims: impl Iterator<Item = &'a Claim>) -> Completing {
+        let span = |claim| spans::settling(claim, Event::Done.as_str(), &self.claims.of(claim));
+        Completing(claims.map(span).collect())
+    }
+
     /// A claim was lost.
     pub(crate) fn lost(&self, claim: &Claim) {
         self.tell(&claim.inbox, |observer| observer.lost(claim));
+    }
+}
+
+/// The spans of settlements that go with a commit.
+pub(crate) struct Completing(Vec<Span>);
+
+impl Completing {
+    /// The span that the commit is under: that of its only settlement.
+    pub(crate) fn alone(&self) -> Span {
+        spans::alone(&self.0)
+    }
+
+    /// Notes how it ended; nothing for an error.
+    pub(crate) fn ended(self, settled: Option<&[Settled]>) {
+        match settled {
+            Some(settled) => {
+                self.0.iter().zip(settled).for_each(|(span, settled)| spans::settled(span, *settled));
+            }
+            None => self.0.iter().for_each(spans::failed),
+        }
     }
 }

@@ -91,7 +91,7 @@ pub(super) async fn execute<S: Store>(
     for (Claimed { claim, message }, _) in &left {
         watch.tell(&inbox.name, |observer| observer.started(claim, message));
     }
-    let messages = left.iter().map(|(claimed, _)| &*claimed.message);
+    let messages = left.iter().map(|(claimed, _)| (&*claimed.message, watch.claims.of(&claimed.claim)));
     let span = watch.propagator.handling_batch(&inbox.name, &handler.route.key, messages);
     let call = async {
         let answer = in_time(handler, inbox, prepared(&mut context)).await?;

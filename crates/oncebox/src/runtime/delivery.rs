@@ -25,7 +25,7 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A delivery in hand.
 pub(super) struct Taken {
-    message: Message,
+    message: Arc<Message>,
     rest: Rest,
 }
 
@@ -33,12 +33,15 @@ pub(super) struct Taken {
 struct Rest {
     settle: Box<dyn Settle>,
     in_hand: InHand,
+    /// Its receive span, which ends when the broker was told.
+    span: Span,
 }
 
 impl Taken {
-    pub(super) fn new(state: &Arc<SourceState>, delivery: Delivery) -> Self {
+    pub(super) fn new<S: Store>(inbox: &Shared<S>, state: &Arc<SourceState>, delivery: Delivery) -> Self {
         let (message, settle) = delivery.into_parts();
-        Self { message, rest: Rest { settle, in_hand: state.take() } }
+        let (message, span) = inbox.open(state.name(), message);
+        Self { message: Arc::new(message), rest: Rest { settle, in_hand: state.take(), span } }
     }
 
     pub(super) fn message(&self) -> &Message {
@@ -68,17 +71,9 @@ pub(super) async fn store_together<S: Store>(
     together: Vec<Taken>,
     turn: Turn,
 ) {
-    let propagator = &core.inbox.store.watch().propagator;
-    let span = match &together[..] {
-        [one] => propagator.receiving(&core.inbox.name, state.name(), &one.message),
-        all => {
-            let messages = all.iter().map(Taken::message);
-            propagator.receiving_batch(&core.inbox.name, state.name(), messages)
-        }
-    };
     let (mut prepared, mut rests, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for Taken { message, rest } in together {
-        match span.in_scope(|| prepare(&core.inbox, message)) {
+        match rest.span.in_scope(|| prepare(&core.inbox, message)) {
             Some(Ok(one)) => {
                 prepared.push(one);
                 rests.push(rest);
@@ -88,11 +83,13 @@ pub(super) async fn store_together<S: Store>(
         }
     }
     let stored = async {
-        let received = core.inbox.receive_each(&prepared).instrument(span.clone()).await;
+        let span = if let [one] = &rests[..] { one.span.clone() } else { Span::none() };
+        let received = core.inbox.receive_each(&prepared).instrument(span).await;
         drop(turn);
-        let settled = prepared.into_iter().zip(rests).zip(received).map(|((prepared, rest), first)| {
-            caught(settle_stored(&core, &state, &span, (prepared, rest), first))
-        });
+        let settled =
+            prepared.into_iter().zip(rests).zip(received).map(|((prepared, rest), first)| {
+                caught(settle_stored(&core, &state, (prepared, rest), first))
+            });
         join_all(settled).await
     };
     // What is refused without the store does not wait for it.
@@ -104,7 +101,6 @@ pub(super) async fn store_together<S: Store>(
 async fn settle_stored<S: Store>(
     core: &Core<S>,
     state: &SourceState,
-    span: &Span,
     (prepared, mut rest): (Prepared, Rest),
     first: Option<Result<Received>>,
 ) {
@@ -116,8 +112,9 @@ async fn settle_stored<S: Store>(
         }
         // Seldom, and much larger.
         Some(first) => {
+            let span = rest.span.clone();
             let on = receive(core, &mut rest.in_hand, prepared, Some(first));
-            Box::pin(on.instrument(span.clone())).await
+            Box::pin(on.instrument(span)).await
         }
         None => None,
     };
@@ -127,8 +124,8 @@ async fn settle_stored<S: Store>(
 }
 
 /// Prepares a message, which may call functions of the program; nothing if one of them panicked.
-pub(crate) fn prepare<S: Store>(inbox: &Shared<S>, message: Message) -> Option<Result<Prepared>> {
-    let prepared = catch_unwind(AssertUnwindSafe(|| inbox.prepare_delivery(inbox.own(message))));
+pub(crate) fn prepare<S: Store>(inbox: &Shared<S>, message: Arc<Message>) -> Option<Result<Prepared>> {
+    let prepared = catch_unwind(AssertUnwindSafe(|| inbox.prepare_delivery(message)));
     prepared.inspect_err(|panic| panicked(&**panic)).ok()
 }
 
@@ -150,8 +147,7 @@ pub(super) async fn store_alone<S: Store>(
     Taken { message, mut rest }: Taken,
     mut place: Option<Place>,
 ) {
-    let propagator = &core.inbox.store.watch().propagator;
-    let span = propagator.receiving(&core.inbox.name, state.name(), &message);
+    let span = rest.span.clone();
     if let Some(place) = &mut place
         && !place.turn().await
         && core.stop.requested()
@@ -159,7 +155,7 @@ pub(super) async fn store_alone<S: Store>(
         // The one before it goes back to the broker, and so does this one: it must not be the first to come again.
         return;
     }
-    let ack = match core.inbox.prepare_delivery(core.inbox.own(message)) {
+    let ack = match core.inbox.prepare_delivery(message) {
         Ok(prepared) => receive(&core, &mut rest.in_hand, prepared, None).instrument(span).await,
         Err(error) => Some(reject(&error)),
     };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::{Instrument as _, Span};
+
 use super::executor::run;
 use crate::error::Result;
 use crate::handler::Context;
@@ -20,7 +22,9 @@ pub(crate) async fn run_directly<S: Store>(
         let handler_key = handler.route.key.clone();
         let key = inbox.mark_key(message, &handler_key)?;
         let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);
-        let processed = match run(handler, message, &mut context, inbox).await {
+        let propagator = &inbox.store.watch().propagator;
+        let span = propagator.handling(&inbox.name, &handler.route.key, message, (None, 1), &Span::none());
+        let processed = match run(handler, message, &mut context, inbox).instrument(span).await {
             Ok(()) => Processed::Done,
             Err(said) => Processed::Failed(said.outcome),
         };

@@ -341,9 +341,10 @@ impl<S: Store> Dispatcher<S> {
         // Taken before the claim is first sent: the lease cannot have begun earlier.
         let deadline = clock.monotonic().saturating_add(config.lease);
         let claimed = answered(&self.core.inbox, &self.core.cut, || store.claim(&params)).await?;
-        for Claimed { claim, .. } in &claimed {
-            if let Some(handler) = registry.by_key(&claim.handler) {
-                self.core.flights.insert(claim, &handler.route.key, deadline);
+        for claimed in &claimed {
+            if let Some(handler) = registry.by_key(&claimed.claim.handler) {
+                store.watch().claimed(claimed);
+                self.core.flights.insert(&claimed.claim, &handler.route.key, deadline);
             }
         }
         self.core.flights.tell(&self.core.inbox.name);

@@ -132,9 +132,11 @@ async fn claim<S: Store>(
 
 /// Runs claimed entries, and keeps the claims of those that still wait.
 async fn run_all<S: Store>(inbox: &Arc<Shared<S>>, claimed: Vec<Claimed>) -> Result<usize> {
-    let flights = Flights::default();
-    for Claimed { claim, .. } in &claimed {
-        flights.insert(claim, &claim.handler, std::time::Duration::MAX);
+    let watch = inbox.store.watch();
+    let flights = Flights::new(Arc::clone(&watch.claims));
+    for claimed in &claimed {
+        watch.claimed(claimed);
+        flights.insert(&claimed.claim, &claimed.claim.handler, std::time::Duration::MAX);
     }
     tokio::select! {
         biased;

@@ -142,7 +142,8 @@ pub(super) async fn attempt<S: Store>(
     let (Claimed { claim, message }, watch) = (claimed, inbox.store.watch());
     watch.tell(&inbox.name, |observer| observer.started(claim, message));
     let place = (Some(claim.seq.0), context.attempt());
-    let span = watch.propagator.handling(&inbox.name, &handler.route.key, message, place);
+    let held = watch.claims.of(claim);
+    let span = watch.propagator.handling(&inbox.name, &handler.route.key, message, place, &held);
     tokio::select! {
         biased;
         ended = run(handler, &claimed.message, context, inbox).instrument(span) => ended,

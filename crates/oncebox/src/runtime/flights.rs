@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::name::{HandlerKey, InboxName};
-use crate::observe::{emit, names};
+use crate::observe::{ClaimSpans, emit, names};
 use crate::store::{Claim, Seq};
 
 /// Which entry is in hand. Looked up several times for each message: only the number is hashed, which tells nearly all apart, and
@@ -94,9 +94,16 @@ impl Table {
 pub(crate) struct Flights {
     table: Mutex<Table>,
     landed: Arc<Notify>,
+    /// Their spans end when they land or are lost.
+    spans: Arc<ClaimSpans>,
 }
 
 impl Flights {
+    /// Makes an empty table whose claims have their spans in `spans`.
+    pub(super) fn new(spans: Arc<ClaimSpans>) -> Self {
+        Self { spans, ..Self::default() }
+    }
+
     /// Takes a claim in hand. An older claim of the same entry was lost: its run is stopped.
     pub(super) fn insert(&self, claim: &Claim, handler: &HandlerKey, deadline: Duration) {
         let mut table = self.table.lock();
@@ -126,6 +133,7 @@ impl Flights {
         let mut table = self.table.lock();
         for claim in claims {
             table.remove(claim);
+            self.spans.end(claim);
         }
         drop(table);
         self.landed.notify_waiters();
@@ -138,6 +146,7 @@ impl Flights {
             if let Some(Flight { task: Some(task), .. }) = table.remove(claim) {
                 task.abort();
             }
+            self.spans.end(claim);
         }
         drop(table);
         self.landed.notify_waiters();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::executor::{Said, failed, run, uncommitted};
 use crate::handler::{Context, Registered};
@@ -97,7 +97,7 @@ async fn begin<S: Store>(
     let _slot = handler.slots.acquire().await;
     let key = &handler.route.key;
     let watch = inbox.store.watch();
-    let span = watch.propagator.handling(&inbox.name, key, &message.message, (None, 1));
+    let span = watch.propagator.handling(&inbox.name, key, &message.message, (None, 1), &Span::none());
     let result = match attempt(inbox, handler, message).instrument(span).await {
         Ok(()) | Err(Said { outcome: Outcome::Discard { .. }, .. }) => "done",
         Err(Said { outcome, .. }) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::executor::{run, uncommitted};
 use super::repeat::is_transient;
@@ -115,7 +115,8 @@ impl<S: Store> Inline<'_, S> {
             .answering(self.inbox.config.limits.result);
         context.set_tx(tx);
         let watch = self.inbox.store.watch();
-        let span = watch.propagator.handling(&self.inbox.name, &marked.handler, self.message, (None, 1));
+        let (name, place, no_claim) = (&self.inbox.name, (None, 1), Span::none());
+        let span = watch.propagator.handling(name, &marked.handler, self.message, place, &no_claim);
         let ended = run(self.handler, self.message, &mut context, self.inbox).instrument(span).await;
         if let Err(miss) = ended {
             // Over before anybody tries again, or the next one would find the key taken by this one.

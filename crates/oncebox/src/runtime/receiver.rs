@@ -126,7 +126,7 @@ impl<Src: Source> Intake<Src> {
         for left in (0..room.max(1)).rev() {
             let Some(delivery) = next.take() else { return };
             let line = core.inbox.line_of(delivery.message());
-            let taken = Taken::new(&self.state, delivery);
+            let taken = Taken::new(&core.inbox, &self.state, delivery);
             if line.is_none() && core.inbox.only_stores(taken.message()) {
                 // Nobody is there to take it only when the runtime ends.
                 let _ = self.together.push(taken);

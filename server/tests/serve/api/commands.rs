@@ -4,7 +4,9 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use super::super::support::{Receiver, Sidecar, free_port, post};
+use oncebox_servers::Port;
+
+use super::super::support::{Receiver, Sidecar, post};
 use super::{Depot, config, failing, fresh, poison, token};
 
 const ADA: [&str; 4] = ["--actor", "ada", "--reason", "depot is back"];
@@ -123,7 +125,8 @@ fn what_is_refused_there_is_refused_here() {
         5,
         "not an admin"
     );
-    let elsewhere = Far { api: format!("http://127.0.0.1:{}", free_port()), token: None };
+    let nothing = Port::free().unwrap();
+    let elsewhere = Far { api: format!("http://127.0.0.1:{}", nothing.number()), token: None };
     assert_eq!(elsewhere.refused("status", &[]), 3);
     assert!(said(&elsewhere.run("status", &[])).contains("is `oncebox serve` running there?"));
     for api in ["localhost", "ftp://x", "http://u:canary@127.0.0.1"] {

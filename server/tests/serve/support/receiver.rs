@@ -126,12 +126,6 @@ impl Receiver {
     }
 }
 
-/// A port that nobody listens on.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
 fn serve(stream: impl Read + Write, requests: &Watched<Request>, script: &Script) {
     let mut lines = BufReader::new(stream);
     while let Some(request) = read(&mut lines) {
