@@ -26,6 +26,7 @@ mod history;
 mod lock;
 mod mark;
 mod migrate;
+mod mode;
 mod names;
 mod operation;
 mod order;
@@ -160,6 +161,7 @@ impl Options {
         }
         migrate::check(&connection)?;
         let opener = self.opener.opened();
+        mode::warn(&opener.path);
         let (gate, wake) = (Gate::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
         let writer = Writer::start(
             opener.clone(),
