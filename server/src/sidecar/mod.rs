@@ -256,8 +256,17 @@ impl<'a> Sidecar<'a> {
         if api(&plan) != api(&self.plan) {
             bail!("`api.listen` changed, which needs a restart");
         }
-        if plan.stores != self.plan.stores {
+        let stores = || plan.stores.iter().zip(&self.plan.stores);
+        if plan.stores.len() != self.plan.stores.len()
+            || !stores().all(|(new, old)| new.is_same_but_keys(old))
+        {
             bail!("[store] changed, which needs a restart");
+        }
+        let seals = stores().filter_map(|(new, old)| new.seal.as_ref().zip(old.seal.as_ref()));
+        if !seals.into_iter().all(|(new, old)| new.has_fingerprints_of(old)) {
+            bail!(
+                "`fingerprints` of a sealed store changed: redelivered messages would look like conflicts; put the former secret back"
+            );
         }
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
         let fleet = Fleet::start(&plan, &self.stores).await.context("cannot start")?;
@@ -269,6 +278,7 @@ impl<'a> Sidecar<'a> {
             }
         };
         self.door.change(&plan)?;
+        self.stores.change_keys(&plan.stores)?;
         self.door.api.replace(served);
         self.door.front.replace(fleet.router());
         let old = std::mem::replace(&mut self.fleet, fleet);

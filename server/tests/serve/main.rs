@@ -11,6 +11,7 @@ mod quick;
 mod rabbitmq;
 mod reload;
 mod rename;
+mod sealed;
 mod sources;
 mod stop;
 mod support;
