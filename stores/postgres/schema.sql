@@ -308,6 +308,8 @@ CREATE TABLE "public"."oncebox_operation" (
     at bigint NOT NULL,
     inbox smallint NOT NULL,
     actor text NOT NULL,
+    -- The name of the token that the request came with. The actor cannot choose it.
+    token text,
     reason text NOT NULL,
     verb text NOT NULL,
     digest bytea,

@@ -35,7 +35,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{Operation, Status};
-use crate::store::{Action, Admin, AuditFilter, Cursor, EntryView, Filter, OperationId, OperationView, What};
+use crate::store::{
+    Action, Actor, Admin, AuditFilter, Cursor, EntryView, Filter, OperationId, OperationView, What,
+};
 use crate::time::SharedClock;
 
 /// The time of one step: so much is done in it, and what was done is looked at before the next.
@@ -63,6 +65,8 @@ pub struct Bulk {
     pub go_on: bool,
     /// Who asks for it.
     pub actor: Box<str>,
+    /// The name of the token that the request came with, if it came with one.
+    pub token: Option<Box<str>>,
     /// Why.
     pub reason: Box<str>,
 }
@@ -103,15 +107,21 @@ impl Bulk {
             failures: 10,
             go_on: false,
             actor: Action::NOBODY.into(),
+            token: None,
             reason: "".into(),
         })
     }
 
     /// The same, with who asks for it and why.
     #[must_use]
-    pub fn by(mut self, actor: &str, reason: &str) -> Self {
-        (self.actor, self.reason) = (actor.into(), reason.into());
+    pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
+        let Actor { name, token } = actor.into();
+        (self.actor, self.token, self.reason) = (name.into(), token.map(Into::into), reason.into());
         self
+    }
+
+    fn actor(&self) -> Actor<'_> {
+        Actor::from(&self.actor).with_token(self.token.as_deref())
     }
 
     /// The same, under an identity that was made before.
@@ -162,7 +172,7 @@ impl Bulk {
     ) -> Result<Report> {
         let what =
             What::Bulk { operation: self.operation, filter: Box::new(self.filter.clone()), most: self.most };
-        let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(&self.actor, &self.reason);
+        let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(self.actor(), &self.reason);
         store.act(&action).await?;
         let mut run = Run::load(self, store).await?;
         let stopped = run.progress.state == State::Stopped && !self.go_on;
@@ -402,7 +412,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
         let what = What::Entry { key: *key, handler: handler.clone(), operation: self.bulk.operation };
         let mut action = Action::new(self.bulk.filter.inbox.clone(), what)
             .id(self.bulk.id.of_entry(key, handler))
-            .by(&self.bulk.actor, &self.bulk.reason);
+            .by(self.bulk.actor(), &self.bulk.reason);
         action.parent = Some(self.bulk.id);
         match self.store.act(&action).await {
             Ok(_) => self.add(*key, handler.clone()),

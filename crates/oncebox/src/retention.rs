@@ -9,7 +9,7 @@ use crate::handler::Registered;
 use crate::inbox::Inbox;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::store::{Accepted, Acted, Action, Admin, BackfillParams, OperationId, Store, What};
+use crate::store::{Accepted, Acted, Action, Actor, Admin, BackfillParams, OperationId, Store, What};
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -261,7 +261,13 @@ impl<S: Store> Inbox<S> {
     }
 
     /// The same as an operation of somebody, who can ask for it again under the same identity to go on with it.
-    pub async fn backfill_by(&self, handler: &str, id: OperationId, actor: &str, reason: &str) -> Result<u64>
+    pub async fn backfill_by<'a>(
+        &self,
+        handler: &str,
+        id: OperationId,
+        actor: impl Into<Actor<'a>> + Send,
+        reason: &str,
+    ) -> Result<u64>
     where
         S: Admin,
     {
@@ -293,11 +299,11 @@ impl<S: Store> Inbox<S> {
 
     /// Records that somebody asks for a backfill, if it can be done, without doing it: [`backfill_by`](Self::backfill_by)
     /// follows, in the background of whoever answers.
-    pub async fn record_backfill(
+    pub async fn record_backfill<'a>(
         &self,
         handler: &str,
         id: OperationId,
-        actor: &str,
+        actor: impl Into<Actor<'a>> + Send,
         reason: &str,
     ) -> Result<Acted>
     where

@@ -18,7 +18,7 @@ type Answer<T> = Result<T, Problem>;
 
 /// An action, with who asks for it and why.
 fn action(ask: &Ask, what: What, asked: wire::Asked<'_>) -> Answer<Action> {
-    let actor = ask.who.actor(asked.actor)?;
+    let actor = ask.who.asker(asked.actor)?;
     Ok(Action::new(ask.inbox()?.name().clone(), what).id(asked.operation.0).by(&actor, asked.reason))
 }
 
@@ -29,9 +29,10 @@ async fn act(ask: &Ask, action: Action) -> Answer<wire::Acted> {
 }
 
 fn tell(ask: &Ask, action: &Action, acted: &store::Acted) -> wire::Acted {
-    let Action { id, inbox, actor, what, .. } = action;
+    let Action { id, inbox, actor, token, what, .. } = action;
     let (verb, repeated) = (what.verb(), acted.repeated);
-    tracing::info!(%inbox, operation = %id, actor = &**actor, repeated, "{verb} was asked for and done");
+    let token = token.as_deref();
+    tracing::info!(%inbox, operation = %id, actor = &**actor, token, repeated, "{verb} was asked for and done");
     shared::acted(*id, acted, &ask.current.privacy)
 }
 
@@ -153,7 +154,7 @@ pub(super) async fn bulk_preview(ask: &Ask) -> Answer<wire::Preview> {
 pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
     let body: wire::BulkAction = ask.body()?;
     let mut bulk = bulk(ask, &body.plan())?;
-    bulk = bulk.id(body.operation.0).by(&ask.who.actor(body.actor.as_deref())?, &body.reason.0);
+    bulk = bulk.id(body.operation.0).by(&ask.who.asker(body.actor.as_deref())?, &body.reason.0);
     bulk.per_second = bounded("per_second", body.per_second, bulk.per_second, 1..=1_000)?;
     bulk.failures = bounded("failures", body.failures, bulk.failures, 0..=100_000)?;
     bulk.go_on = body.go_on;
@@ -248,12 +249,13 @@ pub(super) async fn backfill(ask: &Ask) -> Answer<wire::Report> {
         let what = format!("this process has no handler {key}; it has {}", there.join(", "));
         return Err(Problem::new(Cause::NotFound, what));
     }
-    let (id, actor) = (body.operation.0, ask.who.actor(body.actor.as_deref())?);
+    let (id, actor) = (body.operation.0, ask.who.asker(body.actor.as_deref())?);
     let errand = Errand { handler: key.to_string(), id, actor, reason: body.reason.0 };
     let plan = served.plan.clone();
     served.stores.record_backfill(&plan, &errand).await?;
     let Errand { handler, actor, .. } = &errand;
-    tracing::info!(inbox = plan.name, operation = %id, actor, handler, "a backfill was asked for");
+    let (actor, token) = (&*actor.name, actor.token.as_deref());
+    tracing::info!(inbox = plan.name, operation = %id, actor, token, handler, "a backfill was asked for");
     let stores = std::sync::Arc::clone(&served.stores);
     ask.api.jobs.start(id, async move { stores.backfill(&plan, &errand).await });
     Ok(begun(ask, id).await)

@@ -186,6 +186,7 @@ pub(super) async fn audit(ask: &Ask) -> Answer<wire::AuditPage> {
     filter.parent = query.parent.map(|parent| parent.0);
     filter.key = query.key.map(|key| key.0);
     filter.actor = query.actor.as_deref().map(Into::into);
+    filter.token = query.token.as_deref().map(Into::into);
     filter.before = query.before;
     filter.limit = page(query.limit)?;
     let page = served.admin.audit(&filter).await?;

@@ -73,7 +73,7 @@ impl Served {
 pub(crate) struct Errand {
     pub(crate) handler: String,
     pub(crate) id: OperationId,
-    pub(crate) actor: String,
+    pub(crate) actor: access::Asker,
     pub(crate) reason: String,
 }
 

@@ -185,6 +185,7 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationView {
         number: one.number,
         at: Time(one.at),
         actor: one.actor.to_string(),
+        token: one.token.as_deref().map(Into::into),
         reason: one.reason.to_string(),
         verb: one.verb.to_string(),
         key: one.key.map(KeyText),

@@ -135,7 +135,7 @@ impl Planner {
 }
 
 /// 64 hexadecimal digits.
-fn digits(text: &str) -> Option<[u8; 32]> {
+pub(super) fn digits(text: &str) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

@@ -2,11 +2,14 @@
 
 mod api;
 mod example;
+mod headers;
 mod model;
 mod plan;
 mod problem;
 mod reference;
 mod rules;
+mod seal;
+mod secrets;
 mod sources;
 mod value;
 
@@ -23,6 +26,7 @@ pub(crate) use plan::{
 pub(crate) use problem::Invalid;
 pub(crate) use reference::{reference, schema};
 pub(crate) use rules::Place;
+pub(crate) use seal::SealPlan;
 pub(crate) use sources::{HttpPlan, PREFIX, RabbitmqPlan};
 pub(crate) use value::secret;
 

@@ -25,7 +25,8 @@ pub(crate) struct File {
     /// How long deliveries that run may go on once a stop was asked for. Default `30s`.
     pub(crate) grace: Option<At<Span>>,
     /// Which addresses that are not public handlers may have: `true` for this machine and private networks, or a list of
-    /// networks. Link-local addresses (where metadata services are) only by the list. Default `false`.
+    /// networks. Link-local addresses only by the list, and the metadata services of clouds only by their own address in it. Default
+    /// `false`.
     pub(crate) allow_private: Option<Private>,
     /// The databases, by name. Without one there is the SQLite file `oncebox.db`.
     #[serde(default)]
@@ -66,6 +67,36 @@ pub(crate) struct Store {
     pub(crate) prefix: Option<At<String>>,
     /// PostgreSQL: whether the connection goes through a pooler in transaction mode, like `PgBouncer`. Default `false`.
     pub(crate) pooled: Option<At<bool>>,
+    /// Encrypts what the store keeps of messages. Default: nothing is encrypted.
+    pub(crate) seal: Option<At<Seal>>,
+}
+
+/// Encryption at rest: payloads, headers and errors are stored sealed, and what stays readable of a message cannot be changed unnoticed.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Seal {
+    /// The keys, by name: `{ "2026-11" = "file:/run/secrets/seal-2026-11" }`. Each is 32 random bytes in base64 or hexadecimal
+    /// digits, as from `openssl rand -base64 32`. `SIGHUP` reads them again.
+    pub(crate) keys: Named<At<Secret>>,
+    /// The name of the key to write with; the others are only read with. Needed only if there are several.
+    pub(crate) active: Option<At<String>>,
+    /// The secret by which repeats are recognised, made like a key. It never changes: with another one, redelivered messages look
+    /// like conflicts.
+    pub(crate) fingerprints: At<Secret>,
+    /// A message that is not sealed: `"refuse"` (the default) poisons it, `"read"` delivers it, for as long as messages of the time
+    /// before are stored.
+    pub(crate) plaintext: Option<Unsealed>,
+    /// A message that was sealed in version 1, which did not protect its type, id, source, tenant, ordering key and time: `"read"` (the
+    /// default) or `"refuse"`.
+    pub(crate) version_1: Option<Unsealed>,
+}
+
+/// What happens to a message that is not sealed as messages are now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unsealed {
+    Refuse,
+    Read,
 }
 
 /// The HTTP API for operators: `/api/v1`, `/metrics`, `/livez` and `/readyz`.
@@ -253,7 +284,8 @@ pub(crate) struct Handler {
     /// Headers that every request has; a value may be `env:NAME` or `file:/path`.
     #[serde(default)]
     pub(crate) headers: Named<At<Guarded>>,
-    /// Headers of the message that are passed on beside those of CloudEvents and of the trace.
+    /// Headers of the message that are passed on beside those of CloudEvents and of the trace. Not those of the connection, like
+    /// `transfer-encoding`.
     pub(crate) forward: Option<At<Many<String>>>,
     /// The certificates to trust for `https://`, in a PEM file, beside the system's.
     pub(crate) ca_file: Option<At<String>>,
@@ -295,7 +327,7 @@ pub(crate) struct Http {
     /// on this machine), `"token"` (`Authorization: Bearer`), `"standard-webhooks"`, `"hmac"`, or `"open"`: anybody who can
     /// reach the port.
     pub(crate) verify: Option<At<Verify>>,
-    /// The secrets or tokens that count, several while one is replaced.
+    /// The secrets or tokens that count, several while one is replaced. At least 8 characters, and none of another source.
     pub(crate) secret: Option<At<Many<Secret>>>,
     /// For `verify = "hmac"`: the header with the signature.
     pub(crate) signature_header: Option<At<String>>,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
 use oncebox::{Breaker, Config, Dedupe, HealthLimits, InboxName, OnPoisoned, Rate, Retry};
-use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Certificate, Url};
 
 use super::api::ApiPlan;
 use super::model::{self, File};
 use super::problem::{Problem, nearest};
 use super::rules::{Place, Private};
+use super::seal::SealPlan;
 use super::sources::{HttpPlan, RabbitmqPlan};
 use super::value::{At, Guarded, Many, Secret, many};
 use crate::delivery::{Allowed, Endpoint, Signer, check_url};
@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     /// The API for operators, if there is one.
     pub(crate) api: Option<ApiPlan>,
     pub(crate) health: HealthLimits,
+    /// What is said at every start, of no inbox in particular.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
@@ -46,7 +48,8 @@ impl Plan {
             inbox.warnings.clone().into_iter().map(move |warning| format!("inbox {name}: {warning}"))
         };
         let api = self.api.as_ref().and_then(ApiPlan::warning);
-        self.inboxes.iter().flat_map(of_inbox).chain(api).collect()
+        let stores = self.stores.iter().filter_map(StorePlan::warning);
+        self.inboxes.iter().flat_map(of_inbox).chain(api).chain(stores).chain(self.warnings.clone()).collect()
     }
 }
 
@@ -69,13 +72,24 @@ pub(crate) struct StorePlan {
     pub(crate) name: String,
     pub(crate) place: StorePlace,
     pub(crate) migrate: bool,
+    /// How it is encrypted, if it is.
+    pub(crate) seal: Option<SealPlan>,
 }
 
 impl StorePlan {
-    /// Whether both name the same tables of the same database, with any login.
-    pub(crate) fn is_same_but_login(&self, other: &Self) -> bool {
-        (&self.name, self.migrate, self.place.without_login())
-            == (&other.name, other.migrate, other.place.without_login())
+    /// Tells whether both name the same tables of the same database, sealed in the same way. Login and keys may differ.
+    pub(crate) fn is_same_but_secrets(&self, other: &Self) -> bool {
+        let seals = match (&self.seal, &other.seal) {
+            (Some(seal), Some(other)) => seal.is_same_but_keys(other),
+            (seal, other) => seal.is_none() && other.is_none(),
+        };
+        seals
+            && (&self.name, self.migrate, self.place.without_login())
+                == (&other.name, other.migrate, other.place.without_login())
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.seal.as_ref()?.warning().map(|warning| format!("store {}: {warning}", self.name))
     }
 }
 
@@ -203,7 +217,7 @@ impl Planner {
             file.store.iter().filter_map(|(name, store)| self.store(name, store)).collect();
         if file.store.is_empty() {
             let place = StorePlace::Sqlite(DATABASE.into());
-            stores.push(StorePlan { name: "main".into(), place, migrate: true });
+            stores.push(StorePlan { name: "main".into(), place, migrate: true, seal: None });
         }
         if file.inbox.is_empty() {
             self.wrong(0, "there is no inbox; add one, like [inbox.orders]");
@@ -214,7 +228,8 @@ impl Planner {
         let api = file.api.as_ref().and_then(|api| self.api(api, listen, file.tls.is_some()));
         let health = self.health(&file.health);
         let listen = listen?;
-        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes, api, health })
+        let warnings = self.check_secrets(file, &inboxes);
+        self.problems.is_empty().then_some(Plan { listen, tls, stores, inboxes, api, health, warnings })
     }
 
     fn tls(&mut self, tls: &At<model::Tls>) -> Option<TlsPlan> {
@@ -236,11 +251,12 @@ impl Planner {
 
     fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {
         let migrate = store.migrate.unwrap_or(true);
+        let seal = store.seal.as_ref().and_then(|seal| self.seal(seal));
         let wanted = self.secrets == Secrets::Stores;
         let Some(url) = (if wanted { self.read(&store.url) } else { self.guarded(&store.url) }) else {
             // Assumed to be there, and never opened.
             let place = StorePlace::Sqlite(PathBuf::new());
-            return Some(StorePlan { name: name.to_string(), place, migrate });
+            return Some(StorePlan { name: name.to_string(), place, migrate, seal });
         };
         let place = if let Some(path) = url.strip_prefix("sqlite:") {
             let only = [
@@ -272,7 +288,7 @@ impl Planner {
             self.wrong(store.url.at(), what);
             return None;
         };
-        Some(StorePlan { name: name.to_string(), place, migrate })
+        Some(StorePlan { name: name.to_string(), place, migrate, seal })
     }
 
     fn inbox(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<InboxPlan> {
@@ -391,7 +407,7 @@ impl Planner {
         let headers = handler.headers.iter().filter_map(|(name, value)| self.header(name, value)).collect();
         let roots = handler.ca_file.as_ref().map_or_else(Vec::new, |path| self.roots(path));
         let (forward, at) = many(handler.forward.as_ref(), key.at());
-        let forward = forward.iter().filter_map(|name| self.header_name(name, at)).collect();
+        let forward = forward.iter().filter_map(|name| self.forwarded(name, at)).collect();
         let types = many(handler.types.as_ref(), 0).0.to_vec();
         let breaker = handler.breaker.as_ref().map(|breaker| {
             let set = Breaker::new(breaker.failures, breaker.pause.0);
@@ -470,20 +486,6 @@ impl Planner {
         let wrong =
             |error| format!("{:?} cannot be read ({error}); check its path and rights", path.as_str());
         read.map_err(|error| self.wrong(path.at(), wrong(error))).ok()
-    }
-
-    fn header_name(&mut self, name: &str, at: usize) -> Option<HeaderName> {
-        let parsed = HeaderName::from_bytes(name.as_bytes());
-        parsed.map_err(|_| self.wrong(at, format!("{name:?} is no name of a header"))).ok()
-    }
-
-    fn header(&mut self, name: &At<String>, value: &At<Guarded>) -> Option<(HeaderName, HeaderValue)> {
-        let (key, text) = (self.header_name(name, name.at())?, self.guarded(value)?);
-        let parsed = HeaderValue::from_str(&text);
-        let mut value =
-            parsed.map_err(|_| self.wrong(name.at(), "its value cannot be sent in a header")).ok()?;
-        value.set_sensitive(true);
-        Some((key, value))
     }
 }
 

@@ -34,6 +34,13 @@ impl Network {
     }
 }
 
+impl Network {
+    /// Whether it is this address and no other.
+    fn is_only(self, address: IpAddr) -> bool {
+        self.length == if self.v4 { 32 } else { 128 } && self.contains(address)
+    }
+}
+
 impl FromStr for Network {
     type Err = &'static str;
 
@@ -78,6 +85,8 @@ pub(crate) enum Special {
     Loopback,
     /// A private network.
     Private,
+    /// Where a cloud tells its machines their credentials.
+    Metadata,
     /// Anything else that is nobody's server on the Internet; the word says what.
     Other(&'static str),
 }
@@ -87,6 +96,7 @@ impl fmt::Display for Special {
         f.write_str(match self {
             Self::Loopback => "a loopback address",
             Self::Private => "a private address",
+            Self::Metadata => "the address of a cloud's metadata service",
             Self::Other(what) => what,
         })
     }
@@ -100,8 +110,17 @@ const fn six(a: u16, b: u16, c: u16, length: u8) -> Network {
     Network::v6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), length)
 }
 
-/// The special-purpose registries of IANA, and what is like them. The first that fits counts.
+/// The special-purpose registries of IANA, and what is like them; before them the metadata services that are in networks which are
+/// public or often allowed. The first that fits counts.
 const SPECIAL: &[(Network, Special)] = &[
+    // Alibaba Cloud.
+    (Network::v4(Ipv4Addr::new(100, 100, 100, 200), 32), Special::Metadata),
+    // Azure: a public address that every machine there reaches without leaving its host.
+    (Network::v4(Ipv4Addr::new(168, 63, 129, 16), 32), Special::Metadata),
+    // AWS: metadata, pod identity, time and names.
+    (six(0xfd00, 0xec2, 0, 32), Special::Metadata),
+    // Google Cloud.
+    (six(0xfd20, 0xce, 0, 32), Special::Metadata),
     (four(0, 0, 0, 8), Special::Other("an address of \"this network\"")),
     (four(10, 0, 0, 8), Special::Private),
     (four(100, 64, 0, 10), Special::Private),
@@ -162,6 +181,9 @@ impl Allowed {
         let address = address.to_canonical();
         match special(address) {
             None => Ok(()),
+            // A network that was allowed for its servers does not mean its metadata service: that is named by itself.
+            Some(Special::Metadata) if self.networks.iter().any(|network| network.is_only(address)) => Ok(()),
+            Some(Special::Metadata) => Err(Special::Metadata),
             Some(_) if self.networks.iter().any(|network| network.contains(address)) => Ok(()),
             Some(Special::Loopback | Special::Private) if self.private => Ok(()),
             Some(special) => Err(special),
@@ -230,6 +252,11 @@ mod tests {
             "ff02::1",
             "4000::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "::ffff:168.63.129.16",
         ] {
             assert!(check(&none, address).is_err(), "{address}");
         }
@@ -253,6 +280,27 @@ mod tests {
         assert_eq!(check(&named, "::ffff:169.254.169.254"), Ok(()));
         assert!(check(&named, "169.254.170.1").is_err());
         assert!(check(&named, "127.0.0.1").is_err());
+    }
+
+    // FAULTS S16: a configuration that allows private networks does not mean the credentials of the machine.
+    #[test]
+    fn metadata_services_are_allowed_by_their_own_address_alone() {
+        let wide = ["0.0.0.0/0", "::/0", "100.64.0.0/10", "168.63.0.0/16", "fd00::/8", "fd00:ec2::/32"];
+        let networks: Vec<Network> = wide.iter().map(|text| text.parse().unwrap()).collect();
+        for address in ["fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16"] {
+            for allowed in [
+                Allowed { private: true, networks: Vec::new() },
+                Allowed { private: true, networks: networks.clone() },
+            ] {
+                assert_eq!(check(&allowed, address), Err(Special::Metadata), "{address}");
+            }
+            let named = Allowed { private: false, networks: vec![address.parse().unwrap()] };
+            assert_eq!(check(&named, address), Ok(()), "{address}");
+        }
+        let wide = Allowed { private: false, networks };
+        for address in ["100.100.100.201", "168.63.129.17", "fd00::1"] {
+            assert_eq!(check(&wide, address), Ok(()), "{address}");
+        }
     }
 
     #[test]

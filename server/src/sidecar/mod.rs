@@ -258,10 +258,17 @@ impl<'a> Sidecar<'a> {
         if api(&plan) != api(&self.plan) {
             bail!("`api.listen` changed, which needs a restart");
         }
-        let same = |(new, old): (&StorePlan, &StorePlan)| new.is_same_but_login(old);
-        if plan.stores.len() != self.plan.stores.len() || !plan.stores.iter().zip(&self.plan.stores).all(same)
+        let stores = || plan.stores.iter().zip(&self.plan.stores);
+        if plan.stores.len() != self.plan.stores.len()
+            || !stores().all(|(new, old)| new.is_same_but_secrets(old))
         {
-            bail!("[store] changed in more than its login, which needs a restart");
+            bail!("[store] changed in more than its login or keys, which needs a restart");
+        }
+        let seals = stores().filter_map(|(new, old)| new.seal.as_ref().zip(old.seal.as_ref()));
+        if !seals.into_iter().all(|(new, old)| new.has_fingerprints_of(old)) {
+            bail!(
+                "`fingerprints` of a sealed store changed: redelivered messages would look like conflicts; put the former secret back"
+            );
         }
         self.stores.log_in(&self.plan.stores, &plan.stores).await?;
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
@@ -274,6 +281,7 @@ impl<'a> Sidecar<'a> {
             }
         };
         self.door.change(&plan)?;
+        self.stores.change_keys(&plan.stores)?;
         self.door.api.replace(served);
         self.door.front.replace(fleet.router());
         let old = std::mem::replace(&mut self.fleet, fleet);

@@ -8,14 +8,15 @@ use anyhow::{Context as _, Result, anyhow};
 use async_trait::async_trait;
 use oncebox::store::{Admin, Migrate, Migration};
 use oncebox::time::{Clock as _, SystemClock};
-use oncebox::{Error, ErrorKind, Store};
+use oncebox::{Error, ErrorKind, Inbox, Store};
 use oncebox_postgres::Postgres;
+use oncebox_sealed::{Keyring, Sealed, SharedKeyring};
 use oncebox_sqlite::Sqlite;
 
 use super::fleet::build;
 use super::told::Told;
 use crate::api::{Api, AwaitedStore, Backfills, Errand};
-use crate::config::{InboxPlan, StorePlace, StorePlan};
+use crate::config::{InboxPlan, SealPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
 pub(super) type Any = Arc<dyn Store>;
@@ -23,16 +24,29 @@ pub(super) type Any = Arc<dyn Store>;
 /// The first pause and the longest between two looks for a store that is away. Each look is told.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// A store as it is.
+/// A database that is open.
 #[derive(Clone)]
 enum Opened {
     Sqlite(Sqlite),
     Postgres(Postgres),
 }
 
+/// A store that is open.
+#[derive(Clone)]
+struct OpenedStore {
+    /// The database itself.
+    database: Opened,
+    /// The store as inboxes use it, with a line for each message.
+    told: Any,
+    /// The same for operators.
+    admin: Arc<dyn Admin>,
+    /// The keys it is sealed with, if it is.
+    keys: Option<SharedKeyring>,
+}
+
 /// Every store, by name.
 #[derive(Clone)]
-pub(super) struct Stores(BTreeMap<String, (Any, Opened)>);
+pub(super) struct Stores(BTreeMap<String, OpenedStore>);
 
 impl Stores {
     /// Opens all of them. Meanwhile `api` says which one is waited for, and the log that `watch` are the URLs to ask.
@@ -40,27 +54,26 @@ impl Stores {
         let mut stores = BTreeMap::new();
         for plan in plans {
             api.wait_for(AwaitedStore { store: plan.name.clone(), reason: None });
-            let store = open_at_last(plan, watch, api).await;
-            let store = store.with_context(|| format!("cannot open the store {:?}", plan.name))?;
-            let told = match &store {
-                Opened::Sqlite(store) => Told::new(Arc::new(store.clone())),
-                Opened::Postgres(store) => Told::new(Arc::new(store.clone())),
+            let keys = plan.seal.as_ref().map(SealPlan::keyring).transpose()?.map(SharedKeyring::new);
+            let database = open_at_last(plan, watch, api).await;
+            let database = database.with_context(|| format!("cannot open the store {:?}", plan.name))?;
+            let admin = match &database {
+                Opened::Sqlite(store) => sealed(store.clone(), plan, keys.as_ref()),
+                Opened::Postgres(store) => sealed(store.clone(), plan, keys.as_ref()),
             };
-            stores.insert(plan.name.clone(), (Arc::new(told) as Any, store));
+            let told = Arc::new(Told::new(Arc::clone(&admin) as Any));
+            stores.insert(plan.name.clone(), OpenedStore { database, told, admin, keys });
         }
         Ok(Self(stores))
     }
 
     pub(super) fn get(&self, name: &str) -> Result<Any> {
-        self.0.get(name).map(|(told, _)| told.clone()).ok_or_else(|| anyhow!("there is no store {name:?}"))
+        self.opened(name).map(|store| Arc::clone(&store.told))
     }
 
     /// The store itself, for operators: what they do is no line about a message.
     pub(super) fn admin(&self, name: &str) -> Result<Arc<dyn Admin>> {
-        Ok(match self.opened(name)? {
-            Opened::Sqlite(store) => Arc::new(store.clone()),
-            Opened::Postgres(store) => Arc::new(store.clone()),
-        })
+        self.opened(name).map(|store| Arc::clone(&store.admin))
     }
 
     /// Uses the logins of `new` for connections that are opened from now on, where they changed. A login that the server refuses
@@ -68,7 +81,7 @@ impl Stores {
     pub(super) async fn log_in(&self, old: &[StorePlan], new: &[StorePlan]) -> Result<()> {
         for (old, new) in old.iter().zip(new) {
             let StorePlace::Postgres { url, .. } = &new.place else { continue };
-            if let Opened::Postgres(store) = self.opened(&new.name)?
+            if let Opened::Postgres(store) = &self.opened(&new.name)?.database
                 && old != new
             {
                 let logged_in = store.change_login(url).await.map_err(|error| anyhow!("{error:?}"));
@@ -81,8 +94,8 @@ impl Stores {
 
     /// At a clean end: SQLite files hold every message without the log beside them.
     pub(super) async fn checkpoint(&self) {
-        for (name, (_, opened)) in &self.0 {
-            let Opened::Sqlite(store) = opened else { continue };
+        for (name, opened) in &self.0 {
+            let Opened::Sqlite(store) = &opened.database else { continue };
             match store.checkpoint().await {
                 Ok(true) => {}
                 Ok(false) => {
@@ -98,16 +111,29 @@ impl Stores {
         }
     }
 
-    fn opened(&self, name: &str) -> Result<&Opened> {
-        self.0.get(name).map(|(_, store)| store).ok_or_else(|| anyhow!("there is no store {name:?}"))
+    fn opened(&self, name: &str) -> Result<&OpenedStore> {
+        self.0.get(name).ok_or_else(|| anyhow!("there is no store {name:?}"))
+    }
+
+    /// Writes and reads with the keys of another configuration from now on.
+    pub(super) fn change_keys(&self, plans: &[StorePlan]) -> Result<()> {
+        for plan in plans {
+            let (keys, seal) = (&self.opened(&plan.name)?.keys, &plan.seal);
+            if let (Some(keys), Some(seal)) = (keys, seal) {
+                keys.replace(seal.keyring()?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives a handler what was stored before it was there; returns how many messages.
     pub(super) async fn catch_up(&self, plan: &InboxPlan, handler: &str) -> Result<u64> {
-        Ok(match self.opened(&plan.store)? {
-            Opened::Sqlite(store) => build(plan, store.clone())?.backfill(handler).await?,
-            Opened::Postgres(store) => build(plan, store.clone())?.backfill(handler).await?,
-        })
+        Ok(build(plan, self.admin(&plan.store)?)?.backfill(handler).await?)
+    }
+
+    /// An inbox of a plan that was built before.
+    fn built(&self, plan: &InboxPlan) -> oncebox::Result<Inbox<Arc<dyn Admin>>> {
+        self.admin(&plan.store).and_then(|store| build(plan, store)).map_err(|error| unexpected(&error))
     }
 }
 
@@ -120,31 +146,12 @@ fn unexpected(error: &anyhow::Error) -> Error {
 impl Backfills for Stores {
     async fn record_backfill(&self, plan: &InboxPlan, errand: &Errand) -> oncebox::Result<()> {
         let Errand { handler, id, actor, reason } = errand;
-        match self.opened(&plan.store).map_err(|error| unexpected(&error))? {
-            Opened::Sqlite(store) => {
-                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
-                inbox.record_backfill(handler, *id, actor, reason).await?;
-            }
-            Opened::Postgres(store) => {
-                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
-                inbox.record_backfill(handler, *id, actor, reason).await?;
-            }
-        }
-        Ok(())
+        self.built(plan)?.record_backfill(handler, *id, actor, reason).await.map(|_| ())
     }
 
     async fn backfill(&self, plan: &InboxPlan, errand: &Errand) -> oncebox::Result<u64> {
         let Errand { handler, id, actor, reason } = errand;
-        match self.opened(&plan.store).map_err(|error| unexpected(&error))? {
-            Opened::Sqlite(store) => {
-                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
-                inbox.backfill_by(handler, *id, actor, reason).await
-            }
-            Opened::Postgres(store) => {
-                let inbox = build(plan, store.clone()).map_err(|error| unexpected(&error))?;
-                inbox.backfill_by(handler, *id, actor, reason).await
-            }
-        }
+        self.built(plan)?.backfill_by(handler, *id, actor, reason).await
     }
 }
 
@@ -190,6 +197,22 @@ async fn open(plan: &StorePlan) -> Result<oncebox::Result<Opened>> {
     }
 }
 
+/// A store as it is used: sealed, if the plan says so.
+fn sealed<S: Admin>(store: S, plan: &StorePlan, keys: Option<&SharedKeyring>) -> Arc<dyn Admin> {
+    match (&plan.seal, keys) {
+        (Some(seal), Some(keys)) => Arc::new(seal.wrap(store, keys.clone())),
+        _ => Arc::new(store),
+    }
+}
+
+/// A store as an operator sees it: with the keys, if the operator has them. Otherwise what is sealed is shown as that.
+fn for_operator<S: Admin>(store: S, plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
+    Ok(match &plan.seal {
+        Some(seal) => Box::new(seal.wrap(store, seal.keyring()?.into())),
+        None => Box::new(Sealed::new(store, Keyring::locked()).allow_plaintext()),
+    })
+}
+
 /// Opens a store for an operator. Its tables are never made or changed by that, and a file that is not there is not made.
 pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admin>> {
     match &plan.place {
@@ -198,9 +221,9 @@ pub(crate) async fn open_admin(plan: &StorePlan) -> oncebox::Result<Box<dyn Admi
                 let what = format!("there is no file {}; check the path", path.display());
                 return Err(Error::new(ErrorKind::InvalidConfig, what));
             }
-            Ok(Box::new(Sqlite::options(path).migrate(false).open()?))
+            for_operator(Sqlite::options(path).migrate(false).open()?, plan)
         }
-        StorePlace::Postgres { .. } => Ok(Box::new(postgres(plan)?.migrate(false).open().await?)),
+        StorePlace::Postgres { .. } => for_operator(postgres(plan)?.migrate(false).open().await?, plan),
     }
 }
 

@@ -12,6 +12,7 @@ mod quick;
 mod rabbitmq;
 mod reload;
 mod rename;
+mod sealed;
 mod sources;
 mod start;
 mod stop;

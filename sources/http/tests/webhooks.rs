@@ -407,6 +407,38 @@ async fn standard_webhooks_with_a_key_pair() {
     assert_eq!(world.last().await.kind(), "fixed");
 }
 
+// A signature that needs no private key: it holds for every message under the first of these keys.
+#[test]
+fn public_keys_that_anybody_can_sign_for_are_refused() {
+    let mut identity = [0; 32];
+    identity[0] = 1;
+    let mut forged = [0; 64];
+    forged[..32].copy_from_slice(&identity);
+    let verified = ring::signature::UnparsedPublicKey::new(&ring::signature::ED25519, identity)
+        .verify(BODY.as_bytes(), &forged);
+    assert!(verified.is_ok(), "the attack works where such a key is taken");
+    let eighth = "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05";
+    let other = "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a";
+    let bytes = |hex: &str| -> [u8; 32] {
+        std::array::from_fn(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap())
+    };
+    let near_p = |low: u8| {
+        let mut key = [0xff; 32];
+        (key[0], key[31]) = (low, 0x7f);
+        key
+    };
+    let all = [identity, [0; 32], bytes(eighth), bytes(other), near_p(0xec), near_p(0xed), near_p(0xee)];
+    for mut key in all {
+        for _ in 0..2 {
+            let error =
+                Endpoint::standard_webhooks("hook", [format!("whpk_{}", BASE64.encode(key))]).unwrap_err();
+            assert!(error.what().contains("small order"), "{error:?}");
+            // The sign of the other coordinate is in the last bit.
+            key[31] ^= 0x80;
+        }
+    }
+}
+
 #[test]
 fn secrets_that_cannot_be_meant_are_refused_and_never_shown() {
     for secret in ["whsec_", "whsec_?", "whpk_AAAA", "whsk_AAAA", ""] {

@@ -302,6 +302,8 @@ CREATE TABLE @operation (
     at bigint NOT NULL,
     inbox smallint NOT NULL,
     actor text NOT NULL,
+    -- The name of the token that the request came with. The actor cannot choose it.
+    token text,
     reason text NOT NULL,
     verb text NOT NULL,
     digest bytea,

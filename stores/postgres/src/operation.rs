@@ -126,7 +126,8 @@ async fn begin(db: &Db, unit: &mut Unit, inbox: i16, action: &Action) -> Result<
         .bind(record.verb.into_string())
         .bind(record.key.map(|key| key.as_bytes().to_vec()))
         .bind(record.handler.map(|handler| handler.as_str().to_owned()))
-        .bind(record.body.into_string());
+        .bind(record.body.into_string())
+        .bind(record.token.map(<str>::into_string));
     Ok(!unit.rows(add).await?.is_empty())
 }
 
@@ -164,8 +165,9 @@ pub(crate) async fn audit(db: &Db, filter: &AuditFilter) -> Result<AuditPage> {
         .bind(filter.id.map(uuid))
         .bind(filter.parent.map(uuid))
         .bind(filter.key.map(|key| key.as_bytes().to_vec()))
-        // Text columns take no NUL, so nobody has one in their name.
-        .bind(filter.actor.as_ref().map(|actor| actor.replace('\0', "\u{fffd}")));
+        // Text columns take no NUL, so no name has one.
+        .bind(filter.actor.as_ref().map(|actor| actor.replace('\0', "\u{fffd}")))
+        .bind(filter.token.as_ref().map(|token| token.replace('\0', "\u{fffd}")));
     let mut unit = db.reads().await?;
     let rows = unit.rows(question).await?;
     unit.end().await?;
@@ -188,6 +190,7 @@ fn read(row: &PgRow) -> Result<OperationView> {
         parent: get::<Option<Uuid>>(row, 2)?.map(id),
         at: Timestamp::from_millis(get(row, 3)?),
         actor: text(4)?,
+        token: get::<Option<&str>>(row, 13)?.map(Into::into),
         reason: text(5)?,
         verb: text(6)?,
         key,

@@ -20,9 +20,16 @@ impl<S: Admin> Admin for Sealed<S> {
         self.store.count_tenant(inbox, tenant).await
     }
 
-    /// The store cannot look into errors, so they are looked through here, as many at a time as a store looks at: whoever wants one
-    /// of a hundred thousand would ask for each of them otherwise.
+    /// The store cannot look into errors, so they are looked through here, as many at a time as a store looks at. Otherwise an
+    /// operator who wants one of a hundred thousand would ask for each of them.
     async fn list(&self, filter: &Filter) -> Result<Page> {
+        if self.keys.keys().is_locked() {
+            // What is sealed stays so: only the store's own errors can be found.
+            let mut page = self.store.list(filter).await?;
+            let entries = page.entries.into_iter().map(|entry| self.open_entry(&filter.inbox, entry));
+            page.entries = entries.collect();
+            return Ok(page);
+        }
         let mut inner = filter.clone();
         if inner.error_contains.take().is_some() {
             inner.limit = Filter::EXAMINED;

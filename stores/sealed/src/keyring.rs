@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use oncebox::{Error, ErrorKind, Result};
+use parking_lot::RwLock;
 use ring::{hkdf, hmac};
 
 /// The longest name of a key, in bytes.
@@ -20,7 +22,7 @@ pub(crate) struct Master {
 /// To rotate, give every process the new key with [`reads`](Self::reads) first; then make it the current one, and keep the
 /// old one for reading until nothing written with it is left.
 pub struct Keyring {
-    current: Master,
+    current: Option<Master>,
     others: BTreeMap<Box<str>, hkdf::Prk>,
     fingerprints: hmac::Key,
 }
@@ -32,27 +34,46 @@ impl Keyring {
     /// about them. It never changes; with another one, every redelivery of an older message looks like a conflict.
     pub fn new(id: &str, key: &[u8; 32], fingerprints: &[u8; 32]) -> Result<Self> {
         let fingerprints = hmac::Key::new(hmac::HMAC_SHA256, fingerprints);
-        Ok(Self { current: master(id, key)?, others: BTreeMap::new(), fingerprints })
+        Ok(Self { current: Some(master(id, key)?), others: BTreeMap::new(), fingerprints })
+    }
+
+    /// A keyring without keys, for an operator who may see what is stored but not what is in it. Nothing can be written with it, and
+    /// what is sealed is shown as sealed.
+    pub fn locked() -> Self {
+        Self {
+            current: None,
+            others: BTreeMap::new(),
+            fingerprints: hmac::Key::new(hmac::HMAC_SHA256, &[0; 32]),
+        }
     }
 
     /// Reads what was written with another key, too.
     pub fn reads(mut self, id: &str, key: &[u8; 32]) -> Result<Self> {
         let Master { id, key } = master(id, key)?;
-        if *id == *self.current.id || self.others.contains_key(&id) {
-            let what = format!("two keys are called {id:?}: nobody could tell which one to read with");
+        if self.get(&id).is_some() {
+            let what = format!(
+                "two keys are called {id:?}, so a process cannot tell which one to read with; give each its own name"
+            );
             return Err(Error::new(ErrorKind::InvalidConfig, what));
         }
         self.others.insert(id, key);
         Ok(self)
     }
 
-    pub(crate) fn current(&self) -> &Master {
-        &self.current
+    /// The key to write with.
+    pub(crate) fn current(&self) -> Option<&Master> {
+        self.current.as_ref()
+    }
+
+    /// Whether there is no key at all.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.current.is_none()
     }
 
     /// The key with a name.
     pub(crate) fn get(&self, id: &str) -> Option<&hkdf::Prk> {
-        if *id == *self.current.id { Some(&self.current.key) } else { self.others.get(id) }
+        let current = self.current.as_ref().filter(|current| *current.id == *id);
+        current.map(|current| &current.key).or_else(|| self.others.get(id))
     }
 
     pub(crate) fn fingerprints(&self) -> &hmac::Key {
@@ -78,8 +99,44 @@ fn master(id: &str, key: &[u8; 32]) -> Result<Master> {
 impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyring")
-            .field("current", &self.current.id)
+            .field("current", &self.current.as_ref().map(|current| &current.id))
             .field("others", &self.others.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
+    }
+}
+
+/// A keyring that can be replaced while stores use it. Cheap to clone; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct SharedKeyring(Arc<RwLock<Arc<Keyring>>>);
+
+impl SharedKeyring {
+    /// Shares a keyring.
+    pub fn new(keys: Keyring) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(keys))))
+    }
+
+    /// Replaces the keys: what is written from now on is sealed with the new current key. Another secret for fingerprints is refused,
+    /// because every redelivery of a stored message would look like a conflict.
+    pub fn replace(&self, keys: Keyring) -> Result<()> {
+        let mut held = self.0.write();
+        let probe = |keys: &Keyring| hmac::sign(keys.fingerprints(), b"oncebox sealed keyring 1");
+        if probe(&held).as_ref() != probe(&keys).as_ref() {
+            let what = "the secret for fingerprints changed, and redelivered messages would look like conflicts; the former keys stay \
+                        in use, put the former secret back";
+            return Err(Error::new(ErrorKind::InvalidConfig, what));
+        }
+        *held = Arc::new(keys);
+        Ok(())
+    }
+
+    /// The keys of now.
+    pub(crate) fn keys(&self) -> Arc<Keyring> {
+        Arc::clone(&self.0.read())
+    }
+}
+
+impl From<Keyring> for SharedKeyring {
+    fn from(keys: Keyring) -> Self {
+        Self::new(keys)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Sealed`] wraps a store. Payloads, headers, error texts and results of handlers reach the store encrypted (AES-256-GCM,
 //! under a key that is used once), and come back as they were. Ids, types, sources, tenants, ordering keys and times stay
-//! readable: the store and its operators need them.
+//! readable, because the store and its operators need them. They are authenticated with the payload: a message of which one of them
+//! was changed in the database is not delivered.
 
 mod admin;
 mod keyring;
@@ -12,30 +13,40 @@ mod store;
 mod text;
 mod transaction;
 
-pub use keyring::Keyring;
+pub use keyring::{Keyring, SharedKeyring};
 
-use std::sync::Arc;
+use seal::SealVersion;
 
-/// A store in which nobody can read a payload who does not have its key.
+/// A store whose payloads cannot be read without a key.
 ///
-/// It can do what the store inside can, with the same guarantees.
+/// It can do what the store inside can, with the same guarantees. A message that is not sealed is not delivered, unless
+/// [`allow_plaintext`](Self::allow_plaintext) says otherwise.
 #[derive(Clone, Debug)]
 pub struct Sealed<S> {
     store: S,
-    keys: Arc<Keyring>,
-    strict: bool,
+    keys: SharedKeyring,
+    plaintext: bool,
+    oldest: SealVersion,
 }
 
 impl<S> Sealed<S> {
-    /// Encrypts what goes into a store from now on. What is in it already stays as it is, and is read.
-    pub fn new(store: S, keys: Keyring) -> Self {
-        Self { store, keys: Arc::new(keys), strict: false }
+    /// Encrypts what goes into a store, and delivers only what was encrypted. Takes a [`Keyring`], or a [`SharedKeyring`] whose keys
+    /// can be replaced later.
+    pub fn new(store: S, keys: impl Into<SharedKeyring>) -> Self {
+        Self { store, keys: keys.into(), plaintext: false, oldest: SealVersion::One }
     }
 
-    /// Refuses what is not encrypted: whoever can write to the database could put it there. For a store that was encrypted
-    /// from its beginning, or whose last plain message has left.
-    pub fn strict(mut self) -> Self {
-        self.strict = true;
+    /// Also delivers messages that are not encrypted: for a store that had messages before it was sealed, until the last of them has
+    /// left. Meanwhile a person who can write to the database can put messages there. Default: refused.
+    pub fn allow_plaintext(mut self) -> Self {
+        self.plaintext = true;
+        self
+    }
+
+    /// Refuses what was sealed in version 1, which did not authenticate type, id, source, tenant, ordering key and time. For a store
+    /// whose last message of that version has left. Default: version 1 is read.
+    pub fn require_version_2(mut self) -> Self {
+        self.oldest = SealVersion::Two;
         self
     }
 

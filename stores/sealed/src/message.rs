@@ -4,41 +4,42 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use oncebox::store::NewMessage;
-use oncebox::{Error, ErrorKind, Fingerprint, Headers, InboxName, Key, Message, Result};
+use oncebox::{Fingerprint, Headers, InboxName, Key, Message, Result};
 use ring::hmac;
 
 use crate::Sealed;
+use crate::keyring::Keyring;
 use crate::seal::{Place, Unreadable, open, seal};
 
 /// The one header of a sealed message. What a sender gives this name is inside.
 const MARK: &str = "oncebox-sealed";
-/// Says to an operator why a message is not shown.
+/// Tells an operator why a message is not shown.
 const WHY: &str = "oncebox-unreadable";
 
-fn place<'a>(inbox: &'a InboxName, key: &'a Key) -> Place<'a> {
-    Place { inbox, key, field: "message", handler: "" }
+fn place<'a>(inbox: &'a InboxName, key: &'a Key, message: &'a Message) -> Place<'a> {
+    Place { inbox, key, field: "message", handler: "", message: Some(message) }
 }
 
 impl<S> Sealed<S> {
     /// The same offer, with nothing readable in it.
-    pub(crate) fn seal_new(&self, new: &NewMessage) -> Result<NewMessage> {
+    pub(crate) fn seal_new(keys: &Keyring, new: &NewMessage) -> Result<NewMessage> {
         let (headers, payload) = (new.message.headers().encode(), new.message.payload());
         let mut plain = Vec::with_capacity(8 + headers.len() + payload.len());
         plain.extend_from_slice(&(headers.len() as u64).to_le_bytes());
         plain.extend_from_slice(&headers);
         plain.extend_from_slice(payload);
-        let sealed = seal(&self.keys, place(&new.inbox, &new.key), &plain).ok_or_else(not_sealed)?;
+        let sealed = seal(keys, place(&new.inbox, &new.key, &new.message), &plain)?;
         let mut marked = Headers::default();
         marked.push(MARK, Bytes::from_static(b"1"));
         let mut new = new.clone();
         new.message = Arc::new(with(&new.message, sealed.into(), marked));
-        new.fingerprint = self.fingerprint(&new);
+        new.fingerprint = Self::fingerprint(keys, &new);
         Ok(new)
     }
 
     /// A digest of payload, inbox and key that says nothing without the secret: not even that two messages are the same.
-    fn fingerprint(&self, new: &NewMessage) -> Fingerprint {
-        let mut context = hmac::Context::with_key(self.keys.fingerprints());
+    fn fingerprint(keys: &Keyring, new: &NewMessage) -> Fingerprint {
+        let mut context = hmac::Context::with_key(keys.fingerprints());
         context.update(b"oncebox sealed fingerprint 1");
         context.update(&(new.inbox.as_str().len() as u64).to_le_bytes());
         context.update(new.inbox.as_str().as_bytes());
@@ -58,9 +59,9 @@ impl<S> Sealed<S> {
         message: &Arc<Message>,
     ) -> std::result::Result<Arc<Message>, Unreadable> {
         if !is_sealed(message) {
-            return if self.strict { Err(Unreadable::Plain) } else { Ok(Arc::clone(message)) };
+            return if self.plaintext { Ok(Arc::clone(message)) } else { Err(Unreadable::Plain) };
         }
-        let plain = open(&self.keys, place(inbox, key), message.payload())?;
+        let plain = open(&self.keys.keys(), self.oldest, place(inbox, key, message), message.payload())?;
         let (length, rest) = plain.split_first_chunk::<8>().ok_or(Unreadable::Forged)?;
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| Unreadable::Forged)?;
         let (headers, payload) = rest.split_at_checked(length).ok_or(Unreadable::Forged)?;
@@ -98,8 +99,4 @@ fn with(message: &Message, payload: Bytes, headers: Headers) -> Message {
         made = made.with_time(time);
     }
     made
-}
-
-pub(crate) fn not_sealed() -> Error {
-    Error::new(ErrorKind::Unavailable, "a message could not be encrypted: the system gives no random bytes")
 }

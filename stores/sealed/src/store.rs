@@ -28,7 +28,9 @@ impl<S: Store> Sealed<S> {
                     let error = ErrorText::new(format!("the stored message cannot be read: {why}"));
                     let outcome = match why {
                         Unreadable::NoKey(_) => Outcome::Undecodable { error },
-                        Unreadable::Forged | Unreadable::Plain => Outcome::Reject { error },
+                        Unreadable::Forged | Unreadable::Plain | Unreadable::Unbound => {
+                            Outcome::Reject { error }
+                        }
                     };
                     unreadable.push(claim.settle(&policies.of(&claim.handler), outcome));
                 }
@@ -48,7 +50,9 @@ impl<S: Store> Store for Sealed<S> {
     }
 
     async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
-        let sealed: Vec<NewMessage> = batch.iter().map(|new| self.seal_new(new)).collect::<Result<_>>()?;
+        let keys = self.keys.keys();
+        let sealed: Vec<NewMessage> =
+            batch.iter().map(|new| Self::seal_new(&keys, new)).collect::<Result<_>>()?;
         self.store.accept(&sealed).await
     }
 
@@ -68,8 +72,9 @@ impl<S: Store> Store for Sealed<S> {
         if batch.iter().all(|settlement| settlement.error.is_none()) {
             return self.store.settle(batch).await;
         }
+        let keys = self.keys.keys();
         let sealed: Vec<Settlement> =
-            batch.iter().map(|settlement| self.seal_settlement(settlement)).collect::<Result<_>>()?;
+            batch.iter().map(|settlement| Self::seal_settlement(&keys, settlement)).collect::<Result<_>>()?;
         self.store.settle(&sealed).await
     }
 
@@ -77,7 +82,7 @@ impl<S: Store> Store for Sealed<S> {
         self.store.renew(params).await
     }
 
-    /// Nobody runs what is rescued, so it need not be readable.
+    /// What is rescued is not run, so it need not be readable.
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let rescued = self.store.rescue(params).await?;
         let open = |Claimed { claim, message }: Claimed| {

@@ -7,25 +7,25 @@ use oncebox::store::EntryView;
 use oncebox::{HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
-use crate::message::not_sealed;
+use crate::keyring::Keyring;
 use crate::seal::{Place, open, seal};
 
 const MARK: &str = "oncebox-sealed:";
 
 /// Errors are sealed for the origin of their handler: its other keys change.
 fn place<'a>(inbox: &'a InboxName, key: &'a Key, origin: &'a HandlerKey) -> Place<'a> {
-    Place { inbox, key, field: "error", handler: origin.as_str() }
+    Place { inbox, key, field: "error", handler: origin.as_str(), message: None }
 }
 
 impl<S> Sealed<S> {
     /// The same settlement, with its error sealed.
-    pub(crate) fn seal_settlement(&self, settlement: &Settlement) -> Result<Settlement> {
+    pub(crate) fn seal_settlement(keys: &Keyring, settlement: &Settlement) -> Result<Settlement> {
         let mut settlement = settlement.clone();
         if let Some(error) = &settlement.error {
             let claim = &settlement.claim;
             let plain = error.as_str().as_bytes();
-            let sealed = seal(&self.keys, place(&claim.inbox, &claim.key, &claim.origin), plain);
-            let text = URL_SAFE_NO_PAD.encode(sealed.ok_or_else(not_sealed)?);
+            let text =
+                URL_SAFE_NO_PAD.encode(seal(keys, place(&claim.inbox, &claim.key, &claim.origin), plain)?);
             settlement.error = Some(ErrorText::stored(format!("{MARK}{text}")));
         }
         Ok(settlement)
@@ -38,7 +38,7 @@ impl<S> Sealed<S> {
         entry
     }
 
-    /// An error, readable.
+    /// An error, readable. One that is not sealed is of the store itself, or anything: it says so.
     pub(crate) fn open_error(
         &self,
         inbox: &InboxName,
@@ -46,9 +46,15 @@ impl<S> Sealed<S> {
         origin: &HandlerKey,
         error: ErrorText,
     ) -> ErrorText {
-        let Some(sealed) = error.as_str().strip_prefix(MARK) else { return error };
+        let Some(sealed) = error.as_str().strip_prefix(MARK) else {
+            return if self.plaintext {
+                error
+            } else {
+                ErrorText::new(format!("(not sealed) {}", error.as_str()))
+            };
+        };
         let bytes = URL_SAFE_NO_PAD.decode(sealed).unwrap_or_default();
-        ErrorText::new(match open(&self.keys, place(inbox, key, origin), &bytes) {
+        ErrorText::new(match open(&self.keys.keys(), self.oldest, place(inbox, key, origin), &bytes) {
             Ok(plain) => String::from_utf8_lossy(&plain).into_owned(),
             Err(why) => format!("(the error cannot be read: {why})"),
         })

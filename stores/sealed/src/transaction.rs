@@ -7,7 +7,6 @@ use oncebox::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactio
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
-use crate::message::not_sealed;
 use crate::seal::{Place, open, seal};
 
 /// Tells a sealed result from one that was left before. Nothing is certain about a plain one, but this is unlikely, and then it
@@ -15,7 +14,7 @@ use crate::seal::{Place, open, seal};
 const MARK: &[u8] = b"oncebox-sealed\0";
 
 fn place<'a>(inbox: &'a InboxName, key: &'a Key, handler: &'a HandlerKey) -> Place<'a> {
-    Place { inbox, key, field: "result", handler: handler.as_str() }
+    Place { inbox, key, field: "result", handler: handler.as_str(), message: None }
 }
 
 impl<S: Transactional> Transactional for Sealed<S> {
@@ -58,7 +57,7 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
         handler: &HandlerKey,
         result: &[u8],
     ) -> Result<()> {
-        let sealed = seal(&self.keys, place(inbox, key, handler), result).ok_or_else(not_sealed)?;
+        let sealed = seal(&self.keys.keys(), place(inbox, key, handler), result)?;
         self.store.record(tx, inbox, key, handler, &[MARK, &sealed].concat()).await
     }
 
@@ -71,12 +70,12 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
     ) -> Result<Option<Bytes>> {
         let Some(stored) = self.store.recall(tx, inbox, key, handler).await? else { return Ok(None) };
         let Some(sealed) = stored.strip_prefix(MARK) else {
-            if self.strict {
-                return Err(Error::new(ErrorKind::Corrupt, "a stored result is not sealed"));
+            if self.plaintext {
+                return Ok(Some(stored));
             }
-            return Ok(Some(stored));
+            return Err(Error::new(ErrorKind::Corrupt, "a stored result is not sealed"));
         };
-        open(&self.keys, place(inbox, key, handler), sealed)
+        open(&self.keys.keys(), self.oldest, place(inbox, key, handler), sealed)
             .map(|plain| Some(plain.into()))
             .map_err(|why| Error::new(ErrorKind::Corrupt, format!("a stored result cannot be read: {why}")))
     }

@@ -15,7 +15,7 @@ fn keys() -> Keyring {
 
 async fn on_memory() -> Harness<Sealed<Memory>> {
     let clock = TestClock::new();
-    Harness::new(Sealed::new(Memory::with_clock(clock.shared()), keys()).strict(), clock).sequences(64)
+    Harness::new(Sealed::new(Memory::with_clock(clock.shared()), keys()), clock).sequences(64)
 }
 
 async fn on_sqlite() -> Harness<Sealed<Sqlite>> {
@@ -23,7 +23,7 @@ async fn on_sqlite() -> Harness<Sealed<Sqlite>> {
     let clock = TestClock::new();
     let options = Sqlite::options(dir.path().join("inbox.db")).synchronous(Synchronous::Normal);
     let options = options.clock(clock.shared());
-    let open = move || Sealed::new(options.clone().open().expect("the file"), keys()).strict();
+    let open = move || Sealed::new(options.clone().open().expect("the file"), keys());
     let store = open();
     let again = move || std::future::ready(open());
     Harness::new(store, clock).keeping(dir).opening(again).steps(24).sequences(64)

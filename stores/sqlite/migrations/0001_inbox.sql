@@ -267,6 +267,8 @@ CREATE TABLE oncebox_operation (
     inbox INTEGER NOT NULL,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
+    -- The name of the token that the request came with. The actor cannot choose it.
+    token TEXT,
     reason TEXT NOT NULL,
     verb TEXT NOT NULL,
     digest BLOB,

@@ -8,6 +8,7 @@ use rusqlite::ffi::ErrorCode;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::store_error;
+use crate::mode;
 
 /// How much a commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,9 @@ impl Opener {
             Self { create: true, .. } => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
             _ => OpenFlags::SQLITE_OPEN_READ_WRITE,
         };
+        if self.create && !self.read_only {
+            mode::make_private(&self.path);
+        }
         let connection =
             Connection::open_with_flags(&self.path, flags).map_err(|error| self.cannot_open(error))?;
         self.configure(&connection).map_err(|error| self.cannot_open(error))?;

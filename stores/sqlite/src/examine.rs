@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::connect::{Opener, Synchronous};
 use crate::error::store_error;
 use crate::migrate::MIGRATIONS;
+use crate::mode;
 use crate::names::Names;
 use crate::register;
 use crate::register::FOREVER;
@@ -36,6 +37,7 @@ pub(crate) fn examine(
             "open the file with `Synchronous::Full`",
         ));
     }
+    findings.extend(mode::examine(&opener.path));
     findings.extend(missing_indexes(connection)?);
     findings.extend(lost(connection)?);
     findings.extend(unending(connection, params)?);

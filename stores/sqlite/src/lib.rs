@@ -27,6 +27,7 @@ mod history;
 mod lock;
 mod mark;
 mod migrate;
+mod mode;
 mod names;
 mod operation;
 mod order;
@@ -164,6 +165,7 @@ impl Options {
         }
         migrate::check(&connection)?;
         let opener = self.opener.opened();
+        mode::warn(&opener.path);
         let (gate, wake) = (Gate::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
         let (writer, end) = Writer::start(
             opener.clone(),

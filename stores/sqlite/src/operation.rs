@@ -73,6 +73,7 @@ fn record(work: &mut Work<'_>, action: &Action, answer: &Answer) -> Result<()> {
             record.handler.as_ref().map(HandlerKey::as_str),
             &*record.body,
             &*record.answer,
+            record.token.as_deref(),
         ])
         .map_err(store_error)?;
     Ok(())
@@ -105,6 +106,7 @@ pub(crate) fn audit(connection: &Connection, names: &Names, filter: &AuditFilter
         filter.parent.as_ref().map(|parent| &parent.as_bytes()[..]),
         filter.key.as_ref().map(|key| &key.as_bytes()[..]),
         filter.actor.as_deref(),
+        filter.token.as_deref(),
     ];
     page.operations = connection
         .prepare_cached(sql)
@@ -125,6 +127,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
         parent: row.get::<_, Option<[u8; 16]>>(2)?.map(OperationId::from_bytes),
         at: Timestamp::from_millis(row.get(3)?),
         actor: row.get(4)?,
+        token: row.get(13)?,
         reason: row.get(5)?,
         verb: row.get(6)?,
         key: row.get::<_, Option<[u8; 32]>>(7)?.map(Key::from_bytes),

@@ -306,6 +306,7 @@ macro_rules! store_conformance {
                     one_of_many_at_once_is_done,
                     an_answer_that_was_lost_is_asked_for_again,
                     records_are_listed_page_by_page_and_by_what_they_are_about,
+                    the_token_is_recorded_beside_the_actor,
                     records_outlive_what_they_are_about,
                     progress_is_noted_by_one_at_a_time,
                     a_purge_is_done_once,

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Absorbed, Acted, Action, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding, Line,
-    MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams, What, Why,
+    Absorbed, Acted, Action, Actor, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding,
+    Line, MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams, What,
+    Why,
 };
-use oncebox::{ErrorKind, Result};
+use oncebox::{ErrorKind, Key, Result};
 
 use crate::fixture::{
     HOUR, RETENTION, SECOND, handler, ids, inbox, inbox_named, key, moved_to, offer, offer_ordered,
@@ -177,6 +178,34 @@ pub async fn records_are_listed_page_by_page_and_by_what_they_are_about<S: Store
     assert_eq!(audit(h, |f| f.actor = Some("bob".into())).await, [all[1].clone(), all[3].clone()]);
     assert!(audit(h, |f| f.actor = Some("b%".into())).await.is_empty());
     assert!(audit(h, |f| (f.actor, f.key) = (Some("bob".into()), Some(key("0")))).await.is_empty());
+}
+
+// A name may be anything, also what another token's record would look like: the token stands by itself.
+pub async fn the_token_is_recorded_beside_the_actor<S: StoreUnderTest>(h: &Harness<S>) {
+    let asked = [
+        ("ada", Some("night")),
+        ("ada (token root)", Some("night")),
+        ("ada (token root)", None),
+        ("ada", Some("root")),
+    ];
+    for (n, (name, token)) in asked.into_iter().enumerate() {
+        h.poisoned(&n.to_string()).await;
+        let action = on(&n.to_string(), Operation::Discard).by(Actor::from(name).with_token(token), "");
+        h.store.act(&action).await.expect("act");
+    }
+    let of =
+        |records: Vec<OperationView>| -> Vec<Key> { records.into_iter().filter_map(|one| one.key).collect() };
+    let said = audit(h, |_| {}).await.into_iter().rev().map(|one| (one.actor, one.token));
+    let expected = asked.map(|(name, token)| (name.into(), token.map(Into::into)));
+    assert_eq!(said.collect::<Vec<_>>(), expected);
+    assert_eq!(of(audit(h, |f| f.token = Some("root".into())).await), [key("3")]);
+    assert_eq!(of(audit(h, |f| f.token = Some("night".into())).await), [key("1"), key("0")]);
+    let both = |f: &mut AuditFilter| (f.token, f.actor) = (Some("night".into()), Some("ada".into()));
+    assert_eq!(of(audit(h, both).await), [key("0")]);
+    let by_key = |f: &mut AuditFilter| (f.token, f.key) = (Some("night".into()), Some(key("3")));
+    assert!(audit(h, by_key).await.is_empty());
+    let none = |f: &mut AuditFilter| f.token = Some("nigh%".into());
+    assert!(audit(h, none).await.is_empty());
 }
 
 pub async fn records_outlive_what_they_are_about<S: StoreUnderTest>(h: &Harness<S>) {

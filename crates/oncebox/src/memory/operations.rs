@@ -37,6 +37,7 @@ impl Operations {
                 && filter.parent.is_none_or(|parent| view.parent == Some(parent))
                 && filter.key.is_none_or(|key| view.key == Some(key))
                 && filter.actor.as_ref().is_none_or(|actor| view.actor == *actor)
+                && filter.token.as_ref().is_none_or(|token| view.token.as_ref() == Some(token))
         };
         let all = self.by_number.range(..before).rev().map(|(_, row)| row);
         let theirs = all.filter(|(inbox, view)| *inbox == filter.inbox && wanted(view));

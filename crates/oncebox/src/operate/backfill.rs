@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Report, State, note, record_of, report_of, unreadable};
 use crate::error::Result;
 use crate::name::InboxName;
-use crate::store::{Action, Admin, BackfillParams, OperationId, OperationView, Route, Seq, What};
+use crate::store::{Action, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq, What};
 
 /// Entries for one handler, for messages that were stored before it was there.
 ///
@@ -40,6 +40,8 @@ pub struct Backfill {
     pub most: usize,
     /// Who asks for it.
     pub actor: Box<str>,
+    /// The name of the token that the request came with, if it came with one.
+    pub token: Option<Box<str>>,
     /// Why.
     pub reason: Box<str>,
 }
@@ -48,13 +50,14 @@ impl Backfill {
     /// Everything that is stored, for a handler of some types.
     pub fn new(inbox: InboxName, route: Route, types: Vec<Box<str>>) -> Self {
         let (id, actor) = (OperationId::fresh(), Action::NOBODY.into());
-        Self { id, inbox, route, types, most: usize::MAX, actor, reason: "".into() }
+        Self { id, inbox, route, types, most: usize::MAX, actor, token: None, reason: "".into() }
     }
 
     /// The same, with who asks for it and why.
     #[must_use]
-    pub fn by(mut self, actor: &str, reason: &str) -> Self {
-        (self.actor, self.reason) = (actor.into(), reason.into());
+    pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
+        let Actor { name, token } = actor.into();
+        (self.actor, self.token, self.reason) = (name.into(), token.map(Into::into), reason.into());
         self
     }
 
@@ -77,7 +80,8 @@ impl Backfill {
         mut told: impl FnMut(&Report) + Send,
     ) -> Result<Report> {
         let what = What::Backfill { handler: self.route.key.clone(), kinds: self.types.clone() };
-        let action = Action::new(self.inbox.clone(), what).id(self.id).by(&self.actor, &self.reason);
+        let actor = Actor::from(&self.actor).with_token(self.token.as_deref());
+        let action = Action::new(self.inbox.clone(), what).id(self.id).by(actor, &self.reason);
         store.act(&action).await?;
         let record = record_of(store, &self.inbox, self.id).await?;
         let (mut noted, mut at) = Place::of(&record)?;

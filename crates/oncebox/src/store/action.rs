@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{EntryView, Filter, Label, Line, Seq};
+use super::{Actor, EntryView, Filter, Label, Line, Seq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -91,6 +91,8 @@ pub struct Action {
     pub inbox: InboxName,
     /// Who asks for it.
     pub actor: Box<str>,
+    /// The name of the token that the request came with, if it came with one.
+    pub token: Option<Box<str>>,
     /// Why.
     pub reason: Box<str>,
     /// What is to be done.
@@ -98,7 +100,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// The longest actor and reason, in characters; what is longer is cut.
+    /// The longest actor, token and reason, in characters; what is longer is cut.
     pub const MAX_CHARS: usize = 500;
     /// The actor of what a program did without saying for whom.
     pub const NOBODY: &str = "unknown";
@@ -106,7 +108,7 @@ impl Action {
     /// Something to be done under a new identity.
     pub fn new(inbox: InboxName, what: What) -> Self {
         let actor = Self::NOBODY.into();
-        Self { id: OperationId::fresh(), parent: None, inbox, actor, reason: "".into(), what }
+        Self { id: OperationId::fresh(), parent: None, inbox, actor, token: None, reason: "".into(), what }
     }
 
     /// The same, with an identity that was made before.
@@ -118,8 +120,9 @@ impl Action {
 
     /// The same, with who asks for it and why.
     #[must_use]
-    pub fn by(mut self, actor: &str, reason: &str) -> Self {
-        (self.actor, self.reason) = (storable(actor), storable(reason));
+    pub fn by<'a>(mut self, actor: impl Into<Actor<'a>>, reason: &str) -> Self {
+        let Actor { name, token } = actor.into();
+        (self.actor, self.token, self.reason) = (storable(name), token.map(storable), storable(reason));
         self
     }
 
@@ -427,8 +430,10 @@ pub struct OperationView {
     pub number: i64,
     /// When it was done, on the store's clock.
     pub at: Timestamp,
-    /// Who asked for it.
+    /// Who asked for it, by the name that was given.
     pub actor: Box<str>,
+    /// The name of the token that the request came with, if it came with one. The actor cannot choose it.
+    pub token: Option<Box<str>>,
     /// Why.
     pub reason: Box<str>,
     /// The verb: retry, discard, replay, unblock, pause, resume, `pause_key`, `resume_key`, purge, bulk, backfill.
@@ -454,6 +459,7 @@ impl OperationView {
             number,
             at,
             actor: action.actor.clone(),
+            token: action.token.clone(),
             reason: action.reason.clone(),
             verb: action.what.verb().into(),
             key: action.what.key().copied(),
@@ -479,6 +485,8 @@ pub struct AuditFilter {
     pub key: Option<Key>,
     /// Only operations that this one asked for.
     pub actor: Option<Box<str>>,
+    /// Only operations that came with this token.
+    pub token: Option<Box<str>>,
     /// Only those before this number; where the previous page ended.
     pub before: Option<i64>,
     /// At most this many.
@@ -488,7 +496,7 @@ pub struct AuditFilter {
 impl AuditFilter {
     /// The latest hundred.
     pub fn new(inbox: InboxName) -> Self {
-        Self { inbox, id: None, parent: None, key: None, actor: None, before: None, limit: 100 }
+        Self { inbox, id: None, parent: None, key: None, actor: None, token: None, before: None, limit: 100 }
     }
 }
 

@@ -281,13 +281,21 @@ impl Explanation {
                 story.push((entry.at, format!("{}: {}", entry.handler, entry.status)));
             }
         }
-        for OperationView { id, at, actor, reason, verb, handler, .. } in &self.operations {
+        for OperationView { id, at, actor, token, reason, verb, handler, .. } in &self.operations {
+            let actor = asker(actor, token.as_deref());
             let handler = handler.as_ref().map_or(String::new(), |handler| format!(" {handler}"));
             story.push((*at, format!("{actor} asked to {verb}{handler} (operation {id}): {reason}")));
         }
         story.sort_by_key(|(at, _)| *at);
         story
     }
+}
+
+/// An actor in one line, with the token if there was one. A name that could be taken for more than a name stands in quotes.
+fn asker(actor: &str, token: Option<&str>) -> String {
+    let plain = |c: char| c.is_alphanumeric() || " ._-@+'".contains(c);
+    let name = if actor.chars().all(plain) { actor.to_owned() } else { format!("{actor:?}") };
+    token.map_or(name.clone(), |token| format!("{name} (token {token:?})"))
 }
 
 /// What a message calls itself. An id may be long, and any bytes.

@@ -8,6 +8,7 @@
 //! The store's clock dates everything; callers send durations, never times.
 
 mod action;
+mod actor;
 mod admin;
 mod backlog;
 mod entry;
@@ -17,12 +18,14 @@ mod filter;
 mod history;
 mod line;
 mod migrate;
+mod shared;
 mod sweep;
 mod transaction;
 mod wakeups;
 mod windows;
 
 pub use action::{Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, What};
+pub use actor::Actor;
 pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
     EntryView, KeptAside, MessageView, OfTenant,

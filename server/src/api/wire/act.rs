@@ -49,7 +49,7 @@ macro_rules! actions {
         pub(crate) struct $name {
             /// The identity of the operation: the same again is done once and answered the same, or carried on from where it was.
             pub(crate) operation: OperationUuid,
-            /// Who asks for it. The name of the token is recorded beside it. Needed where there are no tokens.
+            /// Who asks for it. The name of the token is recorded beside it, in a field of its own. Needed where there are no tokens.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub(crate) actor: Option<Text>,
             pub(crate) reason: Reason,

@@ -328,6 +328,9 @@ pub(crate) struct AuditQuery {
     /// Only operations that this one asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) actor: Option<Text>,
+    /// Only operations that came with the token of this name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<Text>,
     /// Where the previous page ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) before: Option<i64>,
@@ -354,8 +357,10 @@ pub(crate) struct OperationView {
     /// Its place among all records.
     pub(crate) number: i64,
     pub(crate) at: Time,
-    /// Who asked for it.
+    /// Who asked for it, as they called themselves.
     pub(crate) actor: String,
+    /// The name of the token that it came with; nothing if it came without one, as from a command on the store itself.
+    pub(crate) token: Option<String>,
     /// Why.
     pub(crate) reason: String,
     pub(crate) verb: String,

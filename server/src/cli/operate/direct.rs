@@ -162,6 +162,7 @@ impl Desk for Direct {
         filter.parent = query.parent.map(|parent| parent.0);
         filter.key = query.key.map(|key| key.0);
         filter.actor = query.actor.as_deref().map(Into::into);
+        filter.token = query.token.as_deref().map(Into::into);
         (filter.before, filter.limit) = (query.before, number(query.limit, 100));
         let page = self.store.audit(&filter).await?;
         Ok(wire::AuditPage {

@@ -267,6 +267,9 @@ pub(crate) struct Audit {
     /// Only what this one asked for.
     #[arg(long, value_name = "ACTOR")]
     by: Option<String>,
+    /// Only what came with the token of this name.
+    #[arg(long, value_name = "NAME")]
+    by_token: Option<String>,
     /// Only the parts of this operation on many.
     #[arg(long, value_name = "UUID")]
     parts_of: Option<oncebox::store::OperationId>,
@@ -283,6 +286,7 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
         parent: args.parts_of.map(wire::OperationUuid),
         key: args.message.find(&args.place)?.map(wire::KeyText),
         actor: args.by.as_deref().map(Into::into),
+        token: args.by_token.as_deref().map(Into::into),
         before: args.after,
         limit: None,
     };
@@ -305,6 +309,7 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
         vec![
             Cell::new(one.at.to_string()),
             Cell::new(&one.actor),
+            Cell::new(one.token.as_deref().unwrap_or_default()),
             Cell::new(&one.verb),
             Cell::new(one.handler.as_deref().unwrap_or_default()),
             Cell::new(one.key.map_or_else(String::new, |key| key.0.to_string())),
@@ -313,7 +318,7 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
         ]
     };
     let rows: Vec<_> = operations.iter().map(row).collect();
-    let head = ["AT", "ACTOR", "VERB", "HANDLER", "KEY", "OPERATION", "REASON"];
+    let head = ["AT", "ACTOR", "TOKEN", "VERB", "HANDLER", "KEY", "OPERATION", "REASON"];
     out::print(&table(&head, &rows, out::colours()))?;
     if let Some(next) = query.before {
         out::tell(&format!("next: {next}"));

@@ -15,7 +15,8 @@ use super::direct::Direct;
 use super::remote::Remote;
 use crate::api::wire::{self, StatusWord, Text, Time};
 use crate::cli::Exit;
-use crate::config::{self, InboxPlan, Secrets, StorePlan};
+use crate::cli::out;
+use crate::config::{self, InboxPlan, SealPlan, Secrets, StorePlan};
 use crate::sidecar;
 
 /// Where to look: the API of a process that serves the inbox, a store, or the store that a configuration names. Without any of
@@ -131,6 +132,9 @@ impl Place {
             return Err(usage("--token goes with --api"));
         }
         let opened = sidecar::open_admin(&store).await.map_err(cannot_open)?;
+        if let Some(why) = store.seal.as_ref().and_then(SealPlan::locked) {
+            out::tell(&format!("what is sealed is not shown: {why}"));
+        }
         Ok(Box::new(Direct::new(opened, inbox, plan)))
     }
 

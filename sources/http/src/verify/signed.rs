@@ -89,6 +89,24 @@ impl Hmac {
     }
 }
 
+/// The points of Ed25519 whose order divides 8, without the sign bit; the last two are other encodings of the first two. Signatures
+/// under them can be made without a private key, and `ring` does not refuse them.
+const SMALL_ORDER: [&[u8; 32]; 7] = [
+    &[0; 32],
+    b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"\x26\xe8\x95\x8f\xc2\xb2\x27\xb0\x45\xc3\xf4\x89\xf2\xef\x98\xf0\xd5\xdf\xac\x05\xd3\xc6\x33\x39\xb1\x38\x02\x88\x6d\x53\xfc\x05",
+    b"\xc7\x17\x6a\x70\x3d\x4d\xd8\x4f\xba\x3c\x0b\x76\x0d\x10\x67\x0f\x2a\x20\x53\xfa\x2c\x39\xcc\xc6\x4e\xc7\xfd\x77\x92\xac\x03\x7a",
+    b"\xec\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\xed\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\xee\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+];
+
+fn is_small_order(key: &[u8; 32]) -> bool {
+    let mut point = *key;
+    point[31] &= 0x7f;
+    SMALL_ORDER.contains(&&point)
+}
+
 /// Standard Webhooks: id, time and body are signed.
 #[derive(Clone, Debug)]
 pub(super) struct Standard {
@@ -116,8 +134,14 @@ impl Standard {
                 .decode(text)
                 .map_err(|_| refused(what, "is not base64 behind `whsec_` or `whpk_`"))?;
             if public.is_some() {
-                let key =
+                let key: [u8; 32] =
                     bytes.try_into().map_err(|_| refused(what, "with `whpk_` does not have 32 bytes"))?;
+                if is_small_order(&key) {
+                    return Err(refused(
+                        what,
+                        "with `whpk_` is a point of small order: anybody can sign for it",
+                    ));
+                }
                 keys.push(key);
             } else {
                 shared.push(Secret::new(what, &bytes)?);

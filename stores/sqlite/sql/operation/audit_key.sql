@@ -1,5 +1,5 @@
 -- The same for one key, by its index.
-SELECT number, id, parent, at, actor, reason, verb, digest, handler, body, answer, noted, progress
+SELECT number, id, parent, at, actor, reason, verb, digest, handler, body, answer, noted, progress, token
 FROM oncebox_operation INDEXED BY oncebox_operation_digest
-WHERE digest = ?6 AND inbox = ?1 AND number < ?2 AND (?5 IS NULL OR parent = ?5) AND (?7 IS NULL OR actor = ?7)
+WHERE digest = ?6 AND inbox = ?1 AND number < ?2 AND (?5 IS NULL OR parent = ?5) AND (?7 IS NULL OR actor = ?7) AND (?8 IS NULL OR token = ?8)
 ORDER BY number DESC LIMIT ?3

@@ -1,5 +1,5 @@
 -- The same for the parts of one operation, by their index.
-SELECT number, id, parent, at, actor, reason, verb, digest, handler, body, answer, noted, progress
+SELECT number, id, parent, at, actor, reason, verb, digest, handler, body, answer, noted, progress, token
 FROM oncebox_operation INDEXED BY oncebox_operation_parent
-WHERE parent = ?5 AND inbox = ?1 AND number < ?2 AND (?7 IS NULL OR actor = ?7)
+WHERE parent = ?5 AND inbox = ?1 AND number < ?2 AND (?7 IS NULL OR actor = ?7) AND (?8 IS NULL OR token = ?8)
 ORDER BY number DESC LIMIT ?3
