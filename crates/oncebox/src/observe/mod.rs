@@ -10,6 +10,7 @@ mod trace;
 mod transaction;
 mod watch;
 
+pub use hush::Hush;
 pub use names::{Metric, describe};
 pub use observed::Observed;
 pub(crate) use observer::Observers;
