@@ -2,12 +2,14 @@
 
 mod api;
 mod example;
+mod health;
 mod model;
 mod plan;
 mod problem;
 mod reference;
 mod rules;
 mod sources;
+mod stores;
 mod value;
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! From what was written to what is run: every value checked, every secret read, every default put in.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
@@ -206,6 +206,7 @@ impl Planner {
     fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {
         let migrate = store.migrate.unwrap_or(true);
         let wanted = self.secrets == Secrets::Stores;
+        self.check_names(store);
         let Some(url) = (if wanted { self.read(&store.url) } else { self.guarded(&store.url) }) else {
             // Assumed to be there, and never opened.
             let place = StorePlace::Sqlite(PathBuf::new());
@@ -226,9 +227,12 @@ impl Planner {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
                 self.wrong(store.url.at(), "the URL names no file; write it like \"sqlite:oncebox.db\"");
+            } else if let Some(flaw) = self.flaw_of_file(Path::new(path)) {
+                self.wrong(store.url.at(), flaw);
             }
             StorePlace::Sqlite(path.into())
         } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            self.check_url(&store.url, &url);
             StorePlace::Postgres {
                 url,
                 schema: store.schema.as_deref().cloned(),
