@@ -20,6 +20,7 @@ mod backlog;
 mod claim;
 mod connect;
 mod entry;
+mod erase;
 mod error;
 mod examine;
 mod history;
