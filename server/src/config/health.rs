@@ -10,14 +10,14 @@ use super::plan::Planner;
 use super::value::{At, Span, Window};
 
 /// A limit as the file has it.
-struct Limit<T> {
+struct HealthLimit<T> {
     name: &'static str,
     /// Its place in the file, if it is set there.
     at: Option<usize>,
     value: Option<T>,
 }
 
-impl<T> Limit<T> {
+impl<T> HealthLimit<T> {
     fn new<S>(name: &'static str, set: Option<&At<S>>, value: Option<T>) -> Self {
         Self { name, at: set.map(At::at), value }
     }
@@ -54,30 +54,49 @@ impl Planner {
                 );
             }
         }
-        let store =
-            Limit::new("store_unhealthy", health.store_unhealthy.as_ref(), Some(limits.store_unhealthy));
+        let store = HealthLimit::new(
+            "store_unhealthy",
+            health.store_unhealthy.as_ref(),
+            Some(limits.store_unhealthy),
+        );
         self.in_order(None, &store);
         let idle = health.idle_degraded.as_ref();
-        let idle = Limit::new("idle_degraded", idle, Some(limits.idle_degraded));
+        let idle = HealthLimit::new("idle_degraded", idle, Some(limits.idle_degraded));
         let worse = health.idle_unhealthy.as_ref();
-        self.in_order(Some(&idle), &Limit::new("idle_unhealthy", worse, Some(limits.idle_unhealthy)));
+        self.in_order(Some(&idle), &HealthLimit::new("idle_unhealthy", worse, Some(limits.idle_unhealthy)));
         self.in_order(
-            Some(&Limit::new("lag_degraded", health.lag_degraded.as_ref(), limits.lag_degraded)),
-            &Limit::new("lag_unhealthy", health.lag_unhealthy.as_ref(), limits.lag_unhealthy),
+            Some(&HealthLimit::new("lag_degraded", health.lag_degraded.as_ref(), limits.lag_degraded)),
+            &HealthLimit::new("lag_unhealthy", health.lag_unhealthy.as_ref(), limits.lag_unhealthy),
         );
         self.in_order(
-            Some(&Limit::new("blocked_degraded", health.blocked_degraded.as_ref(), limits.blocked_degraded)),
-            &Limit::new("blocked_unhealthy", health.blocked_unhealthy.as_ref(), limits.blocked_unhealthy),
+            Some(&HealthLimit::new(
+                "blocked_degraded",
+                health.blocked_degraded.as_ref(),
+                limits.blocked_degraded,
+            )),
+            &HealthLimit::new(
+                "blocked_unhealthy",
+                health.blocked_unhealthy.as_ref(),
+                limits.blocked_unhealthy,
+            ),
         );
         self.in_order(
-            Some(&Limit::new("backlog_degraded", health.backlog_degraded.as_ref(), limits.backlog_degraded)),
-            &Limit::new("backlog_unhealthy", health.backlog_unhealthy.as_ref(), limits.backlog_unhealthy),
+            Some(&HealthLimit::new(
+                "backlog_degraded",
+                health.backlog_degraded.as_ref(),
+                limits.backlog_degraded,
+            )),
+            &HealthLimit::new(
+                "backlog_unhealthy",
+                health.backlog_unhealthy.as_ref(),
+                limits.backlog_unhealthy,
+            ),
         );
         limits
     }
 
     /// Checks that a limit can be told from always, and that the milder one of two is reached first.
-    fn in_order<T: Quantity>(&mut self, degraded: Option<&Limit<T>>, unhealthy: &Limit<T>) {
+    fn in_order<T: Quantity>(&mut self, degraded: Option<&HealthLimit<T>>, unhealthy: &HealthLimit<T>) {
         for limit in degraded.into_iter().chain([unhealthy]) {
             if let (Some(at), Some(value)) = (limit.at, &limit.value)
                 && *value == T::NOTHING

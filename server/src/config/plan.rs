@@ -358,6 +358,9 @@ impl Planner {
     fn handler(&mut self, file: &File, key: &At<String>, handler: &model::Handler) -> Option<HandlerPlan> {
         let allowed = allowed(handler.allow_private.as_ref().or(file.allow_private.as_ref()));
         let url = self.url(handler, &allowed);
+        if let Some(timeout) = handler.timeout.as_ref().filter(|timeout| timeout.0.is_zero()) {
+            self.wrong(timeout.at(), "no answer could come in time; use a second or more");
+        }
         let signer = Signer::new(self.read_all(handler.secret.as_ref())).map_err(|why| {
             self.wrong(many(handler.secret.as_ref(), key.at()).1, why);
         });

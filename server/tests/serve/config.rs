@@ -312,11 +312,14 @@ const BAD: &[(&str, &str)] = &[
         "ONCEBOX_NOT_SET is not set",
     ),
     ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nconcurrency = 0", "concurrency"),
-    ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntimeout = \"0s\"", "timeout"),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntimeout = \"0s\"",
+        "ship.timeout`: no answer could come in time",
+    ),
     ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nrate = \"0/s\"", "rate"),
     (
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretry = { attempts = 0, first = \"1s\" }",
-        "attempts",
+        "ship.retry`: `attempts` is 0",
     ),
     ("[inbox.orders.handler.\"\"]\nurl = \"https://example.com\"", "handler key"),
     ("[inbox.orders]\nlease = \"1ms\"", "`lease` is 1ms"),
@@ -325,7 +328,7 @@ const BAD: &[(&str, &str)] = &[
     ("[inbox.orders]\npoll = \"0s\"", "`poll` is 0ns"),
     ("[inbox.orders]\nretention = \"1s\"", "`retention` is shorter than `lease`"),
     ("[inbox.\"or ders\"]", "inbox"),
-    ("[inbox.a.http.x]\n[inbox.b.http.x]", "two endpoints"),
+    ("[inbox.a.http.x]\n[inbox.b.http.x]", "the inbox \"a\" has a source of this name too"),
     ("[inbox.orders.http.x]\npath = \"no-slash\"", "path"),
     (
         "[inbox.orders.rabbitmq.q]\nurl = \"env:ONCEBOX_WORD\"\nqueue = \"q\"\ndiscard_rejected = true",

@@ -27,9 +27,9 @@ const FAR: &str = "203.0.113.9:4000";
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<String>>>);
 
-struct Line(String);
+struct LogLine(String);
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         use std::fmt::Write as _;
         let _ = write!(self.0, " {}={value:?}", field.name());
@@ -51,7 +51,7 @@ impl Subscriber for Heard {
     fn exit(&self, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
+        let mut line = LogLine(event.metadata().level().to_string());
         event.record(&mut line);
         self.0.lock().push(line.0);
     }
@@ -104,9 +104,9 @@ fn counted(handle: &PrometheusHandle, source: &str, reason: &str) -> u64 {
 }
 
 /// A path below `/in`, the address of the client, its headers, and the reason with the header that it is about.
-type Refused<'a> = (&'a str, Option<&'a str>, Vec<(&'a str, &'a str)>, &'a str, Option<&'a str>);
+type RefusedRequest<'a> = (&'a str, Option<&'a str>, Vec<(&'a str, &'a str)>, &'a str, Option<&'a str>);
 
-fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<Refused<'a>> {
+fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<'a>> {
     let signed = |time| [("webhook-id", "a"), ("webhook-timestamp", time), ("webhook-signature", "v1,AAAA")];
     let slack = |time| vec![("x-slack-request-timestamp", time), ("x-slack-signature", "v0=00")];
     let host = |name| ("host", name);

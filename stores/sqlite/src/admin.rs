@@ -210,7 +210,7 @@ pub(crate) fn blocked(
 pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
-    if let Some(Stored { seq, received_at, message, tenant, erased }) = stored(work, inbox.id, key)? {
+    if let Some(StoredMessage { seq, received_at, message, tenant, erased }) = stored(work, inbox.id, key)? {
         view.entries = entries(work, seq.0, key)?;
         (view.tenant, view.erased) = (tenant, erased);
         match message {
@@ -280,7 +280,7 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
 }
 
 /// A stored message.
-pub(crate) struct Stored {
+pub(crate) struct StoredMessage {
     pub(crate) seq: Seq,
     pub(crate) received_at: Timestamp,
     /// Itself, if it can be read. What is erased cannot.
@@ -289,7 +289,7 @@ pub(crate) struct Stored {
     pub(crate) erased: bool,
 }
 
-pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
+pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<StoredMessage>> {
     let Some(seq) = work.tail.find(work.connection, key)?.or_else(|| row::lost_seq(key)) else {
         return Ok(None);
     };
@@ -299,7 +299,7 @@ pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<St
         // One that was swept has no entries.
         let mut entries = entries(work, seq, key)?.into_iter();
         let is_ours = |entry: EntryView| work.names.known_handler(inbox, &entry.handler).is_some();
-        let lost = Stored {
+        let lost = StoredMessage {
             seq: Seq(seq),
             received_at: Timestamp::from_millis(0),
             message: Err(corrupt("it is not there")),
@@ -313,7 +313,7 @@ pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<St
     let message = if erased { Err(content_erased(key)) } else { row::message(row, 2) };
     // A damaged row is shown as far as it can be read.
     let tenant = row.get::<_, Option<String>>(3).ok().flatten().map(Into::into);
-    Ok(Some(Stored { seq: Seq(seq), received_at, message, tenant, erased }))
+    Ok(Some(StoredMessage { seq: Seq(seq), received_at, message, tenant, erased }))
 }
 
 pub(crate) fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
@@ -340,7 +340,7 @@ pub(crate) fn operate(
     let inbox_id = work.names.known_inbox(inbox).ok_or_else(missing)?.id;
     let name = work.names.name_of(inbox_id, handler);
     let found = stored(work, inbox_id, key)?.ok_or_else(missing)?;
-    let Stored { seq, received_at, message, tenant, erased } = found;
+    let StoredMessage { seq, received_at, message, tenant, erased } = found;
     // The latest generation is the one that can still be acted on.
     let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == name);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;

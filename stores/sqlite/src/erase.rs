@@ -58,25 +58,25 @@ pub(crate) fn erase(
     Ok(ErasureCounts::new(unfinished.len(), kept_aside))
 }
 
-/// Lets SQLite overwrite what it frees with zeros, for as long as this lives: elsewhere that would only cost time.
+/// Lets SQLite overwrite all that it frees with zeros, whole pages too, for as long as this lives: elsewhere that would cost writes.
 struct Overwriting<'a>(&'a Connection);
 
 impl<'a> Overwriting<'a> {
     fn begin(connection: &'a Connection) -> Result<Self> {
-        switch(connection, true).map_err(store_error)?;
+        switch(connection, "on").map_err(store_error)?;
         Ok(Self(connection))
     }
 }
 
 impl Drop for Overwriting<'_> {
     fn drop(&mut self) {
-        if let Err(error) = switch(self.0, false) {
-            tracing::warn!(%error, "cannot stop overwriting what is freed; writes are slower");
+        if let Err(error) = switch(self.0, "fast") {
+            tracing::warn!(%error, "cannot stop overwriting freed pages; writes are slower");
         }
     }
 }
 
-fn switch(connection: &Connection, on: bool) -> rusqlite::Result<()> {
+fn switch(connection: &Connection, how: &str) -> rusqlite::Result<()> {
     // It is answered with the new value.
-    connection.pragma_update_and_check(None, "secure_delete", on, |_| Ok(()))
+    connection.pragma_update_and_check(None, "secure_delete", how, |_| Ok(()))
 }

@@ -33,10 +33,8 @@ async fn nothing_of_an_erased_message_is_left_in_the_file() {
     store.settle(&[claimed.claim.settle(&Policy::default(), failed)]).await.expect("settle");
     store.operate(&inbox(), &key("1"), &handler("h"), Operation::Discard).await.expect("discard");
     let fold = || {
-        let connection = file.connect();
-        connection
-            .pragma_query_value(None, "wal_checkpoint(TRUNCATE)", |row| row.get::<_, i64>(0))
-            .expect("a checkpoint")
+        let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+        file.connect().query_row(checkpoint, [], |row| row.get::<_, i64>(0)).expect("a checkpoint")
     };
     assert_eq!(fold(), 0, "no reader keeps the log");
     assert_eq!(holds(&file.path()), NEEDLES, "it was there");

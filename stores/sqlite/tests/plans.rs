@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 32] = [
+const SCANS: [(&str, &str); 33] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),

@@ -107,12 +107,15 @@ pub async fn what_poisoned_entries_hold_back_is_counted<S: StoreUnderTest>(h: &H
     h.first(offer_to("free", &["g"])).await;
     let free = waits("g", 1, 0, Some(Duration::ZERO));
     let expected = waits("h", 3, 6, None).held_back(blocked(2, 6, Some(6 * SECOND)));
-    assert_eq!(h.backlog().await, [free.clone(), expected]);
+    assert_eq!(h.backlog().await, [free, expected]);
     h.operate("a head", "h", Operation::Unblock).await.expect("unblock");
-    let expected = waits("h", 3, 6, Some(Duration::ZERO)).held_back(blocked(1, 3, Some(3 * SECOND)));
-    assert_eq!(h.backlog().await, [free.clone(), expected]);
+    let found = &h.backlog().await[1];
+    let expected = (3, 6, blocked(1, 3, Some(3 * SECOND)));
+    assert_eq!((found.pending, found.poisoned, found.blocked), expected, "{found:?}");
+    assert!(found.oldest_due.is_some(), "the next of `a` is due: {found:?}");
     h.operate("b head", "h", Operation::Discard).await.expect("discard");
-    assert_eq!(h.backlog().await, [free, waits("h", 6, 2, Some(Duration::ZERO))]);
+    let found = &h.backlog().await[1];
+    assert_eq!((found.pending, found.poisoned, found.blocked), (6, 2, blocked(0, 0, None)), "{found:?}");
 }
 
 pub async fn a_paused_key_is_not_blocked<S: StoreUnderTest>(h: &Harness<S>) {

@@ -192,7 +192,7 @@ pub async fn an_erasure_is_recorded_and_done_once<S: StoreUnderTest>(h: &Harness
     assert_eq!((&*record.actor, &*record.reason, &*record.verb), ("ada", "request 17", "erase"));
     assert_eq!((record.at, &*record.body), (h.now(), &*action.body()));
     assert_eq!(h.erase("1", false).await.expect("again"), ErasureCounts::new(0, 0), "there is nothing left");
-    for inbox in [inbox(), inbox_named("unheard of")] {
+    for inbox in [inbox(), inbox_named("unheard-of")] {
         let error = h.store.erase(&inbox, &key("unknown"), true).await.expect_err("unknown");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }

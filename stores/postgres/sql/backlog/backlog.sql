@@ -6,10 +6,11 @@
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), poisoned AS MATERIALIZED (
-    -- Beyond the limit, a person has enough to look at.
-    SELECT p.handler, count(*) AS count FROM (SELECT handler FROM @poisoned LIMIT $4) p GROUP BY p.handler
+    -- Beyond the limit, a person has enough to look at. Lines that an operator holds back have a row with a smaller number.
+    SELECT p.handler, count(*) AS count
+    FROM (SELECT handler FROM @poisoned WHERE lane = ANY ($3::int2[]) AND seq >= 68719476736 LIMIT $4) p GROUP BY p.handler
 ), head AS MATERIALIZED (
-    -- The first of each line that holds it back. Lines that an operator holds back have smaller numbers, and do not count.
+    -- The first of each line that holds it back.
     SELECT DISTINCT ON (p.lane, p.handler, p.order_key) p.lane, p.handler, p.order_key, p.seq
     FROM @poisoned p WHERE p.lane = ANY ($3::int2[]) AND p.in_line IN ('blocks', 'parks') AND p.seq >= 68719476736
     ORDER BY p.lane, p.handler, p.order_key, p.seq LIMIT $4
