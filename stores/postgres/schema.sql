@@ -248,8 +248,8 @@ CREATE TABLE "public"."oncebox_poisoned" (
     CHECK ((order_key IS NULL) = (in_line IS NULL))
 );
 CREATE INDEX "oncebox_poisoned_order" ON "public"."oncebox_poisoned" (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
--- Whether any line is held back at all: mostly none is, and no line has to be looked at.
-CREATE INDEX "oncebox_poisoned_line" ON "public"."oncebox_poisoned" (lane) WHERE in_line IN ('blocks', 'parks');
+-- Whether any line is held back at all, and which: mostly none is, and no line has to be looked at.
+CREATE INDEX "oncebox_poisoned_line" ON "public"."oncebox_poisoned" (lane, handler, order_key, seq) WHERE in_line IN ('blocks', 'parks');
 
 -- Attempts that did not succeed. Leaves with the key of its message.
 CREATE TABLE "public"."oncebox_attempt" (

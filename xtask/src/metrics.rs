@@ -28,6 +28,8 @@ them, [dashboard and alerts](operations/README.md) what to do with them.
 | crashes | `oncebox_settled_total{event=~\"crash|crash_out\"}` |
 | lease lost | `oncebox_lease_lost_total` |
 | lag | `oncebox_lag_seconds`; what waits now: `oncebox_oldest_due_seconds` |
+| held back | `oncebox_blocked_entries`, behind a poisoned entry with their ordering key; the oldest: `oncebox_blocked_oldest_seconds` |
+| refused senders | `oncebox_http_unverified_total`, by reason |
 ";
 
 /// Writes the file.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::health::Subject;
 use oncebox::source::{BrokerLink, Delivery, Source, channel};
-use oncebox::{ErrorKind, Health, HealthLimits, HealthStatus};
+use oncebox::store::Admin as _;
+use oncebox::{ErrorKind, HandlerKey, Health, HealthLimits, HealthStatus};
 use oncebox_testkit::{Fault, Verb};
+use support::meter::Meter;
 use support::{SECOND, World, in_time, message, quiet};
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -213,6 +215,44 @@ async fn backlog_and_lag_have_limits() {
     in_time(running.idle()).await;
     world.pass(MINUTE).await;
     assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+}
+
+// Messages behind a poisoned one are not due: they have limits of their own.
+#[tokio::test]
+async fn what_a_poisoned_entry_holds_back_has_limits() {
+    let meter = Meter::default();
+    let _measured = metrics::set_default_local_recorder(&meter);
+    let world = world();
+    let running = world.inbox.start();
+    for (id, does) in [("1", "reject"), ("2", "ok"), ("3", "ok")] {
+        world.inbox.accept(message(id, does).with_ordering_key("k")).await.unwrap();
+    }
+    in_time(running.idle()).await;
+    world.pass(MINUTE).await;
+    let health = running.health();
+    assert_eq!(status(&health, Subject::Handler, "h"), HealthStatus::Healthy, "{health:#?}");
+    let labels = "{inbox=test,handler=h}";
+    assert_eq!(meter.gauge(&format!("oncebox_blocked_ordering_keys{labels}")), Some(1.0));
+    assert_eq!(meter.gauge(&format!("oncebox_blocked_entries{labels}")), Some(2.0));
+    world.pass(5 * MINUTE).await;
+    let health = running.health();
+    assert_eq!(status(&health, Subject::Handler, "h"), HealthStatus::Degraded, "{health:#?}");
+    assert!(health.live && health.ready, "one bad message takes nothing out of service");
+    let said = "poisoned entries hold back 2 others with 1 ordering keys, the oldest accepted 36";
+    assert!(format!("{:?}", health.checks).contains(said), "{health:#?}");
+    assert!(meter.gauge(&format!("oncebox_blocked_oldest_seconds{labels}")).is_some_and(|age| age >= 300.0));
+    let mut limits = HealthLimits::default();
+    limits.blocked_unhealthy = Some(5 * MINUTE);
+    assert!(!running.health_by(&limits).ready);
+    limits.blocked_unhealthy = Some(60 * MINUTE);
+    assert!(running.health_by(&limits).ready);
+    let key = world.entry("1", "h").await.key;
+    let handler = HandlerKey::new("h").unwrap();
+    world.store().unblock(world.inbox.name(), &key, &handler).await.unwrap();
+    world.pass(MINUTE).await;
+    in_time(running.idle()).await;
+    assert_eq!(running.health().status, HealthStatus::Healthy, "{:#?}", running.health());
+    assert_eq!(meter.gauge(&format!("oncebox_blocked_entries{labels}")), Some(0.0));
 }
 
 #[tokio::test]

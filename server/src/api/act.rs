@@ -44,6 +44,14 @@ pub(super) async fn entry(ask: &Ask, operation: Operation) -> Answer<wire::Acted
     act(ask, action(ask, what, body.asked())?).await
 }
 
+/// Erases the content of one message.
+pub(super) async fn erase(ask: &Ask) -> Answer<wire::Acted> {
+    let key = ask.key()?;
+    let body: wire::ErasureAction = ask.body()?;
+    let what = What::Erase { key, discard_unfinished: body.discard_unfinished };
+    act(ask, action(ask, what, body.asked())?).await
+}
+
 /// Pauses or resumes a handler, or one of its ordering keys; with the keys that it had before.
 pub(super) async fn hold(ask: &Ask, pause: bool) -> Answer<wire::Acted> {
     let body: wire::Hold = ask.body()?;

@@ -29,11 +29,8 @@ pub(super) fn inboxes(ask: &Ask) -> wire::Inboxes {
 
 pub(super) async fn counts(ask: &Ask) -> Answer<wire::Counts> {
     let (served, query) = (ask.inbox()?, ask.query::<wire::TenantQuery>()?);
-    let counts = match &query.tenant {
-        None => served.admin.count(served.name()).await?,
-        Some(tenant) => served.admin.count_tenant(served.name(), tenant).await?,
-    };
-    Ok(show::counts(&counts))
+    let now = SystemClock::default().now();
+    Ok(shared::counts(&*served.admin, served.name(), query.tenant.as_deref(), now).await?)
 }
 
 pub(super) async fn entries(ask: &Ask) -> Answer<wire::Entries> {
@@ -59,6 +56,7 @@ pub(super) async fn message(ask: &Ask) -> Answer<wire::MessageView> {
     let privacy = &ask.current.privacy;
     Ok(wire::MessageView {
         key: wire::KeyText(view.key),
+        erased: view.erased,
         tenant: view.tenant.as_deref().map(Into::into),
         stored: show::stored(&view),
         entries: privacy.entries(&view.entries),

@@ -289,6 +289,7 @@ async fn run(ask: &Ask, route: &Route) -> Result<Response, Problem> {
         Call::Pause => json(route, &act::hold(ask, true).await?),
         Call::Resume => json(route, &act::hold(ask, false).await?),
         Call::PurgePreview => json(route, &act::purge_preview(ask).await?),
+        Call::Erase => json(route, &act::erase(ask).await?),
         Call::Purge => json(route, &act::purge(ask).await?),
         Call::Backfill => json(route, &act::backfill(ask).await?),
     }

@@ -165,6 +165,8 @@ routes! {
         "Runs a finished entry again, as a new generation";
     Unblock Post "/inboxes/{inbox}/messages/{key}/unblock" Operator ((), wire::EntryAction) 200 wire::Acted,
         "Lets those behind a poisoned entry with its ordering key go on without it";
+    Erase Post "/inboxes/{inbox}/messages/{key}/erase" Admin ((), wire::ErasureAction) 200 wire::Acted,
+        "Erases the content of a message for good; its key stays, so that the same message is still a duplicate";
     BulkPreview Post "/inboxes/{inbox}/bulk/preview" Viewer ((), wire::BulkPlan) 200 wire::Preview,
         "What an action on many entries would be done to; changes nothing";
     Bulk Post "/inboxes/{inbox}/bulk" Operator ((), wire::BulkAction) 202 wire::Report,

@@ -1,12 +1,12 @@
 //! What is done the same over HTTP and by a command on a store.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use oncebox::operate::Bulk;
 use oncebox::store::{
-    self, Action, Admin, Answer, AsideFilter, AsideId, AsideReason, AuditFilter, BlockedParams, Filter, Line,
-    OperationId, OperationView, What,
+    self, Action, Admin, Answer, AsideFilter, AsideId, AsideReason, AuditFilter, Backlog, BacklogParams,
+    BlockedBacklog, BlockedParams, Filter, Line, OperationId, OperationView, What,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
@@ -26,10 +26,15 @@ pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) ->
         changed: None,
         legacy: Vec::new(),
         purged: None,
+        erased: None,
     };
     match &acted.answer {
         Answer::Entry(entry) => told.entry = Some(privacy.entry(entry)),
         Answer::Changed(changed) => told.changed = Some(*changed),
+        Answer::Erased(counts) => {
+            let (discarded, kept_aside) = (counts.discarded as u64, counts.kept_aside as u64);
+            told.erased = Some(wire::ErasureResult { discarded, kept_aside });
+        }
         Answer::Purged(count) => told.purged = Some(*count as u64),
         _ => {}
     }
@@ -76,6 +81,36 @@ pub(crate) async fn aside(
         asides: page.asides.iter().map(show::aside).collect(),
         next: page.next.map(|next| next.0),
     })
+}
+
+/// How many messages and entries there are, and what poisoned entries hold back. `now` is for the ages of one tenant's messages: of all
+/// of them, the store tells the age.
+pub(crate) async fn counts(
+    store: &dyn Admin,
+    inbox: &InboxName,
+    tenant: Option<&str>,
+    now: Timestamp,
+) -> Result<wire::Counts> {
+    let Some(tenant) = tenant else {
+        let mut counts = show::counts(&store.count(inbox).await?);
+        let backlog = store.backlog(&BacklogParams::new(inbox.clone())).await?;
+        let blocked = backlog.iter().filter(|backlog| backlog.blocked.keys > 0).map(show::blocked_count);
+        counts.blocked = blocked.collect();
+        return Ok(counts);
+    };
+    let mut counts = show::counts(&store.count_tenant(inbox, tenant).await?);
+    let mut params = BlockedParams::new(inbox.clone());
+    (params.tenant, params.limit) = (Some(tenant.into()), 1_000);
+    let mut found: BTreeMap<HandlerKey, BlockedBacklog> = BTreeMap::new();
+    for key in store.blocked(&params).await? {
+        let blocked = found.entry(key.handler).or_default();
+        blocked.keys += 1;
+        blocked.waiting += key.waiting;
+        blocked.oldest = blocked.oldest.max(key.oldest.map(|at| now.since(at)));
+    }
+    let backlog = |(handler, blocked)| Backlog::new(handler, 0, 0, None).held_back(blocked);
+    counts.blocked = found.into_iter().map(backlog).map(|backlog| show::blocked_count(&backlog)).collect();
+    Ok(counts)
 }
 
 /// Ordering keys that are held back.

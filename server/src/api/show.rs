@@ -7,8 +7,8 @@ use oncebox::store;
 
 use super::access::hex;
 use super::wire::{
-    Aside, AsideReason, Attempt, BlockedKey, Body, Counts, Entry, Finding, HandlerCount, Header, KeyText,
-    Label, OperationUuid, OperationView, PausedKey, Report, StatusWord, Stored, Time,
+    Aside, AsideReason, Attempt, BlockedCount, BlockedKey, Body, Counts, Entry, Finding, HandlerCount,
+    Header, KeyText, Label, OperationUuid, OperationView, PausedKey, Report, StatusWord, Stored, Time,
 };
 
 /// Any bytes as text, and as digits if they are not text.
@@ -160,6 +160,16 @@ pub(crate) fn counts(counts: &store::Counts) -> Counts {
         entries: counts.entries.iter().map(count).collect(),
         paused: paused.into_iter().map(ToString::to_string).collect(),
         paused_keys: counts.paused_keys.iter().map(paused_key).collect(),
+        blocked: Vec::new(),
+    }
+}
+
+pub(crate) fn blocked_count(backlog: &store::Backlog) -> BlockedCount {
+    BlockedCount {
+        handler: backlog.handler.to_string(),
+        ordering_keys: backlog.blocked.keys,
+        waiting: backlog.blocked.waiting,
+        oldest_seconds: backlog.blocked.oldest.map(|age| age.as_secs()),
     }
 }
 

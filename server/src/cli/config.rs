@@ -21,15 +21,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Reads a configuration and says what is wrong with it, or that nothing is. Opens nothing.
-    #[command(after_help = "Example:\n  oncebox config check --secrets --config /etc/oncebox.toml")]
+    /// Check a configuration as `oncebox serve` does, without connecting to anything
+    #[command(after_help = "Examples:
+  oncebox config check --config /etc/oncebox.toml
+  oncebox config check --assume-secrets       where the secrets are not, as in CI")]
     Check {
         /// The configuration. Default: `oncebox.toml` in this directory.
         #[arg(long, value_name = "FILE", env = "ONCEBOX_CONFIG")]
         config: Option<PathBuf>,
-        /// Reads every secret too, and checks it.
+        /// Take all secrets, and the files that hold them, to be there and right
         #[arg(long)]
-        secrets: bool,
+        assume_secrets: bool,
         /// One JSON object, for programs.
         #[arg(long)]
         json: bool,
@@ -47,7 +49,7 @@ enum Command {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     match &args.command {
-        Command::Check { config, secrets, json } => check(config.as_deref(), *secrets, *json)?,
+        Command::Check { config, assume_secrets, json } => check(config.as_deref(), *assume_secrets, *json)?,
         Command::Example => print(EXAMPLE)?,
         Command::Schema => print(&format!("{:#}\n", config::schema().as_value()))?,
         Command::Reference => print(&config::reference())?,
@@ -55,13 +57,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(named: Option<&Path>, secrets: bool, json: bool) -> Result<(), Failed> {
+fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), Failed> {
     let path = config::find(named).ok_or_else(|| {
         Exit::Usage.with(anyhow!(
             "there is no oncebox.toml here; name one with --config, or begin with `oncebox config example`"
         ))
     })?;
-    let secrets = if secrets { Secrets::Read } else { Secrets::Assume };
+    let secrets = if assume_secrets { Secrets::Assume } else { Secrets::Read };
     let loaded = sidecar::rehearse(config::load(&path, secrets)?)?;
     let (inboxes, all) = (loaded.plan.inboxes.len(), loaded.plan.inboxes.iter());
     let handlers: usize = all.map(|inbox| inbox.handlers.len()).sum();

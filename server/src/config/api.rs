@@ -1,14 +1,12 @@
-//! The API of operators and the limits of health, checked.
+//! The API of operators, checked.
 
 use std::net::SocketAddr;
 
-use oncebox::HealthLimits;
 use oncebox::privacy::Redaction;
-use oncebox::store::BacklogParams;
 
 use super::model;
 use super::plan::Planner;
-use super::value::{At, Window, many};
+use super::value::{At, many};
 use crate::api::Privacy;
 use crate::api::access::{Access, Token};
 
@@ -98,39 +96,6 @@ impl Planner {
             }
         }
         Privacy(rules)
-    }
-
-    pub(super) fn health(&mut self, health: &model::Health) -> HealthLimits {
-        let mut limits = HealthLimits::default();
-        let spans = [
-            (&health.idle_degraded, &mut limits.idle_degraded),
-            (&health.idle_unhealthy, &mut limits.idle_unhealthy),
-            (&health.store_unhealthy, &mut limits.store_unhealthy),
-        ];
-        for (set, limit) in spans {
-            *limit = set.as_ref().map_or(*limit, |span| span.0);
-        }
-        let window = |set: &Option<At<Window>>, default| set.as_ref().map_or(default, |window| window.0);
-        limits.lag_degraded = window(&health.lag_degraded, limits.lag_degraded);
-        limits.lag_unhealthy = window(&health.lag_unhealthy, limits.lag_unhealthy);
-        for (set, limit) in [
-            (&health.backlog_degraded, &mut limits.backlog_degraded),
-            (&health.backlog_unhealthy, &mut limits.backlog_unhealthy),
-        ] {
-            *limit = set.as_deref().copied();
-            let most = BacklogParams::COUNTED;
-            if let Some(set) = set.as_ref().filter(|set| ***set > most) {
-                self.wrong(
-                    set.at(),
-                    format!("messages are counted up to {most}: this would never be reached"),
-                );
-            }
-        }
-        if limits.idle_degraded > limits.idle_unhealthy {
-            let at = health.idle_degraded.as_ref().or(health.idle_unhealthy.as_ref()).map_or(0, At::at);
-            self.wrong(at, "`idle_degraded` is longer than `idle_unhealthy`");
-        }
-        limits
     }
 }
 

@@ -3,6 +3,7 @@
 mod api;
 mod example;
 mod headers;
+mod health;
 mod model;
 mod plan;
 mod problem;
@@ -11,6 +12,7 @@ mod rules;
 mod seal;
 mod secrets;
 mod sources;
+mod stores;
 mod value;
 
 use std::path::{Path, PathBuf};

@@ -140,6 +140,11 @@ pub(crate) struct Health {
     pub(crate) lag_degraded: Option<At<Window>>,
     /// Unhealthy while a message has been due for this long. Default `"forever"`: never.
     pub(crate) lag_unhealthy: Option<At<Window>>,
+    /// Degraded while a message behind a poisoned one with its ordering key was accepted this long ago, or `"forever"`: never.
+    /// Default `5m`.
+    pub(crate) blocked_degraded: Option<At<Window>>,
+    /// Unhealthy while a message behind a poisoned one with its ordering key was accepted this long ago. Default `"forever"`: never.
+    pub(crate) blocked_unhealthy: Option<At<Window>>,
     /// Degraded while this many messages wait for a handler; they are counted up to 10000. Default: never.
     pub(crate) backlog_degraded: Option<At<u64>>,
     /// Unhealthy while this many messages wait for a handler. Default: never.

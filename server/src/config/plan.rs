@@ -1,7 +1,7 @@
 //! From what was written to what is run: every value checked, every secret read, every default put in.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
@@ -253,6 +253,7 @@ impl Planner {
         let migrate = store.migrate.unwrap_or(true);
         let seal = store.seal.as_ref().and_then(|seal| self.seal(seal));
         let wanted = self.secrets == Secrets::Stores;
+        self.check_names(store);
         let Some(url) = (if wanted { self.read(&store.url) } else { self.guarded(&store.url) }) else {
             // Assumed to be there, and never opened.
             let place = StorePlace::Sqlite(PathBuf::new());
@@ -273,9 +274,12 @@ impl Planner {
             let path = path.strip_prefix("//").unwrap_or(path);
             if path.is_empty() {
                 self.wrong(store.url.at(), "the URL names no file; write it like \"sqlite:oncebox.db\"");
+            } else if let Some(flaw) = self.flaw_of_file(Path::new(path)) {
+                self.wrong(store.url.at(), flaw);
             }
             StorePlace::Sqlite(path.into())
         } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            self.check_url(&store.url, &url);
             StorePlace::Postgres {
                 url,
                 schema: store.schema.as_deref().cloned(),
@@ -401,6 +405,9 @@ impl Planner {
     fn handler(&mut self, file: &File, key: &At<String>, handler: &model::Handler) -> Option<HandlerPlan> {
         let allowed = allowed(handler.allow_private.as_ref().or(file.allow_private.as_ref()));
         let url = self.url(handler, &allowed);
+        if let Some(timeout) = handler.timeout.as_ref().filter(|timeout| timeout.0.is_zero()) {
+            self.wrong(timeout.at(), "no answer could come in time; use a second or more");
+        }
         let signer = Signer::new(self.read_all(handler.secret.as_ref())).map_err(|why| {
             self.wrong(many(handler.secret.as_ref(), key.at()).1, why);
         });

@@ -82,6 +82,11 @@ impl WordOrTable for Retry {
     }
 
     fn from_table<E: Error>(table: RetryTable) -> Result<Self, E> {
+        if table.attempts == 0 {
+            return Err(E::custom(
+                "`attempts` is 0, and the first attempt counts; use at least 1, or \"never\" for no retry",
+            ));
+        }
         let first = table.first.0;
         let max = table.max.map_or(first.max(oncebox::Retry::default().max), |max| max.0);
         let mut retry = oncebox::Retry::new(table.attempts, first, max);

@@ -146,7 +146,7 @@ impl Secret {
             })?,
         };
         let text = text.trim_end_matches(['\r', '\n']);
-        if text.is_empty() {
+        if text.trim().is_empty() {
             return Err(format!("{self} is empty; put the secret there"));
         }
         Ok(text.to_owned())

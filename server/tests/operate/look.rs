@@ -58,6 +58,25 @@ async fn what_is_held_back_is_listed_with_what_holds_it_back() {
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((&listed[0]["ordering_key"], &listed[0]["waiting"]), (&"customer-7".into(), &2.into()));
     assert!(text(&world.run("blocked", &[])).contains("customer-7"));
+    // FAULTS J7: they are not due, so nothing else tells of them.
+    let status = &world.json("status", &[])[0]["blocked"][0];
+    assert_eq!((&status["handler"], &status["ordering_keys"]), (&"ship-order".into(), &1.into()), "{status}");
+    assert!(status["waiting"] == 2 && status["oldest_seconds"].is_u64(), "{status}");
+    let table = text(&world.run("status", &[]));
+    let row = table.lines().find(|line| line.starts_with("ship-order")).expect("the handler");
+    assert!(table.contains(" BLOCKED") && row.trim_end().ends_with(" 2"), "{table}");
+    assert!(
+        table.contains("blocked: 2 entries of ship-order wait behind 1 ordering keys, the oldest for "),
+        "{table}"
+    );
+    assert_eq!(world.json("status", &["--tenant", "acme"])[0]["blocked"], serde_json::json!([]));
+    let doctor = world.json("doctor", &[]);
+    let blocked = doctor.iter().find(|finding| finding["code"] == "blocked").expect("the doctor sees it");
+    let what = blocked["what"].as_str().expect("what was found");
+    assert!(
+        what.contains("hold back 1 ordering keys of") && what.contains("2 entries wait behind them"),
+        "{what}"
+    );
     let key = listed[0]["head_key"].as_str().expect("a key");
     world.json("unblock", &[&ADA[..], &["--key", key, "--handler", "ship-order"]].concat());
     assert_eq!(world.json("blocked", &[]), Vec::<Value>::new());

@@ -3,6 +3,7 @@
 mod act;
 mod bulk;
 mod doctor;
+mod erase;
 mod look;
 mod migrate;
 mod output;

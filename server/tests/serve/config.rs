@@ -8,9 +8,14 @@ use super::support::oncebox;
 
 /// What `config check` says of a configuration.
 fn said_of(config: &str, args: &[&str]) -> (Option<i32>, String) {
+    said_by(&["config", "check"], config, args)
+}
+
+/// What a command says of a configuration.
+fn said_by(command: &[&str], config: &str, args: &[&str]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
-    let output = oncebox(dir.path(), &[&["config", "check"], args].concat());
+    let output = oncebox(dir.path(), &[command, args].concat());
     let said = if output.status.success() { &output.stdout } else { &output.stderr };
     (output.status.code(), String::from_utf8_lossy(said).trim_end().to_owned())
 }
@@ -33,7 +38,7 @@ fn everything() -> String {
 #[test]
 fn the_example_is_good_as_it_is_and_with_everything_switched_on() {
     for config in [printed("example"), everything()] {
-        let (code, said) = said_of(&config, &[]);
+        let (code, said) = said_of(&config, &["--assume-secrets"]);
         assert_eq!((code, said.as_str()), (Some(0), "oncebox.toml: good; inboxes: 1, handlers: 1"));
     }
 }
@@ -239,7 +244,7 @@ const WRONG: &[(&str, &str)] = &[
 fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
     let mut wrong = Vec::new();
     for (config, expected) in WRONG {
-        let (code, said) = said_of(config, &[]);
+        let (code, said) = said_of(config, &["--assume-secrets"]);
         assert!(!said.contains("hunter2"), "{said}");
         if (code, said.as_str()) != (Some(2), &format!("oncebox: {expected}")) {
             wrong.push(format!("{config}\n--- expected\noncebox: {expected}\n--- got {code:?}\n{said}\n"));
@@ -249,11 +254,11 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
 }
 
 #[test]
-fn secrets_are_read_when_that_is_asked_for() {
+fn secrets_are_read_unless_they_are_assumed() {
     let config =
         "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = [\"env:ONCEBOX_NOT_SET\"]";
-    assert_eq!(said_of(config, &[]).0, Some(0));
-    let (code, said) = said_of(config, &["--secrets"]);
+    assert_eq!(said_of(config, &["--assume-secrets"]).0, Some(0));
+    let (code, said) = said_of(config, &[]);
     assert_eq!(code, Some(2));
     assert_eq!(
         said,
@@ -320,14 +325,14 @@ const WEAK: &[(&str, &[(&str, &str)], &str)] = &[
     ),
 ];
 
-/// What `config check --secrets` says of a configuration in a directory with these files.
+/// What `config check` says of a configuration in a directory with these files.
 fn said_with_files(config: &str, files: &[(&str, &str)]) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
     for (name, text) in files {
         std::fs::write(dir.path().join(name), text).unwrap();
     }
-    let output = oncebox(dir.path(), &["config", "check", "--secrets"]);
+    let output = oncebox(dir.path(), &["config", "check"]);
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(said).unwrap().trim().to_owned())
 }
@@ -373,4 +378,117 @@ fn secrets_that_are_risky_are_warned_of() {
     let (code, said) = said_with_files(plain, &files);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("store main: `seal.plaintext` is \"read\""), "{said}");
+}
+
+/// What cannot be served, with what is said of it. Each is also tried by `serve`, which opens nothing before it has checked.
+const BAD: &[(&str, &str)] = &[
+    ("[store.main]\nurl = \"env:ONCEBOX_NOT_SET\"\n[inbox.orders]", "ONCEBOX_NOT_SET is not set"),
+    ("[store.main]\nurl = \"env:ONCEBOX_EMPTY\"\n[inbox.orders]", "env:ONCEBOX_EMPTY is empty"),
+    ("[store.main]\nurl = \"file:no-such-file\"\n[inbox.orders]", "no-such-file cannot be read"),
+    (
+        "[store.main]\nurl = \"postgres://127.0.0.1:1/x\"\nschema = \"a; drop table b\"\n[inbox.orders]",
+        "`schema` is \"a; drop table b\": it is not a plain name",
+    ),
+    (
+        "[store.main]\nurl = \"postgres://127.0.0.1:1/x\"\nprefix = \"1_\"\n[inbox.orders]",
+        "`prefix` is \"1_\": it is not a plain name",
+    ),
+    ("[store.main]\nurl = \"postgres://127.0.0.1:99999/x\"\n[inbox.orders]", "`store.main.url`: "),
+    ("[store.main]\nurl = \"sqlite:missing/oncebox.db\"\n[inbox.orders]", "there is no directory missing"),
+    ("[store.main]\nurl = \"sqlite:.\"\n[inbox.orders]", ". is a directory"),
+    ("[store.main]\nurl = \"sqlite:\"\n[inbox.orders]", "the URL names no file"),
+    (
+        "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:ONCEBOX_NOT_SET\"",
+        "ONCEBOX_NOT_SET is not set; set it",
+    ),
+    (
+        "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:ONCEBOX_EMPTY\"",
+        "ONCEBOX_EMPTY is empty",
+    ),
+    (
+        "[inbox.orders.http.hub]\nformat = \"github\"\nsecret = \"env:ONCEBOX_BLANK\"",
+        "ONCEBOX_BLANK is empty",
+    ),
+    (
+        "[inbox.orders.http.pay]\nformat = \"standard-webhooks\"\nsecret = \"env:ONCEBOX_WORD\"",
+        "is not base64",
+    ),
+    (
+        "[inbox.orders.http.shop]\nverify = \"token\"\nsecret = \"env:ONCEBOX_PHRASE\"",
+        "holds what no header can carry",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nsecret = \"env:ONCEBOX_EMPTY\"",
+        "ONCEBOX_EMPTY is empty",
+    ),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nheaders = { a = \"env:ONCEBOX_NOT_SET\" }",
+        "ONCEBOX_NOT_SET is not set",
+    ),
+    ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nconcurrency = 0", "concurrency"),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\ntimeout = \"0s\"",
+        "ship.timeout`: no answer could come in time",
+    ),
+    ("[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nrate = \"0/s\"", "rate"),
+    (
+        "[inbox.orders.handler.ship]\nurl = \"https://example.com\"\nretry = { attempts = 0, first = \"1s\" }",
+        "ship.retry`: `attempts` is 0",
+    ),
+    ("[inbox.orders.handler.\"\"]\nurl = \"https://example.com\"", "handler key"),
+    ("[inbox.orders]\nlease = \"1ms\"", "`lease` is 1ms"),
+    ("[inbox.orders]\nin_flight = 0", "`in_flight` is 0"),
+    ("[inbox.orders]\nmax_payload = 0", "`limits.payload` is 0"),
+    ("[inbox.orders]\npoll = \"0s\"", "`poll` is 0ns"),
+    ("[inbox.orders]\nretention = \"1s\"", "`retention` is shorter than `lease`"),
+    ("[inbox.\"or ders\"]", "inbox"),
+    ("[inbox.a.http.x]\n[inbox.b.http.x]", "the inbox \"a\" has a source of this name too"),
+    ("[inbox.orders.http.x]\npath = \"no-slash\"", "path"),
+    (
+        "[inbox.orders.rabbitmq.q]\nurl = \"env:ONCEBOX_WORD\"\nqueue = \"q\"\ndiscard_rejected = true",
+        "`inbox.orders.rabbitmq.q",
+    ),
+    ("[tls]\ncertificate = \"none.pem\"\nkey = \"none.pem\"\n[inbox.orders]", "\"none.pem\" cannot be read"),
+    (
+        "[health]\nbacklog_degraded = 900\nbacklog_unhealthy = 100\n[inbox.orders]",
+        "`health.backlog_degraded`: `backlog_degraded` is more than `backlog_unhealthy`",
+    ),
+    (
+        "[health]\nlag_degraded = \"2h\"\nlag_unhealthy = \"1h\"\n[inbox.orders]",
+        "`health.lag_degraded`: `lag_degraded` is longer than `lag_unhealthy`",
+    ),
+    (
+        "[health]\nlag_unhealthy = \"1m\"\n[inbox.orders]",
+        "`health.lag_unhealthy`: `lag_degraded` is longer than `lag_unhealthy` by default; set `lag_degraded`, too",
+    ),
+    (
+        "[health]\nblocked_degraded = \"2h\"\nblocked_unhealthy = \"1h\"\n[inbox.orders]",
+        "`health.blocked_degraded`: `blocked_degraded` is longer than `blocked_unhealthy`",
+    ),
+    ("[health]\nidle_degraded = \"1h\"\n[inbox.orders]", "`idle_degraded` is longer than `idle_unhealthy`"),
+    ("[health]\nbacklog_degraded = 0\n[inbox.orders]", "`backlog_degraded` would always be reached"),
+    ("[health]\nstore_unhealthy = \"0s\"\n[inbox.orders]", "`store_unhealthy` would always be reached"),
+];
+
+// `serve` may not refuse what `config check` calls good: they begin with the same function. No machine can listen on the address, so
+// that a configuration which is taken by mistake ends as well.
+#[test]
+fn what_cannot_be_served_is_refused_by_check_and_serve_alike() {
+    let mut wrong = Vec::new();
+    for (config, part) in BAD {
+        let checked = said_by(&["config", "check"], config, &[]);
+        let served = said_by(&["serve", "--listen", "192.0.2.1:1"], config, &[]);
+        if checked.0 != Some(2) || checked != served || !checked.1.contains(part) {
+            wrong.push(format!("{config}\n--- wanted: {part}\n--- check {checked:?}\n--- serve {served:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n=======\n"));
+}
+
+#[test]
+fn names_of_tables_are_checked_though_the_url_is_a_secret() {
+    let config = "[store.main]\nurl = \"env:ONCEBOX_NOT_SET\"\nschema = \"a; drop table b\"\n[inbox.orders]";
+    let (code, said) = said_of(config, &["--assume-secrets"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("oncebox.toml:3: `store.main.schema`: `schema` is \"a; drop table b\""), "{said}");
 }

@@ -85,7 +85,7 @@ fn a_file_without_certificates_is_refused() {
     {
         let config = one_handler("https://example.com/", &format!("ca_file = \"{file}\""));
         std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
-        let output = oncebox(dir.path(), &["config", "check", "--secrets"]);
+        let output = oncebox(dir.path(), &["config", "check"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
     }
@@ -111,7 +111,7 @@ fn operators_beyond_this_machine_have_the_same_certificate() {
     let config = |tls: &str, listen: &str| {
         let api = format!("[api]\nlisten = \"{listen}:0\"\n{table}\n[inbox.orders]\n");
         std::fs::write(dir.path().join("oncebox.toml"), format!("{tls}{api}")).unwrap();
-        let checked = oncebox(dir.path(), &["config", "check", "--secrets"]);
+        let checked = oncebox(dir.path(), &["config", "check"]);
         assert!(checked.status.success(), "{checked:?}");
         (format!("{tls}{api}"), String::from_utf8(checked.stderr).unwrap())
     };

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use metrics::SharedString;
-use oncebox::observe::names;
+use oncebox::observe::{Hush, names};
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
 
@@ -24,7 +24,12 @@ use crate::format::{Content, Sent, kept};
 use crate::problem::{Cause, Problem, respond};
 use crate::quota::Bucket;
 use crate::together::Together;
-use crate::verify::{Proof, REPLAY_WINDOW, Verify};
+use crate::verify::{Proof, REPLAY_WINDOW, Refusal, Verify};
+
+/// So many lines a minute say why the senders of one endpoint are not verified, for each reason.
+const LINES: u32 = 5;
+/// A path is logged up to this length, in characters: a sender chooses it.
+const LONGEST_PATH: usize = 100;
 
 /// An inbox, whatever its store.
 #[async_trait]
@@ -142,7 +147,15 @@ impl Ingress {
         }
         let budget = Budget::new(bodies.in_flight);
         let route = format!("{prefix}/{{*path}}");
-        let gate = Gate { prefix, routes, nobody: Verify::nobody()?, bodies, budget, clock };
+        let gate = Gate {
+            prefix,
+            routes,
+            nobody: Verify::nobody()?,
+            bodies,
+            budget,
+            hush: Hush::new(clock.clone()),
+            clock,
+        };
         Ok(Router::new().route(&route, axum::routing::any(take)).with_state(Arc::new(gate)))
     }
 }
@@ -164,6 +177,7 @@ struct Gate {
     nobody: Verify,
     bodies: BodyLimits,
     budget: Arc<Budget>,
+    hush: Hush,
     clock: SharedClock,
 }
 
@@ -199,7 +213,7 @@ impl Gate {
             return Err(Problem::new(Cause::Method, "only POST brings messages"));
         }
         let (body, share) = body::read(body, &parts.headers, &self.bodies, &self.budget).await?;
-        let route = self.verified(parts, &body).ok_or_else(Problem::unverified)?;
+        let route = self.verified(parts, &body).map_err(|refusal| self.refused(parts, refusal))?;
         route.take(parts, body, share, &self.clock).await
     }
 
@@ -208,8 +222,31 @@ impl Gate {
         parts.uri.path().strip_prefix(&*self.prefix).unwrap_or_default()
     }
 
+    /// The one answer to a sender that was not verified. The operator is told why.
+    fn refused(&self, parts: &Parts, refusal: Refusal) -> Problem {
+        let route = self.routes.get(self.path(parts));
+        let (source, reason) = (route.map_or("", |route| &route.source), refusal.word());
+        let label = route.map_or(SharedString::const_str(""), |route| Arc::clone(&route.source).into());
+        metrics::counter!(names::HTTP_UNVERIFIED, "source" => label, "reason" => reason).increment(1);
+        if let Some(unsaid) = self.hush.may_say_up_to(LINES, reason, source) {
+            let path: String = parts.uri.path().chars().take(LONGEST_PATH).collect();
+            let (peer, header) = (peer(parts), refusal.header());
+            tracing::warn!(
+                source,
+                reason,
+                header,
+                peer = peer.map(tracing::field::display),
+                path = %path.escape_debug(),
+                unsaid,
+                advice = refusal.advice(),
+                "a sender was not verified"
+            );
+        }
+        Problem::unverified()
+    }
+
     /// The endpoint of a request, if its sender is who it should be.
-    fn verified(&self, parts: &Parts, body: &Bytes) -> Option<&Arc<Route>> {
+    fn verified(&self, parts: &Parts, body: &Bytes) -> Result<&Arc<Route>, Refusal> {
         let route = self.routes.get(self.path(parts));
         let endpoint = route.map(|route| &route.endpoint);
         let verify = endpoint.and_then(|endpoint| endpoint.verify.as_ref());
@@ -223,7 +260,10 @@ impl Gate {
             window,
         };
         let holds = Verify::any_holds(verify, &self.nobody, &proof);
-        route.filter(|_| holds)
+        if let Some(route) = route.filter(|_| holds) {
+            return Ok(route);
+        }
+        Err(verify.map_or(Refusal::UnknownPath, |verify| verify.refusal(&proof)))
     }
 }
 

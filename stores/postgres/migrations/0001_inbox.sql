@@ -242,8 +242,8 @@ CREATE TABLE @poisoned (
     CHECK ((order_key IS NULL) = (in_line IS NULL))
 );
 CREATE INDEX #poisoned_order ON @poisoned (lane, handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
--- Whether any line is held back at all: mostly none is, and no line has to be looked at.
-CREATE INDEX #poisoned_line ON @poisoned (lane) WHERE in_line IN ('blocks', 'parks');
+-- Whether any line is held back at all, and which: mostly none is, and no line has to be looked at.
+CREATE INDEX #poisoned_line ON @poisoned (lane, handler, order_key, seq) WHERE in_line IN ('blocks', 'parks');
 
 -- Attempts that did not succeed. Leaves with the key of its message.
 CREATE TABLE @attempt (

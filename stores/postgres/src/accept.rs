@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use oncebox::config::OnConflict;
 use oncebox::store::{Accepted, AsideReason, Known, NewMessage, Seq};
-use oncebox::{Error, ErrorKind, Key, Result};
+use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, Lines, millis};
@@ -406,6 +406,9 @@ fn known_for(seq: Seq, age: i64) -> Known {
 }
 
 fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Verdict {
+    if fingerprint == Fingerprint::ERASED.as_bytes() {
+        return Verdict::Answer(Accepted::Duplicate(known));
+    }
     let same = fingerprint == offer.new.fingerprint.as_bytes();
     if !same && offer.new.on_conflict != OnConflict::FirstWins {
         return Verdict::Care(Care::Aside(AsideReason::Conflict, Some(known.seq)));

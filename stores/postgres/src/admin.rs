@@ -7,9 +7,10 @@ use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
     AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
     EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
+    content_erased,
 };
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use sqlx::postgres::PgRow;
 
 use crate::db::{Db, Lines, Released, lane, millis};
@@ -158,7 +159,7 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
         let entries = entries(db, &mut unit, &handlers, found.seq, key).await?;
         view.entries = entries.into_iter().map(|entry| found.label(entry, message.as_deref())).collect();
         view.stored = message.map(|message| (found.seq, found.received_at, message));
-        view.tenant = found.tenant;
+        (view.tenant, view.erased) = (found.tenant, found.erased);
     }
     let most = i64::try_from(MessageView::ASIDES).unwrap_or(i64::MAX);
     let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox).bind(most);
@@ -173,7 +174,8 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
         view.tenant = aside.message.tenant().map(Into::into);
     }
-    let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
+    let known =
+        view.stored.is_some() || view.erased || !view.entries.is_empty() || !view.kept_aside.is_empty();
     Ok(known.then_some(view))
 }
 
@@ -226,6 +228,7 @@ pub(crate) struct Found {
     pub(crate) seq: Seq,
     received_at: Timestamp,
     tenant: Option<Box<str>>,
+    erased: bool,
 }
 
 impl Found {
@@ -240,7 +243,8 @@ pub(crate) async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Res
     let rows = unit.rows(question).await?;
     let found = |row: &PgRow| {
         let (seq, received_at) = (Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?));
-        Ok(Found { seq, received_at, tenant: get::<Option<&str>>(row, 2)?.map(Into::into) })
+        let erased = get::<&[u8]>(row, 3)? == Fingerprint::ERASED.as_bytes();
+        Ok(Found { seq, received_at, tenant: get::<Option<&str>>(row, 2)?.map(Into::into), erased })
     };
     rows.first().map(found).transpose()
 }
@@ -290,6 +294,18 @@ impl<'a> Operating<'a> {
         Ok(Self { db, inbox, key, name, operation, inbox_id, handler, origin, handlers })
     }
 
+    /// Whether it is about an entry.
+    pub(crate) fn is_for(&self, entry: &EntryView) -> bool {
+        self.origin == entry.origin
+    }
+
+    /// The line that the entry stands in, while it is not finished: lane, handler and order key.
+    pub(crate) async fn line(&self, unit: &mut Unit, seq: Seq) -> Result<Option<(i16, i16, Vec<u8>)>> {
+        let rows = unit.rows(ask(&self.db.sql.admin_order).bind(seq.0).bind(self.handler)).await?;
+        let order = rows.first().map_or(Ok(None), |row| row::order(row, 0))?;
+        Ok(order.map(|order| (lane(seq), self.handler, order.as_bytes().to_vec())))
+    }
+
     /// Does it; nothing if somebody took the entry meanwhile.
     pub(crate) async fn attempt(
         &self,
@@ -332,6 +348,9 @@ impl<'a> Operating<'a> {
             return Ok(None);
         }
         if next == Status::Pending {
+            if found.erased {
+                return Err(content_erased(key));
+            }
             if message.as_ref().map_err(Error::duplicate)?.is_none() {
                 let what = format!("the payload of {key} has left; only its key is remembered");
                 return Err(Error::new(ErrorKind::Refused, what));

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use oncebox::Result;
 use oncebox::store::{BackfillParams, Backfilled, Seq};
+use oncebox::{Fingerprint, Result};
 use sqlx::postgres::PgRow;
 
 use crate::accept::{decode_handlers, encode_handlers, group_of, order_of};
@@ -93,7 +93,8 @@ async fn add(
     }
     // They are a page, and so in the order of their numbers.
     let seqs: Vec<i64> = chosen.iter().map(|message| message.seq).collect();
-    let rows = unit.rows(ask(&db.sql.backfill_hold).bind(seqs)).await?;
+    let erased = Fingerprint::ERASED.as_bytes().to_vec();
+    let rows = unit.rows(ask(&db.sql.backfill_hold).bind(seqs).bind(erased)).await?;
     let mut known = HashMap::with_capacity(rows.len());
     for row in &rows {
         known.insert(get::<i64>(row, 0)?, decode_handlers(get(row, 1)?));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::store::{Backlog, BacklogParams};
+use oncebox::store::{Backlog, BacklogParams, BlockedBacklog};
 use oncebox::{HandlerKey, Result};
 
 use crate::db::Db;
@@ -24,7 +24,11 @@ pub(crate) async fn backlog(db: &Db, params: &BacklogParams) -> Result<Vec<Backl
             let handler = HandlerKey::new(get::<String>(row, 0)?)?;
             let (pending, poisoned): (i64, i64) = (get(row, 1)?, get(row, 2)?);
             let due = get::<Option<i64>>(row, 3)?.map(|due| Duration::from_millis(due.max(0).unsigned_abs()));
-            Ok(Backlog::new(handler, pending.unsigned_abs(), poisoned.unsigned_abs(), due))
+            let (keys, waiting): (i64, i64) = (get(row, 4)?, get(row, 5)?);
+            let oldest =
+                get::<Option<i64>>(row, 6)?.map(|age| Duration::from_millis(age.max(0).unsigned_abs()));
+            let blocked = BlockedBacklog::new(keys.unsigned_abs(), waiting.unsigned_abs(), oldest);
+            Ok(Backlog::new(handler, pending.unsigned_abs(), poisoned.unsigned_abs(), due).held_back(blocked))
         })
         .collect()
 }

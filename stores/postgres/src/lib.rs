@@ -22,6 +22,7 @@ mod claimed;
 mod connect;
 mod cursors;
 mod db;
+mod erase;
 mod error;
 mod examine;
 mod history;

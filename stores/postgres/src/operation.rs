@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::admin::{self, Operating};
 use crate::db::{Db, Lines, Released, millis};
+use crate::erase::{self, Erasing};
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
 
@@ -30,6 +31,20 @@ pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
 /// Does it; nothing if somebody took the entry meanwhile.
 async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     // Before a connection is taken: whoever holds one must not wait for another.
+    let names = match &action.what {
+        What::Erase { key, .. } => erase::unfinished(db, &action.inbox, key).await?,
+        _ => Vec::new(),
+    };
+    let erasing = match &action.what {
+        What::Erase { key, discard_unfinished } => {
+            let asked = (key, *discard_unfinished);
+            match Erasing::new(db, &action.inbox, asked, &names).await {
+                Ok(erasing) => Some(erasing),
+                Err(error) => return known(db, action).await?.map(Some).ok_or(error),
+            }
+        }
+        _ => None,
+    };
     let operating = match &action.what {
         What::Entry { key, handler, operation } => {
             // What was done before is answered, even if the entry has left since.
@@ -54,18 +69,27 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         return known(db, action).await;
     }
     let mut released = Released::default();
-    let answer = match (&action.what, operating, handler) {
-        (_, Some(operating), _) => match operating.attempt(&mut unit, &mut released).await {
-            Ok(Some(entry)) => Answer::Entry(Box::new(entry)),
-            Ok(None) => {
-                unit.undo().await;
-                return Ok(None);
-            }
-            Err(error) => {
-                unit.undo().await;
-                return Err(error);
-            }
-        },
+    let done = match (&operating, &erasing) {
+        (Some(operating), _) => {
+            let done = operating.attempt(&mut unit, &mut released).await;
+            Some(done.map(|entry| entry.map(|entry| Answer::Entry(Box::new(entry)))))
+        }
+        (None, Some(erasing)) => {
+            Some(erasing.attempt(&mut unit, &mut released).await.map(|counts| counts.map(Answer::Erased)))
+        }
+        (None, None) => None,
+    };
+    let done = match done {
+        None => None,
+        Some(Ok(Some(answer))) => Some(answer),
+        // A worker took the entry meanwhile, or it is refused.
+        Some(not_done) => {
+            unit.undo().await;
+            return not_done.map(|_| None);
+        }
+    };
+    let answer = match (&action.what, done, handler) {
+        (_, Some(answer), _) => answer,
         (What::Pause { .. }, _, Some(handler)) => {
             Answer::Changed(admin::set_paused(db, &mut unit, handler, true).await?)
         }

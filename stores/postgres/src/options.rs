@@ -149,8 +149,8 @@ impl Options {
         self
     }
 
-    /// Refuses settings that cannot work.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Refuses settings that cannot work. Opens nothing; opening the store checks the same first.
+    pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         let Self { plan: Plan { lanes, .. }, handlers, patience, segments, .. } = self;

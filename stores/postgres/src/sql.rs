@@ -225,6 +225,8 @@ statements! {
     admin_pending: "../sql/admin/pending.sql",
     admin_discarded: "../sql/admin/discarded.sql",
     admin_set_paused: "../sql/admin/set_paused.sql",
+    erase: "../sql/erase/erase.sql",
+    erase_answers: "../sql/erase/answers.sql",
     admin_purge_aside: "../sql/admin/purge_aside.sql",
 }
 

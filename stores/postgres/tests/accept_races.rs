@@ -2,7 +2,11 @@
 
 mod support;
 
-use oncebox::store::{Accepted, Store as _};
+use std::sync::Arc;
+
+use oncebox::state::Outcome;
+use oncebox::store::{Accepted, NewMessage, Store as _};
+use oncebox::{Message, Policy};
 use support::{Schema, in_time, offer, run};
 
 /// The short way of a batch finds the key unknown, and meets it when it writes: it starts again, and loses nothing.
@@ -51,5 +55,42 @@ async fn a_key_that_comes_in_from_elsewhere_meanwhile_is_a_duplicate_and_its_nei
         assert_eq!(schema.count("@proof").await, stored);
         // That of the hidden row, which nobody took back.
         assert_eq!(schema.count("@entry").await, stored + i64::from(!committed));
+    }
+}
+
+/// An erasure that has not ended keeps what comes under its key waiting, and nothing of that is stored behind its back.
+// FAULTS S12
+#[tokio::test]
+async fn what_meets_an_erasure_on_its_way_in_is_not_stored() {
+    let mut conflict = offer("1");
+    let other = Message::new("1", "t", "something else").with_source(conflict.message.source());
+    conflict = NewMessage::new(support::inbox(), conflict.key, Arc::new(other), conflict.routes);
+    let mut late = offer("1");
+    late.routes = [support::route("late")].into();
+    // One that does both in a batch must not wait for the other while it holds a key.
+    let both = vec![conflict.clone(), late.clone()];
+    for batch in [vec![conflict], vec![late], both] {
+        let schema = Schema::shared();
+        let store = schema.shop().await;
+        support::first(&store, "1").await;
+        let claimed = support::claim_one(&store).await;
+        let done = claimed.claim.settle(&Policy::default(), Outcome::Done);
+        store.settle(&[done]).await.expect("settle");
+        let mut other = schema.connect().await;
+        let erase =
+            "BEGIN; UPDATE @proof SET fingerprint = decode(repeat('00', 16), 'hex'); DELETE FROM @message";
+        run(&mut other, &schema.sql(erase)).await.expect("half of an erasure");
+        let accepting = store.accept(&batch);
+        let deciding = async {
+            let blocked = "EXISTS (SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                           WHERE NOT l.granted AND a.query LIKE '%' || :schema || '%')";
+            schema.wait_for(&blocked.replace(":schema", &format!("'{}'", schema.name))).await;
+            run(&mut other, "COMMIT").await.expect("an end");
+        };
+        let (accepted, ()) = in_time(Box::pin(async { tokio::join!(accepting, deciding) })).await;
+        assert_eq!(accepted.expect("accept").len(), batch.len());
+        for table in ["@aside", "@message", "@later", "@entry"] {
+            assert_eq!(schema.count(table).await, 0, "{table}");
+        }
     }
 }

@@ -91,7 +91,7 @@ const FILL: &str = "
            sha256(n::text::bytea) AS digest, 1000 + n AS at
     FROM generate_series(1::bigint, 100000) n;
     INSERT INTO @inbox (name, watermark) VALUES ('orders', -1);
-    INSERT INTO @handler (inbox, key) VALUES (1, 'h'), (1, 'g');
+    INSERT INTO @handler (inbox, key, origin) VALUES (1, 'h', 'h'), (1, 'g', 'g');
     INSERT INTO @proof SELECT seq, at, l, 1, digest, substr(digest, 1, 16), '\\x0001' FROM n;
     INSERT INTO @message SELECT seq, at, NULL, l, 1, digest, '', digest, 't', NULL, '', 'payload' FROM n;
     INSERT INTO @entry (seq, due, lane, handler) SELECT seq, at, l, 1 FROM n;

@@ -199,6 +199,8 @@ CREATE TABLE oncebox_poisoned (
     CHECK ((order_key IS NULL) = (in_line IS NULL))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX oncebox_poisoned_order ON oncebox_poisoned (handler, order_key, in_line, seq) WHERE order_key IS NOT NULL;
+-- Those that hold others back: the lines they are of are counted without reading what is parked behind them.
+CREATE INDEX oncebox_poisoned_head ON oncebox_poisoned (handler, order_key, seq, in_line) WHERE in_line IN ('blocks', 'parks');
 
 -- Attempts that did not succeed. Leaves with its message.
 CREATE TABLE oncebox_attempt (

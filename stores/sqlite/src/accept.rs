@@ -91,6 +91,11 @@ fn known(work: &Work<'_>, seq: i64) -> Result<Option<Known>> {
 }
 
 fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &Known) -> Result<Accepted> {
+    if known.fingerprint.is_erased() {
+        // Nothing is left that another handler could be given, or that it could be compared with.
+        let age = work.now.since(known.received_at);
+        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
+    }
     if known.fingerprint != new.fingerprint && new.on_conflict != OnConflict::FirstWins {
         set_aside(work, inbox, new, AsideReason::Conflict)?;
         return Ok(Accepted::Conflict(Seq(seq)));

@@ -8,9 +8,10 @@ use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
     AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
     EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
+    content_erased,
 };
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Message, OrderKey, Result};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::entry::Pending;
@@ -157,11 +158,16 @@ fn listed(row: &Row<'_>, names: &Names, inbox: i64) -> Result<(Cursor, Option<En
         return Ok((cursor, None));
     }
     // A damaged message is listed without its label: that it is damaged is what the operator looks for.
-    let label = label(row, 13).ok();
+    let label = label(row, 13).ok().filter(|_| !is_erased(row, 18));
     let received_at = row.get::<_, Option<i64>>(11).map_err(store_error)?.unwrap_or_default();
     let received_at = Timestamp::from_millis(received_at);
     let tenant = row.get::<_, Option<String>>(12).ok().flatten().map(Into::into);
     Ok((cursor, Some(entry.of_message(received_at, tenant, label))))
+}
+
+/// Whether the content of the message with this fingerprint was erased.
+fn is_erased(row: &Row<'_>, column: usize) -> bool {
+    row.get(column).is_ok_and(|bytes: [u8; 16]| Fingerprint::from_bytes(bytes).is_erased())
 }
 
 /// The label in the columns from `first` on: source, id, type, ordering key.
@@ -204,9 +210,15 @@ pub(crate) fn blocked(
 pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
-    if let Some((seq, received_at, message)) = stored(work, inbox.id, key)? {
+    if let Some(StoredMessage { seq, received_at, message, tenant, erased }) = stored(work, inbox.id, key)? {
         view.entries = entries(work, seq.0, key)?;
+        (view.tenant, view.erased) = (tenant, erased);
         match message {
+            _ if erased => {
+                let tenant = || view.tenant.clone();
+                let entries = std::mem::take(&mut view.entries).into_iter();
+                view.entries = entries.map(|entry| entry.of_message(received_at, tenant(), None)).collect();
+            }
             Ok(message) => {
                 let label = |entry: EntryView| entry.labelled(received_at, &message);
                 view.entries = std::mem::take(&mut view.entries).into_iter().map(label).collect();
@@ -224,10 +236,11 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
         let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
         view.kept_aside.push(KeptAside { reason, received_at, message: row::message(row, 2)? });
     }
-    let stored = view.stored.as_ref().map(|(_, _, message)| message);
-    let message = stored.or_else(|| view.kept_aside.first().map(|aside| &aside.message));
-    view.tenant = message.and_then(|message| message.tenant()).map(Into::into);
-    let known = view.stored.is_some() || !view.entries.is_empty() || !view.kept_aside.is_empty();
+    if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
+        view.tenant = aside.message.tenant().map(Into::into);
+    }
+    let known =
+        view.stored.is_some() || view.erased || !view.entries.is_empty() || !view.kept_aside.is_empty();
     Ok(known.then_some(view))
 }
 
@@ -266,10 +279,17 @@ pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter
     Ok(page)
 }
 
-/// A stored message: its number, when it came, and itself if it can be read.
-pub(crate) type Stored = (Seq, Timestamp, Result<Arc<Message>>);
+/// A stored message.
+pub(crate) struct StoredMessage {
+    pub(crate) seq: Seq,
+    pub(crate) received_at: Timestamp,
+    /// Itself, if it can be read. What is erased cannot.
+    pub(crate) message: Result<Arc<Message>>,
+    pub(crate) tenant: Option<Box<str>>,
+    pub(crate) erased: bool,
+}
 
-pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<Stored>> {
+pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<StoredMessage>> {
     let Some(seq) = work.tail.find(work.connection, key)?.or_else(|| row::lost_seq(key)) else {
         return Ok(None);
     };
@@ -279,11 +299,21 @@ pub(crate) fn stored(work: &Work<'_>, inbox: i64, key: &Key) -> Result<Option<St
         // One that was swept has no entries.
         let mut entries = entries(work, seq, key)?.into_iter();
         let is_ours = |entry: EntryView| work.names.known_handler(inbox, &entry.handler).is_some();
-        let lost = (Seq(seq), Timestamp::from_millis(0), Err(corrupt("it is not there")));
+        let lost = StoredMessage {
+            seq: Seq(seq),
+            received_at: Timestamp::from_millis(0),
+            message: Err(corrupt("it is not there")),
+            tenant: None,
+            erased: false,
+        };
         return Ok(entries.any(is_ours).then_some(lost));
     };
     let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
-    Ok(Some((Seq(seq), received_at, row::message(row, 2))))
+    let erased = is_erased(row, 10);
+    let message = if erased { Err(content_erased(key)) } else { row::message(row, 2) };
+    // A damaged row is shown as far as it can be read.
+    let tenant = row.get::<_, Option<String>>(3).ok().flatten().map(Into::into);
+    Ok(Some(StoredMessage { seq: Seq(seq), received_at, message, tenant, erased }))
 }
 
 pub(crate) fn entries(work: &Work<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
@@ -309,7 +339,8 @@ pub(crate) fn operate(
     };
     let inbox_id = work.names.known_inbox(inbox).ok_or_else(missing)?.id;
     let name = work.names.name_of(inbox_id, handler);
-    let (seq, received_at, message) = stored(work, inbox_id, key)?.ok_or_else(missing)?;
+    let found = stored(work, inbox_id, key)?.ok_or_else(missing)?;
+    let StoredMessage { seq, received_at, message, tenant, erased } = found;
     // The latest generation is the one that can still be acted on.
     let current = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == name);
     let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
@@ -343,6 +374,9 @@ pub(crate) fn operate(
     }
     let changed = entries(work, seq.0, key)?.into_iter().filter(|entry| entry.handler == name);
     let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
+    if erased {
+        return Ok(changed.of_message(received_at, tenant, None));
+    }
     Ok(message.map_or_else(|_| changed.clone(), |message| changed.clone().labelled(received_at, &message)))
 }
 

@@ -1,8 +1,8 @@
 //! Backfill: entries for a handler that was added after the messages came.
 
-use oncebox::Result;
 use oncebox::store::{BackfillParams, Backfilled, Seq};
 use oncebox::time::Timestamp;
+use oncebox::{Fingerprint, Result};
 use rusqlite::params;
 
 use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};
@@ -16,13 +16,15 @@ struct Stored {
     kind: String,
     handlers: Vec<i64>,
     time: Option<Timestamp>,
+    erased: bool,
 }
 
 pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<Backfilled> {
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Backfilled::default()) };
     let page = page(work, params)?;
     let (mut added, mut stale) = (0, 0);
-    for stored in page.iter().filter(|stored| stored.inbox == inbox.id && params.takes(&stored.kind)) {
+    let ours = |stored: &&Stored| stored.inbox == inbox.id && !stored.erased && params.takes(&stored.kind);
+    for stored in page.iter().filter(ours) {
         let names = work.names.link(work.connection, inbox.id, &params.route)?;
         if names.iter().any(|handler| stored.handlers.contains(handler)) {
             continue;
@@ -48,7 +50,7 @@ fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let mut statement = work.statement(include_str!("../sql/backfill/page.sql"))?;
     let rows = statement
-        .query_map(params![after, limit], |row| {
+        .query_map(params![after, limit, &Fingerprint::ERASED.as_bytes()[..]], |row| {
             let handlers: Vec<u8> = row.get(3)?;
             Ok(Stored {
                 seq: row.get(0)?,
@@ -56,6 +58,7 @@ fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
                 kind: row.get(2)?,
                 handlers: decode_handlers(&handlers),
                 time: row.get::<_, Option<i64>>(4)?.map(Timestamp::from_millis),
+                erased: row.get(5)?,
             })
         })
         .map_err(store_error)?;

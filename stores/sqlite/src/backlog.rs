@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oncebox::Result;
-use oncebox::store::{Backlog, BacklogParams};
+use oncebox::store::{Backlog, BacklogParams, BlockedBacklog};
 use oncebox::time::Timestamp;
 use rusqlite::{Connection, params};
 
@@ -24,13 +24,10 @@ pub(crate) fn backlog(
     for (id, handler) in names.of_inbox(inbox.id) {
         let (pending, first) = pending(connection, id, now).map_err(store_error)?;
         let poisoned = poisoned.get(&id).copied().unwrap_or(0);
-        if pending > 0 || poisoned > 0 {
-            backlog.push(Backlog::new(
-                handler.key.clone(),
-                pending,
-                poisoned,
-                first.map(|due| now.since(due)),
-            ));
+        let blocked = blocked(connection, id, now).map_err(store_error)?;
+        if pending > 0 || poisoned > 0 || blocked.keys > 0 {
+            let due = first.map(|due| now.since(due));
+            backlog.push(Backlog::new(handler.key.clone(), pending, poisoned, due).held_back(blocked));
         }
     }
     backlog.sort_by(|a, b| a.handler.cmp(&b.handler));
@@ -50,6 +47,16 @@ fn pending(
         .prepare_cached(include_str!("../sql/backlog/first.sql"))?
         .query_row(params![handler, now.as_millis()], |row| row.get(0))?;
     Ok((count.unsigned_abs(), first.map(Timestamp::from_millis)))
+}
+
+/// What poisoned entries of a handler hold back.
+fn blocked(connection: &Connection, handler: i64, now: Timestamp) -> rusqlite::Result<BlockedBacklog> {
+    let mut count = connection.prepare_cached(include_str!("../sql/backlog/blocked.sql"))?;
+    count.query_row(params![handler, COUNTED], |row| {
+        let (keys, waiting): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let oldest = row.get::<_, Option<i64>>(2)?.map(|at| now.since(Timestamp::from_millis(at)));
+        Ok(BlockedBacklog::new(keys.unsigned_abs(), waiting.unsigned_abs(), oldest))
+    })
 }
 
 fn poisoned(connection: &Connection) -> rusqlite::Result<HashMap<i64, u64>> {

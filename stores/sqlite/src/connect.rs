@@ -96,6 +96,9 @@ impl Opener {
                 Synchronous::Normal => "normal",
             },
         )?;
+        // What is deleted is overwritten on the pages that are written anyway. An entry moves between tables, and an erasure later on must
+        // not leave its error where it was before.
+        connection.pragma_update_and_check(None, "secure_delete", "fast", |_| Ok(()))?;
         connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LONGEST_LOG, |_| Ok(()))?;
         connection.pragma_update(None, "cache_size", format!("-{CACHE_KIB}"))?;

@@ -52,7 +52,9 @@ pub(crate) fn absorbed(work: &Work<'_>, batch: &[Absorbed]) -> Result<()> {
 
 pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
     let Some(known) = work.names.known_inbox(inbox) else { return Ok(None) };
-    let Some((seq, _, message)) = admin::stored(work, known.id, key)? else { return Ok(None) };
+    let Some(admin::StoredMessage { seq, message, .. }) = admin::stored(work, known.id, key)? else {
+        return Ok(None);
+    };
     let mut history = History::default();
     (history.now, history.paused) = (work.now, work.names.paused(known.id));
     history.paused.sort();

@@ -21,6 +21,7 @@ mod checkpoint;
 mod claim;
 mod connect;
 mod entry;
+mod erase;
 mod error;
 mod examine;
 mod history;

@@ -7,11 +7,11 @@ use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, Result, store};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use crate::admin;
 use crate::error::store_error;
 use crate::names::Names;
 use crate::order::Line;
 use crate::writer::Work;
+use crate::{admin, erase};
 
 pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
     let known: Option<(String, String)> = work
@@ -32,6 +32,9 @@ pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
         What::PauseKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, true)?),
         What::ResumeKey { handler, line } => Answer::Changed(pause_key(work, inbox, handler, line, false)?),
         What::Purge { age, limit } => Answer::Purged(admin::purge(work, inbox, *age, *limit)?),
+        What::Erase { key, discard_unfinished } => {
+            Answer::Erased(erase::erase(work, inbox, key, *discard_unfinished)?)
+        }
         _ => Answer::Begun,
     };
     record(work, action, &answer)?;

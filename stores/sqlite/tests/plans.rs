@@ -9,7 +9,7 @@ use oncebox_sqlite::rusqlite::{Connection, params_from_iter};
 use support::File;
 
 /// Statements that read a whole table, and why they may.
-const SCANS: [(&str, &str); 32] = [
+const SCANS: [(&str, &str); 33] = [
     ("admin/behind", "what another part of it has found"),
     ("admin/count_aside", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
@@ -21,6 +21,7 @@ const SCANS: [(&str, &str); 32] = [
     ("admin/list", "no more than the workers have in hand, and what another part of it has found"),
     ("admin/purge_aside", "an operator asks, for rows that only conflicts make"),
     ("admin/show_entries", "no more than the workers have in hand"),
+    ("backlog/blocked", "a limited number of rows, which another part of it has looked for"),
     ("backlog/pending", "a limited number of rows, which another part of it has looked for"),
     ("backlog/poisoned", "a limited number of rows"),
     ("claim/peek_in_turn", "as many rows as a handler has keys"),
@@ -119,6 +120,13 @@ fn due_entries_and_lines_are_found_by_their_indexes() {
     ] {
         assert_eq!(plan(&connection, sql), found, "{sql}");
     }
+    // Those that are parked behind a head are not read to find it, and not to find the first of them.
+    let blocked = plan(&connection, include_str!("../sql/backlog/blocked.sql"));
+    let head = "USING COVERING INDEX oncebox_poisoned_head (handler=?)";
+    assert!(blocked.iter().any(|step| step.ends_with(head)), "{blocked:#?}");
+    let parked =
+        "USING COVERING INDEX oncebox_poisoned_order (handler=? AND order_key=? AND in_line=? AND seq>?)";
+    assert_eq!(blocked.iter().filter(|step| step.ends_with(parked)).count(), 2, "{blocked:#?}");
     let peek = plan(&connection, include_str!("../sql/claim/peek_in_turn.sql"));
     assert!(peek.contains(&format!("SEARCH e {due}")), "{peek:#?}");
     let waiting = "USING COVERING INDEX oncebox_entry_order (handler=? AND line=?)";

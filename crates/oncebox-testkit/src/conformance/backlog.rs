@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use oncebox::Message;
-use oncebox::state::Outcome;
-use oncebox::store::{Backlog, BacklogParams};
+use oncebox::state::{Operation, Outcome};
+use oncebox::store::{Action, Backlog, BacklogParams, BlockedBacklog, Line, What};
+use oncebox::{Message, OnPoisoned};
 
+use super::line::poison;
 use crate::fixture::{
     HOUR, PAST_LEASE, SECOND, failed, handler, inbox, inbox_named, moved_to, offer, offer_message,
     offer_ordered, offer_to, rejected,
@@ -82,7 +83,59 @@ pub async fn those_behind_another_wait_and_are_not_due<S: StoreUnderTest>(h: &Ha
     let claim = h.claim_one("h").await;
     assert_eq!(h.backlog().await, [waits("h", 2, 0, None)], "they wait for the one that runs");
     h.settle(&claim, rejected()).await;
-    assert_eq!(h.backlog().await, [waits("h", 2, 1, None)], "they wait for a person");
+    let blocked = BlockedBacklog::new(1, 2, Some(SECOND));
+    assert_eq!(h.backlog().await, [waits("h", 2, 1, None).held_back(blocked)], "they wait for a person");
+}
+
+// FAULTS J7: what a poisoned entry holds back is not due, and must not look like nothing.
+pub async fn what_poisoned_entries_hold_back_is_counted<S: StoreUnderTest>(h: &Harness<S>) {
+    let policies = [("a", OnPoisoned::Block), ("b", OnPoisoned::Park), ("c", OnPoisoned::Skip)];
+    for (order, on_poisoned) in policies {
+        h.first(offer_ordered(format!("{order} head"), order)).await;
+        poison(h, &h.claim_one("h").await, on_poisoned).await;
+    }
+    let blocked = |keys, waiting, oldest| BlockedBacklog::new(keys, waiting, oldest);
+    let nothing = waits("h", 0, 3, None).held_back(blocked(2, 0, None));
+    assert_eq!(h.backlog().await, [nothing], "nothing is behind yet, but would be");
+    h.advance(SECOND);
+    for order in ["a", "b"] {
+        for n in 0..3 {
+            h.first(offer_ordered(format!("{order}{n}"), order)).await;
+            h.advance(SECOND);
+        }
+    }
+    h.first(offer_to("free", &["g"])).await;
+    let free = waits("g", 1, 0, Some(Duration::ZERO));
+    let expected = waits("h", 3, 6, None).held_back(blocked(2, 6, Some(6 * SECOND)));
+    assert_eq!(h.backlog().await, [free, expected]);
+    h.operate("a head", "h", Operation::Unblock).await.expect("unblock");
+    let found = &h.backlog().await[1];
+    let expected = (3, 6, blocked(1, 3, Some(3 * SECOND)));
+    assert_eq!((found.pending, found.poisoned, found.blocked), expected, "{found:?}");
+    assert!(found.oldest_due.is_some(), "the next of `a` is due: {found:?}");
+    h.operate("b head", "h", Operation::Discard).await.expect("discard");
+    let found = &h.backlog().await[1];
+    assert_eq!((found.pending, found.poisoned, found.blocked), (6, 2, blocked(0, 0, None)), "{found:?}");
+}
+
+pub async fn a_paused_key_is_not_blocked<S: StoreUnderTest>(h: &Harness<S>) {
+    h.first(offer_ordered("1", "k")).await;
+    let what = What::PauseKey { handler: handler("h"), line: Line::new("shop", *b"k") };
+    h.store.act(&Action::new(inbox(), what)).await.expect("pause");
+    assert_eq!(h.backlog().await, [waits("h", 1, 0, None)]);
+}
+
+pub async fn what_is_held_back_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
+    h.first(offer_ordered("head", "k")).await;
+    let claim = h.claim_one("h").await;
+    h.settle(&claim, rejected()).await;
+    let most = usize::try_from(BacklogParams::COUNTED).expect("a small number");
+    for chunk in (0..most + 10).collect::<Vec<_>>().chunks(1_000) {
+        let batch = chunk.iter().map(|n| offer_ordered(n.to_string(), "k"));
+        h.accept_all(&batch.collect::<Vec<_>>()).await;
+    }
+    let blocked = BlockedBacklog::new(1, BacklogParams::COUNTED, Some(Duration::ZERO));
+    assert_eq!(h.backlog().await, [waits("h", BacklogParams::COUNTED, 1, None).held_back(blocked)]);
 }
 
 pub async fn the_backlog_of_another_inbox_is_its_own<S: StoreUnderTest>(h: &Harness<S>) {

@@ -187,6 +187,9 @@ macro_rules! store_conformance {
                     retries_and_suspects_wait,
                     poisoned_entries_are_counted_apart,
                     those_behind_another_wait_and_are_not_due,
+                    what_poisoned_entries_hold_back_is_counted,
+                    a_paused_key_is_not_blocked,
+                    what_is_held_back_is_counted_up_to_a_limit,
                     the_backlog_of_another_inbox_is_its_own,
                     a_large_backlog_is_counted_up_to_a_limit,
                 }
@@ -226,6 +229,7 @@ macro_rules! store_conformance {
                 }
                 result {
                     a_result_comes_back_with_its_mark,
+                    an_erased_result_is_gone_and_its_mark_stays,
                     a_mark_without_a_result_has_none,
                     results_are_any_bytes,
                     a_rollback_leaves_no_result,
@@ -316,6 +320,17 @@ macro_rules! store_conformance {
                     the_doctor_tells_what_is_remembered_for_ever,
                     the_doctor_compares_windows_with_what_comes_again,
                     of_many_conflicts_under_a_key_some_are_shown,
+                }
+                erase {
+                    an_erased_message_leaves_its_key_and_nothing_else,
+                    what_comes_under_an_erased_key_is_a_duplicate,
+                    what_is_unfinished_refuses_or_is_discarded,
+                    what_runs_is_not_erased,
+                    those_behind_an_erased_one_go_on,
+                    an_erased_message_never_runs_again,
+                    an_erasure_is_recorded_and_done_once,
+                    each_tenant_erases_its_own,
+                    an_erased_key_is_forgotten_with_its_retention,
                 }
                 order {
                     a_key_is_handled_one_by_one_in_order,
@@ -480,6 +495,7 @@ mod tests {
             ("history", include_str!("history.rs")),
             ("list", include_str!("list.rs")),
             ("operations", include_str!("operations.rs")),
+            ("erase", include_str!("erase.rs")),
             ("order", include_str!("order.rs")),
             ("line", include_str!("line.rs")),
             ("alias", include_str!("alias.rs")),

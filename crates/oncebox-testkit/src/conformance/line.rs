@@ -317,7 +317,7 @@ fn with(on_poisoned: OnPoisoned) -> Policy {
     policy
 }
 
-async fn poison<S: StoreUnderTest>(h: &Harness<S>, claim: &Claim, on_poisoned: OnPoisoned) {
+pub(super) async fn poison<S: StoreUnderTest>(h: &Harness<S>, claim: &Claim, on_poisoned: OnPoisoned) {
     assert_eq!(h.send(claim.settle(&with(on_poisoned), rejected())).await, Settled::Applied);
 }
 

@@ -33,6 +33,8 @@ pub mod concurrency;
 #[doc(hidden)]
 pub mod edges;
 #[doc(hidden)]
+pub mod erase;
+#[doc(hidden)]
 pub mod history;
 #[doc(hidden)]
 pub mod inline;

@@ -30,6 +30,15 @@ pub async fn a_result_comes_back_with_its_mark<S: StoreUnderTest>(h: &Harness<S>
     }
 }
 
+// FAULTS S12
+pub async fn an_erased_result_is_gone_and_its_mark_stays<S: StoreUnderTest>(h: &Harness<S>) {
+    leave(h, "1", b"shipped to Ada").await;
+    leave(h, "2", b"kept").await;
+    h.store.erase(&inbox(), &key("1"), false).await.expect("erase");
+    assert_eq!(recall(h, "1", "h").await, None, "a duplicate is told nothing");
+    assert_eq!(recall(h, "2", "h").await.as_deref(), Some(&b"kept"[..]));
+}
+
 pub async fn a_mark_without_a_result_has_none<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     assert_eq!(recall(h, "1", "h").await, None);

@@ -11,7 +11,7 @@ pub(crate) use beats::Beats;
 pub(crate) use pulses::Pulses;
 pub(crate) use sources::{InHand, SourceState};
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +124,12 @@ pub struct HealthLimits {
     pub lag_degraded: Option<Duration>,
     /// The inbox is unhealthy while an entry has been due for this long. Default: never.
     pub lag_unhealthy: Option<Duration>,
+    /// The inbox is degraded while a message that a poisoned one with its ordering key holds back was accepted this long ago.
+    /// Default 5 minutes.
+    pub blocked_degraded: Option<Duration>,
+    /// The inbox is unhealthy while a message that a poisoned one with its ordering key holds back was accepted this long ago.
+    /// Default: never. An unhealthy inbox is not ready, and one bad message would take every process out of service.
+    pub blocked_unhealthy: Option<Duration>,
     /// The inbox is degraded while this many entries of a handler wait; they are counted up to
     /// [`BacklogParams::COUNTED`](crate::store::BacklogParams::COUNTED). Default: never.
     pub backlog_degraded: Option<u64>,
@@ -141,6 +147,8 @@ impl Default for HealthLimits {
             store_unhealthy: Duration::from_secs(30),
             lag_degraded: Some(Duration::from_mins(15)),
             lag_unhealthy: None,
+            blocked_degraded: Some(Duration::from_mins(5)),
+            blocked_unhealthy: None,
             backlog_degraded: None,
             backlog_unhealthy: None,
             failover_degraded: Duration::from_hours(1),
@@ -231,18 +239,29 @@ fn failed_over(failover: &Failover, now: Timestamp, limits: &HealthLimits) -> Op
 }
 
 fn waiting(backlog: &Backlog, limits: &HealthLimits) -> Check {
-    let Backlog { handler, pending, poisoned, oldest_due } = backlog;
+    let Backlog { handler, pending, poisoned, oldest_due, blocked } = backlog;
     let lag = oldest_due.unwrap_or_default();
     let status = grade(*pending, limits.backlog_degraded, limits.backlog_unhealthy).max(grade(
         lag,
         limits.lag_degraded,
         limits.lag_unhealthy,
     ));
-    let detail = match oldest_due {
+    let held_back = blocked
+        .oldest
+        .map(|oldest| grade(oldest, limits.blocked_degraded, limits.blocked_unhealthy))
+        .unwrap_or_default();
+    let mut detail = match oldest_due {
         None => format!("{pending} pending, none of them due, {poisoned} poisoned"),
         Some(due) => {
             format!("{pending} pending, the first due for {} s, {poisoned} poisoned", due.as_secs())
         }
     };
-    Check::new(Subject::Handler, handler.as_str(), status, detail)
+    if let Some(oldest) = blocked.oldest {
+        let (keys, waiting, oldest) = (blocked.keys, blocked.waiting, oldest.as_secs());
+        let _ = write!(
+            detail,
+            "; poisoned entries hold back {waiting} others with {keys} ordering keys, the oldest accepted {oldest} s ago"
+        );
+    }
+    Check::new(Subject::Handler, handler.as_str(), status.max(held_back), detail)
 }

@@ -103,6 +103,14 @@ impl fmt::Debug for Key {
 pub struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
+    /// Stands where the content of a message was erased. No message has it.
+    pub const ERASED: Self = Self([0; 16]);
+
+    /// Whether the content that it told apart was erased. Whatever comes under that key is a duplicate.
+    pub fn is_erased(&self) -> bool {
+        *self == Self::ERASED
+    }
+
     /// The fingerprint of a message.
     pub fn of(message: &Message) -> Self {
         let mut digest = Digest::new(b"oncebox fingerprint 1");

@@ -24,6 +24,7 @@ fn verdict(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Times
     // A message as old as the watermark may be the very one that was swept.
     let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
+        Some(known) if known.is_erased() => Verdict::Known,
         Some(known) if known != new.fingerprint && new.on_conflict != OnConflict::FirstWins => {
             Verdict::KeptAside(AsideReason::Conflict)
         }
@@ -148,6 +149,10 @@ impl Scope {
 
     /// Adds the entry of a handler unless the message has one; says whether it did.
     pub(super) fn add_entry(&mut self, seq: Seq, route: &Route, due: Timestamp, now: Timestamp) -> bool {
+        // Nothing is left that a handler could be given.
+        if self.messages.get(&seq).is_some_and(|stored| stored.fingerprint.is_erased()) {
+            return false;
+        }
         let handler = self.names.link(route).swap_remove(0);
         let entries = self.messages.get(&seq).map(|stored| &stored.entries);
         let covered = |handler| entries.is_some_and(|entries| entries.contains_key(handler));

@@ -17,7 +17,7 @@ use crate::store::{
     Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
     BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, ExamineParams, Filter,
     Finding, HandlerCount, History, KeptAside, Label, MessageView, OperationId, Page, PausedKey, Seq,
-    Severity,
+    Severity, content_erased,
 };
 use crate::time::Timestamp;
 
@@ -185,7 +185,10 @@ impl Scope {
         if let Some(seq) = self.keys.get(key)
             && let Some(stored) = self.messages.get(seq)
         {
-            view.stored = Some((*seq, stored.received_at, Arc::clone(&stored.message)));
+            view.erased = stored.fingerprint.is_erased();
+            let message = || (*seq, stored.received_at, Arc::clone(&stored.message));
+            view.stored = (!view.erased).then(message);
+            view.tenant = stored.message.tenant().map(Into::into);
             for (handler, entry) in &stored.entries {
                 let name = self.names.name(handler);
                 let past = entry.past.iter().map(|past| past.view(*seq, *key, handler, name.clone()));
@@ -202,10 +205,10 @@ impl Scope {
                 message: Arc::clone(&aside.message),
             })
             .collect();
-        let stored = view.stored.as_ref().map(|(_, _, message)| message);
-        let message = stored.or_else(|| view.kept_aside.first().map(|aside| &aside.message));
-        view.tenant = message.and_then(|message| message.tenant()).map(Into::into);
-        (view.stored.is_some() || !view.kept_aside.is_empty()).then_some(view)
+        if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
+            view.tenant = aside.message.tenant().map(Into::into);
+        }
+        (view.stored.is_some() || view.erased || !view.kept_aside.is_empty()).then_some(view)
     }
 
     fn blocked(&self, params: &BlockedParams) -> Vec<BlockedKey> {
@@ -293,6 +296,9 @@ impl Scope {
         let handler = &self.names.origin(handler);
         let entry = self.entry(seq, handler).ok_or_else(unknown)?;
         let next = operate(entry.status, entry.in_line, operation)?;
+        if next == Status::Pending && self.messages.get(&seq).is_some_and(|one| one.fingerprint.is_erased()) {
+            return Err(content_erased(key));
+        }
         self.change(seq, handler, |entry| entry.operated(operation, next, now));
         self.arrange(seq, handler, now);
         self.view(seq, handler).ok_or_else(unknown)

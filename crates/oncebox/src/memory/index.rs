@@ -58,6 +58,8 @@ pub(super) struct Indexes {
     suspect: HashMap<HandlerKey, Queue>,
     held: HashMap<ClaimId, BTreeSet<(Seq, HandlerKey)>>,
     lanes: HashMap<(HandlerKey, OrderKey), Lane>,
+    /// The lanes that a poisoned entry holds back.
+    blocked: BTreeSet<(HandlerKey, OrderKey)>,
     work: bool,
 }
 
@@ -142,7 +144,13 @@ impl Indexes {
         let now = lane.turn();
         // Another key of the handler may have had to wait for it.
         self.work |= after.is_none_or(|place| !place.is_in_the_way());
-        if lane.is_empty() {
+        let (empty, blocked) = (lane.is_empty(), !lane.poisoned.is_empty());
+        if blocked {
+            self.blocked.insert(id.clone());
+        } else {
+            self.blocked.remove(&id);
+        }
+        if empty {
             self.lanes.remove(&id);
         }
         if before == now { (None, None) } else { (before, now) }
@@ -231,13 +239,20 @@ impl Indexes {
         first.map(|(seq, place)| (*seq, place.status))
     }
 
-    /// Every lane, with the entry that holds it back.
+    /// Every lane that a poisoned entry holds back, with that entry.
     pub(super) fn blocked(&self) -> impl Iterator<Item = (Seq, &HandlerKey, OrderKey)> {
-        let blocked = |lane: &Lane| {
-            let held = lane.unfinished.iter().find(|(_, place)| place.status == Status::Poisoned)?;
-            Some(*held.0)
-        };
-        self.lanes.iter().filter_map(move |((handler, order), lane)| Some((blocked(lane)?, handler, *order)))
+        self.blocked.iter().filter_map(|id| Some((*self.lanes.get(id)?.poisoned.first()?, &id.0, id.1)))
+    }
+
+    /// How many lanes of a handler are held back, how many entries with them, and the first of those. Counts up to a limit.
+    pub(super) fn blocked_of(&self, handler: &HandlerKey, limit: u64) -> (u64, u64, Option<Seq>) {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let heads = || self.blocked().filter(|(_, of, _)| *of == handler).take(limit);
+        let lanes =
+            || heads().filter_map(|(seq, of, order)| Some((seq, self.lanes.get(&(of.clone(), order))?)));
+        let waiting = lanes().flat_map(|(seq, lane)| lane.waiting(seq)).take(limit).count();
+        let first = lanes().filter_map(|(seq, lane)| lane.first_waiting(seq)).min();
+        (heads().count() as u64, waiting as u64, first)
     }
 
     pub(super) fn announce(&mut self) {
@@ -258,6 +273,8 @@ struct Lane {
     parked: BTreeSet<Seq>,
     /// Those of the unfinished that set others aside.
     parks: BTreeSet<Seq>,
+    /// Those of the unfinished that are poisoned.
+    poisoned: BTreeSet<Seq>,
     running: usize,
     /// Whether an operator holds it back.
     paused: bool,
@@ -286,6 +303,8 @@ impl Lane {
         let in_line = place.and_then(|place| place.in_line);
         insert_if(&mut self.parked, seq, in_line == Some(InLine::Parked));
         insert_if(&mut self.parks, seq, in_line == Some(InLine::Parks));
+        let stuck = place.is_some_and(|place| place.is_in_the_way() && place.status == Status::Poisoned);
+        insert_if(&mut self.poisoned, seq, stuck);
         let old = match place.filter(Place::is_in_the_way) {
             Some(place) => {
                 self.running += usize::from(place.status == Status::Running);
@@ -310,11 +329,21 @@ impl Lane {
     }
 
     fn behind(&self, seq: Seq) -> Option<(u64, Seq)> {
+        Some((self.waiting(seq).count() as u64, self.first_waiting(seq)?))
+    }
+
+    /// Those that wait behind an entry: pending ones, then those that are set aside.
+    fn waiting(&self, seq: Seq) -> impl Iterator<Item = Seq> {
         let after = (Bound::Excluded(seq), Bound::Unbounded);
-        let waiting = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);
-        let mut behind: Vec<Seq> = waiting.map(|(seq, _)| *seq).collect();
-        behind.extend(self.parked.range(after));
-        Some((behind.len() as u64, *behind.iter().min()?))
+        let pending = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);
+        pending.map(|(seq, _)| *seq).chain(self.parked.range(after).copied())
+    }
+
+    fn first_waiting(&self, seq: Seq) -> Option<Seq> {
+        let after = (Bound::Excluded(seq), Bound::Unbounded);
+        let mut pending = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);
+        let pending = pending.next().map(|(seq, _)| *seq);
+        pending.into_iter().chain(self.parked.range(after).next().copied()).min()
     }
 }
 

@@ -3,6 +3,7 @@
 mod accept;
 mod admin;
 mod claim;
+mod erase;
 mod history;
 mod index;
 mod names;

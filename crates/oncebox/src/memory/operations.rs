@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::tables::{Scope, Tables};
 use crate::error::Result;
+use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::store::{
     Acted, Action, Answer, AuditFilter, AuditPage, Line, OperationId, OperationView, PausedKey, Route, What,
@@ -47,6 +48,15 @@ impl Operations {
         operations.truncate(filter.limit);
         let next = operations.last().map(|last| last.number).filter(|_| more);
         AuditPage { operations, next }
+    }
+
+    /// Changes the answers to operations on a key.
+    pub(super) fn change_answers(&mut self, key: &Key, change: impl Fn(&str) -> Option<String>) {
+        for (_, view) in self.by_number.values_mut().filter(|(_, view)| view.key == Some(*key)) {
+            if let Some(answer) = change(&view.answer) {
+                view.answer = answer.into();
+            }
+        }
     }
 
     pub(super) fn note(&mut self, id: OperationId, noted: u32, progress: &str) -> bool {
@@ -108,6 +118,11 @@ impl Tables {
             What::PauseKey { handler, line } => scope.pause_key(&action.inbox, handler, line, true),
             What::ResumeKey { handler, line } => scope.pause_key(&action.inbox, handler, line, false),
             What::Purge { age, limit } => Answer::Purged(scope.purge(now.before(*age), *limit)),
+            What::Erase { key, discard_unfinished } => {
+                let counts = scope.erase(key, *discard_unfinished, now)?;
+                self.operations.erase(key);
+                Answer::Erased(counts)
+            }
             What::Bulk { .. } | What::Backfill { .. } => Answer::Begun,
         };
         self.operations.add(action, &answer, now);

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::name::HandlerKey;
 use crate::state::Status;
 use crate::store::{
-    Backlog, BacklogParams, ClaimMode, Orphan, OrphanParams, RegisterParams, RegisteredWindow, Seq,
-    SweepParams, SweepPosition, Swept, Walk, Windows,
+    Backlog, BacklogParams, BlockedBacklog, ClaimMode, Orphan, OrphanParams, RegisterParams,
+    RegisteredWindow, Seq, SweepParams, SweepPosition, Swept, Walk, Windows,
 };
 use crate::time::Timestamp;
 
@@ -85,8 +85,12 @@ impl Tables {
         let backlog = waiting.into_iter().map(|(handler, (pending, poisoned))| {
             let modes = [ClaimMode::Healthy, ClaimMode::Suspect].into_iter();
             let first = modes.filter_map(|mode| scope.indexes.due(mode, handler, now).next()).min();
+            let (keys, behind, oldest) = scope.indexes.blocked_of(handler, BacklogParams::COUNTED);
+            let oldest = oldest.and_then(|seq| scope.messages.get(&seq));
+            let oldest = oldest.map(|stored| now.since(stored.received_at));
             let name = scope.names.name(handler);
             Backlog::new(name, pending, poisoned, first.map(|(due, _)| now.since(due)))
+                .held_back(BlockedBacklog::new(keys, behind, oldest))
         });
         let mut backlog: Vec<Backlog> = backlog.collect();
         backlog.sort_by(|a, b| a.handler.cmp(&b.handler));

@@ -83,6 +83,9 @@ pub(super) struct Stored {
 impl Stored {
     /// An entry, with what an operator is told of its message.
     pub(super) fn labelled(&self, entry: EntryView) -> EntryView {
+        if self.fingerprint.is_erased() {
+            return entry.of_message(self.received_at, self.message.tenant().map(Into::into), None);
+        }
         entry.labelled(self.received_at, &self.message)
     }
 }

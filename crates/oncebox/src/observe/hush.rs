@@ -21,24 +21,26 @@ struct Said {
     unsaid: u64,
 }
 
-/// Remembers what was said when.
-pub(crate) struct Hush {
+/// Limits how often the same line of a log is written. Remembers what was said when; for components that write a line for something
+/// that strangers can repeat at will.
+pub struct Hush {
     clock: SharedClock,
     said: Mutex<HashMap<(&'static str, Box<str>), Said>>,
 }
 
 impl Hush {
-    pub(crate) fn new(clock: SharedClock) -> Self {
+    /// Nothing was said yet. Intervals are told by this clock.
+    pub fn new(clock: SharedClock) -> Self {
         Self { clock, said: Mutex::default() }
     }
 
     /// Whether a thing may be said now, and how often it was not since it last was. Once in an interval.
-    pub(crate) fn may_say(&self, what: &'static str, about: &str) -> Option<u64> {
+    pub fn may_say(&self, what: &'static str, about: &str) -> Option<u64> {
         self.may_say_up_to(1, what, about)
     }
 
     /// The same, up to this many times in an interval.
-    pub(crate) fn may_say_up_to(&self, most: u32, what: &'static str, about: &str) -> Option<u64> {
+    pub fn may_say_up_to(&self, most: u32, what: &'static str, about: &str) -> Option<u64> {
         let now = self.clock.monotonic();
         let mut said = self.said.lock();
         let full = said.len() >= PLACES;
@@ -53,6 +55,12 @@ impl Hush {
         }
         said.lines += 1;
         Some(std::mem::take(&mut said.unsaid))
+    }
+}
+
+impl std::fmt::Debug for Hush {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hush").finish_non_exhaustive()
     }
 }
 

@@ -13,6 +13,7 @@ mod transaction;
 mod watch;
 
 pub(crate) use claims::ClaimSpans;
+pub use hush::Hush;
 pub use names::{Metric, describe};
 pub use observed::Observed;
 pub(crate) use observer::Observers;

@@ -190,6 +190,24 @@ const ANSWER: Label = words(
         "failed",
     ],
 );
+/// Why `oncebox-http` refused a sender that it did not verify.
+const UNVERIFIED: Label = words(
+    "reason",
+    &[
+        "unknown_path",
+        "missing_header",
+        "repeated_header",
+        "malformed_header",
+        "wrong_token",
+        "wrong_signature",
+        "old_timestamp",
+        "future_timestamp",
+        "unknown_peer",
+        "not_loopback",
+        "forwarded",
+        "host_name",
+    ],
+);
 const COMPONENT: Label = words(
     "component",
     &["dispatcher", "settler", "renewer", "rescuer", "orphans", "backlog", "sweeper", "receiver"],
@@ -229,6 +247,8 @@ metrics! {
         "Deliveries that a source brought and that are not settled with it yet. They stay while the store is away.";
     Counter HTTP_ANSWERS = "oncebox_http_answers_total" [SOURCE, ANSWER] None,
         "What senders over HTTP were told, by message; a request that was refused as a whole counts once. The source is empty where no endpoint has the address.";
+    Counter HTTP_UNVERIFIED = "oncebox_http_unverified_total" [SOURCE, UNVERIFIED] None,
+        "Requests over HTTP answered with 401, by reason. The source is empty where no endpoint has the address.";
     Histogram LAG_SECONDS = "oncebox_lag_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
         "From accepting a message to claiming it for its first attempt, on the store's clock; a delay that was asked for is part of it.";
     Histogram HANDLER_SECONDS = "oncebox_handler_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
@@ -255,6 +275,12 @@ metrics! {
         "Entries that failed for good and wait for a person; counted up to 10,000. Every process reports the same: take the maximum.";
     Gauge OLDEST_SECONDS = "oncebox_oldest_due_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
         "For how long the entry that waits longest has been due; 0 if none is. Every process reports the same: take the maximum.";
+    Gauge BLOCKED_KEYS = "oncebox_blocked_ordering_keys" [INBOX, HANDLER] Some(Unit::Count),
+        "Ordering keys that a poisoned entry holds back; counted up to 10,000. Every process reports the same: take the maximum.";
+    Gauge BLOCKED_ENTRIES = "oncebox_blocked_entries" [INBOX, HANDLER] Some(Unit::Count),
+        "Entries behind a poisoned one with their ordering key, pending or parked; counted up to 10,000. Every process reports the same: take the maximum.";
+    Gauge BLOCKED_OLDEST_SECONDS = "oncebox_blocked_oldest_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
+        "How long ago the oldest message behind a poisoned entry was accepted; 0 if none is behind one. Every process reports the same: take the maximum.";
     Gauge ORPHANED = "oncebox_orphaned_entries" [INBOX, HANDLER] Some(Unit::Count),
         "Entries that wait for a handler key that this process does not know; counted up to 10,000.";
     Gauge BREAKER_OPEN = "oncebox_breaker_open" [HANDLER] None,

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
-use crate::store::{Backlog, BacklogParams, Store};
+use crate::store::{Backlog, BacklogParams, BlockedBacklog, Store};
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result<()> {
     let (inbox, params) = (&core.inbox, BacklogParams::new(core.inbox.name.clone()));
@@ -39,9 +39,19 @@ fn tell<S: Store>(inbox: &Shared<S>, told: &mut BTreeSet<HandlerKey>, backlog: &
         let found = backlog.iter().find(|backlog| backlog.handler == *handler);
         let (pending, poisoned, oldest) =
             found.map_or((0, 0, None), |found| (found.pending, found.poisoned, found.oldest_due));
+        let blocked = found.map_or_else(BlockedBacklog::default, |found| found.blocked);
         let labels = || [emit::inbox(&inbox.name), emit::handler(handler)];
-        emit::set_number(names::PENDING, usize::try_from(pending).unwrap_or(usize::MAX), labels());
-        emit::set_number(names::POISONED, usize::try_from(poisoned).unwrap_or(usize::MAX), labels());
-        emit::set(names::OLDEST_SECONDS, oldest.unwrap_or_default().as_secs_f64(), labels());
+        for (name, count) in [
+            (names::PENDING, pending),
+            (names::POISONED, poisoned),
+            (names::BLOCKED_KEYS, blocked.keys),
+            (names::BLOCKED_ENTRIES, blocked.waiting),
+        ] {
+            emit::set_number(name, usize::try_from(count).unwrap_or(usize::MAX), labels());
+        }
+        for (name, span) in [(names::OLDEST_SECONDS, oldest), (names::BLOCKED_OLDEST_SECONDS, blocked.oldest)]
+        {
+            emit::set(name, span.unwrap_or_default().as_secs_f64(), labels());
+        }
     }
 }

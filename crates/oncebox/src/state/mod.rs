@@ -21,7 +21,7 @@ pub use breaker::{Breaker, BreakerState};
 pub use decide::{Next, Outcome, PoisonReason, Settlement, decide};
 pub use diagram::{EDGES, Edge, Event, diagram};
 pub use line::{InLine, OnPoisoned, follow};
-pub use operate::{Operation, operate};
+pub use operate::{Operation, erase, operate};
 pub use policy::{Policies, Policy, Retry};
 pub(crate) use rate::Bucket;
 pub use rate::Rate;

@@ -74,6 +74,23 @@ pub fn operate(status: Status, in_line: Option<InLine>, operation: Operation) ->
     }
 }
 
+/// Decides what an erasure of a message does to one of its entries: nothing if it is finished, and [`Operation::Discard`] if it is not
+/// and that was asked for. Pure, and the only place where it is chosen.
+pub fn erase(status: Status, discard_unfinished: bool) -> Result<Option<Operation>> {
+    let refuse = |what: String| Err(Error::new(ErrorKind::Refused, what));
+    match status {
+        Status::Completed | Status::Discarded => Ok(None),
+        Status::Pending | Status::Poisoned if discard_unfinished => Ok(Some(Operation::Discard)),
+        Status::Pending | Status::Poisoned => refuse(format!(
+            "cannot erase a message while an entry of it is {status}; let it finish, or discard what is unfinished with the erasure"
+        )),
+        Status::Running => refuse(
+            "cannot erase a message while an entry of it runs; pause its handler if it is retried, and ask again when the run has ended"
+                .into(),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +111,17 @@ mod tests {
         assert_eq!(of(Operation::Discard), [true, false, false, true, false]);
         assert_eq!(of(Operation::Replay), [false, false, true, false, true]);
         assert_eq!(of(Operation::Unblock), [false, false, false, true, false]);
+    }
+
+    // FAULTS S12: nothing is given up for an erasure unless the operator says so, and nothing is taken from a worker.
+    #[test]
+    fn an_erasure_discards_what_waits_and_only_if_asked() {
+        let of = |discard: bool| Status::ALL.map(|status| erase(status, discard).ok());
+        let discard = Some(Some(Operation::Discard));
+        assert_eq!(Status::ALL.map(Status::as_str).join(" "), "pending running completed poisoned discarded");
+        assert_eq!(of(false), [None, None, Some(None), None, Some(None)]);
+        assert_eq!(of(true), [discard, None, Some(None), discard, Some(None)]);
+        assert_eq!(erase(Status::Running, true).unwrap_err().kind(), ErrorKind::Refused);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Actor, EntryView, Filter, Label, Line, Seq};
+use super::{Actor, EntryView, ErasureCounts, Filter, Label, Line, Seq};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
@@ -182,6 +182,14 @@ pub enum What {
         /// At most this many.
         limit: usize,
     },
+    /// Erase the content of one message and of what was kept aside under its key: payloads, headers, ids, errors and results. What
+    /// stays is the proof of its key, so that the same message is still a duplicate. Refused while an entry of it runs.
+    Erase {
+        /// The message's key.
+        key: Key,
+        /// Whether entries that are pending or poisoned end as discarded. If not, they refuse the erasure.
+        discard_unfinished: bool,
+    },
     /// The beginning of an operation on every entry that a filter takes. Changes nothing by itself: each entry is done under an
     /// identity of its own. Begun and carried on by [`operate::Bulk`](crate::operate::Bulk).
     Bulk {
@@ -211,6 +219,7 @@ impl What {
             Self::PauseKey { .. } => "pause_key",
             Self::ResumeKey { .. } => "resume_key",
             Self::Purge { .. } => "purge",
+            Self::Erase { .. } => "erase",
             Self::Bulk { .. } => "bulk",
             Self::Backfill { .. } => "backfill",
         }
@@ -219,7 +228,7 @@ impl What {
     /// The key it is about, if it is about one.
     pub const fn key(&self) -> Option<&Key> {
         match self {
-            Self::Entry { key, .. } => Some(key),
+            Self::Entry { key, .. } | Self::Erase { key, .. } => Some(key),
             _ => None,
         }
     }
@@ -233,7 +242,7 @@ impl What {
             | Self::PauseKey { handler, .. }
             | Self::ResumeKey { handler, .. }
             | Self::Backfill { handler, .. } => Some(handler),
-            Self::Purge { .. } | Self::Bulk { .. } => None,
+            Self::Purge { .. } | Self::Erase { .. } | Self::Bulk { .. } => None,
         }
     }
 
@@ -245,6 +254,9 @@ impl What {
             Self::Pause { handler } | Self::Resume { handler } => json!({ "handler": handler.as_str() }),
             Self::PauseKey { handler, line } | Self::ResumeKey { handler, line } => {
                 json!({ "handler": handler.as_str(), "line": line.body() })
+            }
+            Self::Erase { key, discard_unfinished } => {
+                json!({ "key": key.to_string(), "discard_unfinished": discard_unfinished })
             }
             Self::Purge { age, limit } => json!({ "age_ms": millis(*age), "limit": limit }),
             Self::Bulk { operation, filter, most } => {
@@ -299,6 +311,8 @@ pub enum Answer {
     Changed(bool),
     /// How many messages were removed.
     Purged(usize),
+    /// The content of a message was erased.
+    Erased(ErasureCounts),
     /// It has begun.
     Begun,
 }
@@ -310,6 +324,7 @@ impl Answer {
             Self::Entry(entry) => json!({ "entry": write_entry(entry) }),
             Self::Changed(changed) => json!({ "changed": changed }),
             Self::Purged(count) => json!({ "purged": count }),
+            Self::Erased(counts) => json!({ "erased": counts.write() }),
             Self::Begun => json!({ "begun": true }),
         }
         .to_string()
@@ -327,6 +342,9 @@ impl Answer {
             }
             if let Some(count) = value.get("purged") {
                 return Some(Self::Purged(usize::try_from(count.as_u64()?).ok()?));
+            }
+            if let Some(counts) = value.get("erased") {
+                return Some(Self::Erased(ErasureCounts::read(counts)?));
             }
             value.get("begun").map(|_| Self::Begun)
         };
@@ -436,7 +454,7 @@ pub struct OperationView {
     pub token: Option<Box<str>>,
     /// Why.
     pub reason: Box<str>,
-    /// The verb: retry, discard, replay, unblock, pause, resume, `pause_key`, `resume_key`, purge, bulk, backfill.
+    /// The verb: retry, discard, replay, unblock, pause, resume, `pause_key`, `resume_key`, purge, erase, bulk, backfill.
     pub verb: Box<str>,
     /// The key it was about.
     pub key: Option<Key>,
@@ -534,10 +552,17 @@ mod tests {
             Answer::Entry(Box::new(whole)),
             Answer::Changed(true),
             Answer::Purged(3),
+            Answer::Erased(ErasureCounts::new(1, 2)),
             Answer::Begun,
         ];
         for answer in answers {
             assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
+        }
+        // FAULTS S12: what was erased is in no record of what was done before.
+        let without = Answer::without_content(&answers[1].encode()).unwrap();
+        assert_eq!(Answer::decode(&without).unwrap().entry().map(|entry| entry.label.clone()), Some(None));
+        for answer in [&answers[0], &answers[2], &answers[4]] {
+            assert_eq!(Answer::without_content(&answer.encode()), None);
         }
         // FAULTS S12: a record outlives the message whose payload the error may repeat.
         let told = Acted::now(Answer::Entry(Box::new(failed.clone()))).answer;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ExamineParams,
-    Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey, Seq, Store,
-    What,
+    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ErasureCounts,
+    ExamineParams, Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey,
+    Seq, Store, What,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -307,6 +307,8 @@ pub struct MessageView {
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
     pub entries: Vec<EntryView>,
+    /// Whether an operator erased the content of the message. Then `stored` is nothing, and the key is remembered all the same.
+    pub erased: bool,
     /// Messages under the same key that were kept aside, the first [`ASIDES`](Self::ASIDES) of them: a producer that uses one id
     /// for everything must not fill the memory of whoever looks. All of them are listed by [`Admin::aside`].
     pub kept_aside: Vec<KeptAside>,
@@ -318,7 +320,7 @@ impl MessageView {
 
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {
-        Self { key, tenant: None, stored: None, entries: Vec::new(), kept_aside: Vec::new() }
+        Self { key, tenant: None, stored: None, entries: Vec::new(), erased: false, kept_aside: Vec::new() }
     }
 }
 
@@ -523,6 +525,17 @@ pub trait Admin: Store {
     /// Allows claims for a handler again. Short for [`act`](Self::act).
     async fn resume(&self, inbox: &InboxName, handler: &HandlerKey) -> Result<()> {
         self.act(&Action::new(inbox.clone(), What::Resume { handler: handler.clone() })).await.map(|_| ())
+    }
+
+    /// Erases the content of one message, and of what was kept aside under its key: payloads, headers, ids, errors and results. The
+    /// proof of the key stays, so that the same message is still a duplicate. Refused while an entry of it runs, and unless
+    /// `discard_unfinished` is set while one waits. Short for [`act`](Self::act).
+    async fn erase(&self, inbox: &InboxName, key: &Key, discard_unfinished: bool) -> Result<ErasureCounts> {
+        let what = What::Erase { key: *key, discard_unfinished };
+        match self.act(&Action::new(inbox.clone(), what)).await?.answer {
+            Answer::Erased(counts) => Ok(counts),
+            _ => Err(Error::new(ErrorKind::Corrupt, "an erasure was answered without its counts")),
+        }
     }
 
     /// Removes messages kept aside longer than `age`, a bounded number at a time; returns how many. Entries are not

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Admin, BlockedParams, OrphanParams, RegisteredWindow, SweepParams, Windows};
+use super::{Admin, Backlog, BacklogParams, OrphanParams, RegisteredWindow, SweepParams, Windows};
 use crate::error::Result;
 use crate::name::{HandlerKey, InboxName};
 use crate::retention::{MARGIN, Span, whole};
@@ -241,16 +241,7 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
             "resume it when the reason is gone; the audit says who paused it and why",
         ));
     }
-    let blocked = store.blocked(&BlockedParams::new(params.inbox.clone())).await?;
-    if let Some(first) = blocked.first() {
-        let (most, waiting) = (blocked.len(), blocked.iter().map(|key| key.waiting).sum::<u64>());
-        findings.push(Finding::new(
-            Severity::Warning,
-            "blocked",
-            format!("{most} ordering keys or more are held back, and {waiting} entries with them; the first by {}", first.head_key),
-            "retry, discard or unblock the entry in front of each",
-        ));
-    }
+    findings.extend(blocked(store, params).await?);
     if let Some(known) = &params.known {
         let orphans = OrphanParams::new(params.inbox.clone(), known.clone(), Duration::ZERO);
         for orphan in store.orphans(&orphans).await? {
@@ -265,6 +256,34 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
         }
     }
     Ok(findings)
+}
+
+/// Ordering keys that poisoned entries hold back, by handler.
+async fn blocked<S: Admin + ?Sized>(store: &S, params: &ExamineParams) -> Result<Vec<Finding>> {
+    let backlog = store.backlog(&BacklogParams::new(params.inbox.clone())).await?;
+    let mut findings = Vec::new();
+    for Backlog { handler, blocked, .. } in backlog.iter().filter(|backlog| backlog.blocked.keys > 0) {
+        let waits = match blocked.oldest {
+            None => "nothing is behind them yet".to_owned(),
+            Some(oldest) => {
+                let oldest = Span(Duration::from_secs(oldest.as_secs()));
+                format!("{} entries wait behind them, the oldest for {oldest}", up_to(blocked.waiting))
+            }
+        };
+        let keys = up_to(blocked.keys);
+        findings.push(Finding::new(
+            Severity::Warning,
+            "blocked",
+            format!("poisoned entries hold back {keys} ordering keys of {handler:?}; {waits}"),
+            "list them with `oncebox blocked`, then retry, discard or unblock the entry in front of each",
+        ));
+    }
+    Ok(findings)
+}
+
+/// A number that was counted up to a limit.
+fn up_to(count: u64) -> String {
+    if count < BacklogParams::COUNTED { count.to_string() } else { format!("{count} or more") }
 }
 
 #[cfg(test)]

@@ -257,6 +257,10 @@ impl Explanation {
                 story.push((*at, why));
             }
         }
+        if let (true, Some(entry)) = (self.view.erased, self.view.entries.first()) {
+            let what = "delivered first, and stored; an operator erased its content since".to_owned();
+            story.push((entry.received_at, what));
+        }
         if let Some(Absorbed { count, first, last, .. }) = &self.history.absorbed {
             story
                 .push((*first, format!("delivered again and absorbed, at least {count} times until {last}")));

@@ -12,6 +12,7 @@ mod actor;
 mod admin;
 mod backlog;
 mod entry;
+mod erase;
 mod examine;
 mod failover;
 mod filter;
@@ -30,11 +31,12 @@ pub use admin::{
     Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
     EntryView, KeptAside, MessageView, OfTenant,
 };
-pub use backlog::{Backlog, BacklogParams};
+pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, HandlerLink, Known, NewMessage,
     RenewParams, Renewed, RescueParams, Route, Seq, Settled, Token, Want,
 };
+pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{ExamineParams, Finding, Severity};
 pub use failover::Failover;
 pub use filter::{Cursor, Filter, Label, Page};

@@ -92,6 +92,27 @@ pub(crate) struct Acted {
     /// How many messages a purge removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) purged: Option<u64>,
+    /// What an erasure found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) erased: Option<ErasureResult>,
+}
+
+/// What an erasure found beside the message itself.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ErasureResult {
+    /// How many unfinished entries ended as discarded.
+    pub(crate) discarded: u64,
+    /// How many messages that were kept aside under the same key were removed.
+    pub(crate) kept_aside: u64,
+}
+
+actions! {
+    /// The erasure of the content of one message. It cannot be undone.
+    ErasureAction {
+        /// Ends entries that are pending or poisoned as discarded. Without it, they refuse the erasure.
+        #[serde(default)]
+        pub(crate) discard_unfinished: bool,
+    }
 }
 
 /// An action on every entry that a filter takes, to be looked at before it is done.

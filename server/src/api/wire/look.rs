@@ -58,6 +58,22 @@ pub(crate) struct Counts {
     pub(crate) paused: Vec<String>,
     /// Ordering keys that are paused.
     pub(crate) paused_keys: Vec<PausedKey>,
+    /// What poisoned entries hold back, by handler; handlers without such are left out.
+    #[serde(default)]
+    pub(crate) blocked: Vec<BlockedCount>,
+}
+
+/// What poisoned entries of a handler hold back, because of their ordering keys.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct BlockedCount {
+    pub(crate) handler: String,
+    /// How many ordering keys, counted up to 10000; of one tenant, up to 1000.
+    pub(crate) ordering_keys: u64,
+    /// How many entries are behind, counted up to 10000.
+    pub(crate) waiting: u64,
+    /// How long ago the oldest of those was accepted, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oldest_seconds: Option<u64>,
 }
 
 /// How many entries of a handler have a status.
@@ -87,6 +103,9 @@ pub(crate) struct PausedKey {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct MessageView {
     pub(crate) key: KeyText,
+    /// Whether its content was erased. The key is remembered all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) erased: bool,
     pub(crate) tenant: Option<String>,
     /// The stored message; nothing if it has left, or was only kept aside.
     pub(crate) stored: Option<Stored>,

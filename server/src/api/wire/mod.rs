@@ -8,15 +8,15 @@ mod look;
 mod values;
 
 pub(crate) use act::{
-    Acted, Asked, Backfill, BulkAction, BulkPlan, EntryAction, Hold, LineRef, OperationProgress, Preview,
-    Purge, PurgePlan, PurgePreview, Report, Verb,
+    Acted, Asked, Backfill, BulkAction, BulkPlan, EntryAction, ErasureAction, ErasureResult, Hold, LineRef,
+    OperationProgress, Preview, Purge, PurgePlan, PurgePreview, Report, Verb,
 };
 pub(crate) use entries::{Entries, EntriesQuery, Entry, Label, Which};
 pub(crate) use look::{
-    Advice, Aside, AsideQuery, AsideReason, Asides, Attempt, AuditPage, AuditQuery, Blocked, BlockedKey,
-    BlockedQuery, Body, Counts, Doctor, Explained, ExplainedEntry, Finding, Handler, HandlerCount, Handlers,
-    Header, InboxSummary, Inboxes, Me, MessageView, OperationView, PausedKey, Payloads, Stored, StoryLine,
-    TenantQuery,
+    Advice, Aside, AsideQuery, AsideReason, Asides, Attempt, AuditPage, AuditQuery, Blocked, BlockedCount,
+    BlockedKey, BlockedQuery, Body, Counts, Doctor, Explained, ExplainedEntry, Finding, Handler,
+    HandlerCount, Handlers, Header, InboxSummary, Inboxes, Me, MessageView, OperationView, PausedKey,
+    Payloads, Stored, StoryLine, TenantQuery,
 };
 pub(crate) use values::{HandlerName, HexText, KeyText, OperationUuid, Reason, StatusWord, Text, Time};
 

@@ -14,7 +14,7 @@ use crate::cli::out;
 use crate::cli::progress::Progress;
 
 /// Tells what was done; an error says under which identity, so that it can be asked for again.
-fn tell(
+pub(super) fn tell(
     place: &Place,
     verb: &str,
     id: wire::OperationUuid,

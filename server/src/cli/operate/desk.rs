@@ -51,6 +51,7 @@ pub(super) trait Desk: Send + Sync {
         key: &Key,
         action: &wire::EntryAction,
     ) -> Result<wire::Acted, Failed>;
+    async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> Result<wire::Acted, Failed>;
     async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed>;
     async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::Preview, Failed>;
     /// Does it to the end, or until it stops.

@@ -94,10 +94,7 @@ fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
 #[async_trait]
 impl Desk for Direct {
     async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
-        Ok(show::counts(&match tenant {
-            None => self.store.count(&self.inbox).await?,
-            Some(tenant) => self.store.count_tenant(&self.inbox, tenant).await?,
-        }))
+        Ok(shared::counts(&*self.store, &self.inbox, tenant, self.clock.now()).await?)
     }
 
     async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::Entries, Failed> {
@@ -115,6 +112,7 @@ impl Desk for Direct {
         let history = self.store.history(&self.inbox, key).await?.unwrap_or_default();
         Ok(wire::MessageView {
             key: wire::KeyText(*key),
+            erased: view.erased,
             tenant: view.tenant.as_deref().map(Into::into),
             stored: show::stored(&view),
             entries: self.privacy.entries(&view.entries),
@@ -191,6 +189,11 @@ impl Desk for Direct {
     ) -> Result<wire::Acted, Failed> {
         let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
         self.do_it(self.action(what, action.asked())?).await
+    }
+
+    async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> Result<wire::Acted, Failed> {
+        let what = What::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
+        self.do_it(self.action(what, erasure.asked())?).await
     }
 
     async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed> {

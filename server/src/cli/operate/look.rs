@@ -38,6 +38,14 @@ pub(super) async fn status(args: &Status) -> Result<(), Failed> {
         format!("{} kept aside: {} in conflict, {} stale", counts.kept_aside, counts.conflicts, counts.stale),
         by_handler(&counts).trim_end().to_owned(),
     ];
+    lines.extend(counts.blocked.iter().map(|blocked| {
+        let wire::BlockedCount { handler, ordering_keys, waiting, oldest_seconds } = blocked;
+        let age = oldest_seconds.map_or_else(String::new, |age| {
+            format!(", the oldest for {}", humantime::format_duration(Duration::from_secs(age)))
+        });
+        let handler = escaped(handler);
+        format!("blocked: {waiting} entries of {handler} wait behind {ordering_keys} ordering keys{age}; see `oncebox blocked`")
+    }));
     lines.extend(counts.paused.iter().map(|handler| format!("paused: {}", escaped(handler))));
     lines.extend(counts.paused_keys.iter().map(|key| {
         format!("paused: {} for the ordering key {}", escaped(&key.handler), escaped(&key.ordering_key))
@@ -55,11 +63,19 @@ fn by_handler(counts: &wire::Counts) -> String {
             // What is not there does not stand out.
             if count == 0 { Cell::new("0") } else { Cell::coloured(count.to_string(), status) }
         };
-        std::iter::once(Cell::new(handler)).chain(EntryStatus::ALL.map(of)).collect()
+        // Those that wait behind a poisoned one: they are also among the pending, or among the poisoned if they are parked.
+        let blocked = counts.blocked.iter().find(|one| one.handler == handler).map_or(0, |one| one.waiting);
+        let blocked = match blocked {
+            0 => Cell::new("0"),
+            some => Cell::coloured(some.to_string(), EntryStatus::Poisoned),
+        };
+        std::iter::once(Cell::new(handler)).chain(EntryStatus::ALL.map(of)).chain([blocked]).collect()
     };
     let rows: Vec<Vec<Cell>> = handlers.into_iter().map(row).collect();
-    let head: Vec<&str> =
-        std::iter::once("HANDLER").chain(EntryStatus::ALL.map(EntryStatus::as_str)).collect();
+    let head: Vec<&str> = std::iter::once("HANDLER")
+        .chain(EntryStatus::ALL.map(EntryStatus::as_str))
+        .chain(["BLOCKED"])
+        .collect();
     table(&head, &rows, out::colours())
 }
 
@@ -177,6 +193,7 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
         line("tenant", tenant);
     }
     match &view.stored {
+        None if view.erased => line("stored", "no: its content was erased; its key is remembered"),
         None => line("stored", "no: it has left, or was only kept aside"),
         Some(stored) => {
             describe(stored, &mut line);

@@ -4,6 +4,7 @@ mod act;
 mod desk;
 mod direct;
 mod doctor;
+mod erase;
 mod look;
 mod place;
 mod print;
@@ -108,6 +109,16 @@ pub(crate) enum Command {
          --older-than 30days --confirm\n\n{EXITS}"
     ))]
     Purge(act::Purge),
+    /// Erase the content of one message for good, as for a privacy request
+    ///
+    /// Removes payloads, headers, ids, errors and results, and what was kept aside under the key. The key itself stays as a digest, so
+    /// that the same message is still a duplicate. Shows what would be erased unless `--confirm` is given.
+    #[command(after_help = format!(
+        "Examples:\n  oncebox erase --store sqlite:inbox.db --inbox orders --reason 'request 17' --id evt_1 --source shop\n  \
+         oncebox erase --store sqlite:inbox.db --inbox orders --actor ada --reason 'request 17' --id evt_1 --source shop \
+         --discard-unfinished --confirm\n\n{EXITS}"
+    ))]
+    Erase(erase::ErasureArgs),
     /// Gives a handler that was added later the messages that were stored before.
     ///
     /// Messages that it has had, under its key or a former one, are passed over, so it can be run again.
@@ -143,6 +154,7 @@ async fn dispatch(command: &Command) -> Result<bool, Failed> {
         Command::Pause(args) => act::hold(args, true).await.map(done),
         Command::Resume(args) => act::hold(args, false).await.map(done),
         Command::Purge(args) => act::purge(args).await.map(done),
+        Command::Erase(args) => erase::erase(args).await.map(done),
         Command::Backfill(args) => act::backfill(args).await.map(done),
     }
 }

@@ -265,6 +265,10 @@ impl Desk for Remote {
         self.post(call, &[("key", &key.to_string())], action).await
     }
 
+    async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> Result<wire::Acted, Failed> {
+        self.post(Call::Erase, &[("key", &key.to_string())], erasure).await
+    }
+
     async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed> {
         self.post(if pause { Call::Pause } else { Call::Resume }, &[], hold).await
     }

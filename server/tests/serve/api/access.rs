@@ -27,6 +27,7 @@ const ROUTES: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/api/v1/inboxes/{inbox}/messages/{key}/discard", Some("operator")),
     ("POST", "/api/v1/inboxes/{inbox}/messages/{key}/replay", Some("operator")),
     ("POST", "/api/v1/inboxes/{inbox}/messages/{key}/unblock", Some("operator")),
+    ("POST", "/api/v1/inboxes/{inbox}/messages/{key}/erase", Some("admin")),
     ("POST", "/api/v1/inboxes/{inbox}/bulk/preview", Some("viewer")),
     ("POST", "/api/v1/inboxes/{inbox}/bulk", Some("operator")),
     ("POST", "/api/v1/inboxes/{inbox}/pause", Some("operator")),

@@ -183,3 +183,32 @@ fn those_behind_a_poisoned_one_are_seen_and_let_go() {
     sidecar.wait_words(&["delivered", "evt_2"]);
     assert_eq!(open.look("/inboxes/orders/blocked"), json!({ "blocked": [] }));
 }
+
+// FAULTS S8, S12: what cannot be undone is for an administrator.
+#[test]
+fn a_message_is_erased_over_http() {
+    let depot = Depot::closed();
+    let (operator, table) = token("op", &["operator"]);
+    let (admin, more) = token("root", &["admin"]);
+    let sidecar = failing(&depot, &(table + &more));
+    poison(&sidecar, &["evt_1"]);
+    let (operator, admin) = (Operator::new(&sidecar, Some(&operator)), Operator::new(&sidecar, Some(&admin)));
+    let key = key_of(&admin, "evt_1");
+    let path = format!("/inboxes/orders/messages/{key}/erase");
+    let mut body = json!({ "operation": fresh(), "reason": "request 17" });
+    assert_eq!(operator.refused(&path, &body), (403, "forbidden".into()));
+    assert_eq!(admin.refused(&path, &body), (409, "refused".into()), "it is poisoned");
+    body["discard_unfinished"] = json!(true);
+    let erased = admin.act(&path, &body);
+    assert_eq!(erased["erased"], json!({ "discarded": 1, "kept_aside": 0 }));
+    let again = admin.act(&path, &body);
+    assert_eq!((&again["repeated"], &again["erased"]), (&json!(true), &erased["erased"]));
+    let view = operator.look(&format!("/inboxes/orders/messages/{key}"));
+    assert_eq!((&view["erased"], &view["stored"]), (&json!(true), &json!(null)), "{view}");
+    assert!(!operator.look("/inboxes/orders/audit").to_string().contains("evt_1"));
+    let unknown = format!("/inboxes/orders/messages/{}/erase", "0".repeat(64));
+    assert_eq!(
+        admin.refused(&unknown, &json!({ "operation": fresh(), "reason": "x" })),
+        (404, "not-found".into())
+    );
+}

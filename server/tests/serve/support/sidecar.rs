@@ -16,6 +16,9 @@ pub(crate) fn oncebox(dir: &Path, args: &[&str]) -> Output {
 fn command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
     command.current_dir(dir).env_remove("RUST_LOG").env_remove("ONCEBOX_CONFIG").env("NO_COLOR", "1");
+    // Secrets that are none, for configurations that name them.
+    let secrets = [("EMPTY", ""), ("BLANK", " \t "), ("WORD", "no base64!"), ("PHRASE", "two words")];
+    command.envs(secrets.map(|(name, secret)| (format!("ONCEBOX_{name}"), secret)));
     command
 }
 

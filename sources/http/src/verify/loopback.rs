@@ -4,16 +4,26 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use http::uri::Authority;
 
-use crate::verify::Proof;
+use crate::verify::{Proof, Refusal};
 
 /// Headers of proxies, which pass on what comes from elsewhere, and of browsers, which send what a page tells them to.
 const FOR_OTHERS: [&str; 6] =
     ["origin", "sec-fetch-site", "forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 pub(super) fn holds(proof: &Proof<'_>) -> bool {
-    let near = proof.peer.is_some_and(|peer| peer.to_canonical().is_loopback());
-    let for_others = FOR_OTHERS.iter().any(|name| proof.headers.contains_key(*name));
-    near && !for_others && names_an_address(proof)
+    refusal(proof).is_none()
+}
+
+/// What is wrong with it, if anything is.
+pub(super) fn refusal(proof: &Proof<'_>) -> Option<Refusal> {
+    let Some(peer) = proof.peer else { return Some(Refusal::UnknownPeer) };
+    if !peer.to_canonical().is_loopback() {
+        return Some(Refusal::NotLoopback);
+    }
+    if let Some(name) = FOR_OTHERS.into_iter().find(|name| proof.headers.contains_key(*name)) {
+        return Some(Refusal::Forwarded(name));
+    }
+    (!names_an_address(proof)).then_some(Refusal::HostName)
 }
 
 /// Whether the request was made for an address. A name may be one of a page in a browser that was made to lead here.

@@ -1,6 +1,7 @@
 //! Who may send: tokens and signatures.
 
 mod loopback;
+mod refusal;
 mod signed;
 mod standard_headers;
 mod token;
@@ -14,6 +15,7 @@ use oncebox::Result;
 use oncebox::time::Timestamp;
 
 use crate::secret::Macs;
+pub(crate) use refusal::Refusal;
 pub use signed::Encoding;
 use signed::{Hmac, Slack, Standard, Stripe};
 pub(crate) use standard_headers::StandardHeaders;
@@ -57,12 +59,16 @@ impl Proof<'_> {
         if values.next().is_some() { None } else { Some(value.as_bytes()) }
     }
 
+    /// A time in seconds, as senders write it.
+    fn sent(seconds: &[u8]) -> Option<Timestamp> {
+        let seconds = std::str::from_utf8(seconds).ok()?;
+        let seconds = seconds.bytes().all(|b| b.is_ascii_digit()).then(|| seconds.parse::<i64>().ok())??;
+        Some(Timestamp::from_millis(seconds.saturating_mul(1_000)))
+    }
+
     /// Whether a time in seconds, as senders write it, is near enough.
     fn is_recent(&self, seconds: &[u8]) -> bool {
-        let seconds =
-            std::str::from_utf8(seconds).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-        let Some(seconds) = seconds.and_then(|text| text.parse::<i64>().ok()) else { return false };
-        let sent = Timestamp::from_millis(seconds.saturating_mul(1_000));
+        let Some(sent) = Self::sent(seconds) else { return false };
         self.now.since(sent) <= self.window && sent.since(self.now) <= self.window
     }
 }

@@ -77,14 +77,18 @@ impl Hmac {
         &self.header
     }
 
+    /// The digest that a header holds, if it is written as it should be.
+    pub(super) fn tag(&self, header: &[u8]) -> Option<Vec<u8>> {
+        self.encoding.decode(header.strip_prefix(self.prefix.as_bytes())?)
+    }
+
     pub(super) fn of(header: &'static str, prefix: &str, encoding: Encoding, macs: Macs) -> Self {
         Self { header: HeaderName::from_static(header), prefix: prefix.into(), encoding, macs }
     }
 
     pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
         let tag = proof.header(self.header.as_str());
-        let tag = tag.and_then(|tag| tag.strip_prefix(self.prefix.as_bytes()));
-        let tags: Vec<Vec<u8>> = tag.and_then(|tag| self.encoding.decode(tag)).into_iter().collect();
+        let tags: Vec<Vec<u8>> = tag.and_then(|tag| self.tag(tag)).into_iter().collect();
         self.macs.verify(&[proof.body], &tags)
     }
 }

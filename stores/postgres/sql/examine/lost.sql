@@ -1,6 +1,6 @@
 -- How many entries have no message any more, of the first $1 in each table of work.
--- $1 how many bigint. Reads along the primary keys. A poisoned row whose number is in no segment is a paused ordering key, which never
--- had a message.
+-- A line that an operator holds back has a row with a smaller number, which stands for no message.
+-- $1 how many bigint. Reads along the primary keys.
 SELECT count(*) FROM (
     (SELECT lane, seq FROM @entry ORDER BY lane, handler, seq LIMIT $1)
     UNION ALL (SELECT lane, seq FROM @later ORDER BY lane, seq LIMIT $1)

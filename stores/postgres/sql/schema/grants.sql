@@ -7,7 +7,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON @window, @walk TO :role;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @proof, @operation, @absorbed,
     @attempt, @entry, @later,
     @claim, @poisoned, @aside, @mark TO :role;
-GRANT SELECT, INSERT, DELETE ON @message, @outcome TO :role;
+GRANT SELECT, INSERT, DELETE ON @message TO :role;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @outcome TO :role;
 GRANT SELECT, DELETE ON @message_kept, @outcome_kept TO :role;
 GRANT USAGE, SELECT ON SEQUENCE @counter TO :role;
 GRANT USAGE, SELECT, UPDATE ON SEQUENCE @token TO :role;

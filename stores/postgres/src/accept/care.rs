@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oncebox::store::{Accepted, AsideReason, Seq};
-use oncebox::{InboxName, Message, OrderKey, Result};
+use oncebox::{Fingerprint, InboxName, Message, OrderKey, Result};
 use sqlx::Row as _;
 
 use super::{Care, Offer, decode_handlers, encode_handlers, known_for, missing};
@@ -19,6 +19,21 @@ pub(super) async fn take_care(
     offers: &[Offer],
     cares: &[(usize, Care)],
 ) -> Result<Vec<Option<Accepted>>> {
+    // A transaction that keeps a message aside waits for the holder of its key, and one that adds entries holds keys. No transaction does
+    // both, because two of them could wait for each other.
+    let (asides, adds): (Vec<_>, Vec<_>) =
+        (0..cares.len()).partition(|at| matches!(cares[*at].1, Care::Aside(..)));
+    if !asides.is_empty() && !adds.is_empty() {
+        let mut answers = vec![None; cares.len()];
+        for part in [asides, adds] {
+            let chosen: Vec<(usize, Care)> = part.iter().map(|at| cares[*at]).collect();
+            let found = Box::pin(take_care(db, units, offers, &chosen)).await?;
+            for (at, answer) in part.into_iter().zip(found) {
+                answers[at] = answer;
+            }
+        }
+        return Ok(answers);
+    }
     let mut unit = units.transaction().await?;
     let (mut lines, mut places) = (Lines::default(), HashMap::new());
     for (index, care) in cares {
@@ -80,7 +95,8 @@ async fn keep_aside(db: &Db, unit: &mut Unit, offer: &Offer, reason: AsideReason
         .bind(reason.as_str())
         .bind(offer.new.key.as_bytes().to_vec())
         .bind(offer.new.fingerprint.as_bytes().to_vec());
-    unit.run(bind_message(aside, offer)).await?;
+    let erased = Fingerprint::ERASED.as_bytes().to_vec();
+    unit.run(bind_message(aside, offer).bind(offer.lane).bind(erased)).await?;
     Ok(())
 }
 
@@ -132,6 +148,10 @@ async fn add_handlers(
     let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now()).bind(seq.0);
     let rows = unit.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
+    if get::<&[u8]>(row, 2)? == Fingerprint::ERASED.as_bytes() {
+        // Nothing is left that another handler could be given.
+        return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?))));
+    }
     let mut handlers = decode_handlers(get(row, 0)?);
     let mut routes = Vec::new();
     for ids in missing(offer, &handlers) {

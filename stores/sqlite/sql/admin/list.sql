@@ -35,7 +35,7 @@ SELECT e.seq, e.handler, e.status, e.attempts, e.crashes, e.generation, e.at, e.
            OR EXISTS (SELECT 1 FROM oncebox_entry n WHERE n.seq = e.seq AND n.handler = e.handler)
            OR EXISTS (SELECT 1 FROM oncebox_running n WHERE n.seq = e.seq AND n.handler = e.handler)
            OR EXISTS (SELECT 1 FROM oncebox_poisoned n WHERE n.seq = e.seq AND n.handler = e.handler)
-       )
+       ), m.fingerprint
 FROM looked e JOIN oncebox_handler h ON h.id = e.handler LEFT JOIN oncebox_message m ON m.seq = e.seq
 WHERE e.seq > ?1 OR h.key > ?2
 ORDER BY e.seq, h.key, e.generation DESC LIMIT ?4

@@ -1,2 +1,2 @@
-SELECT digest, received_at, time, tenant, source, id, type, ordering_key, headers, payload
+SELECT digest, received_at, time, tenant, source, id, type, ordering_key, headers, payload, fingerprint
 FROM oncebox_message WHERE seq = ?1 AND inbox = ?2

@@ -1,5 +1,5 @@
--- How many entries have no message any more, of the first ?1 that are pending or poisoned and of all that run. A row with a negative
--- number is a paused ordering key, which never had a message.
+-- How many entries have no message any more, of the first ?1 that are pending or poisoned and of all that run. A line that an operator
+-- holds back has a row with a number below zero, which stands for no message.
 SELECT count(*) FROM (
     SELECT seq FROM (SELECT seq FROM oncebox_entry ORDER BY seq LIMIT ?1)
     UNION ALL SELECT seq FROM oncebox_running

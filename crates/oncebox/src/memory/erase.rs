@@ -1,0 +1,72 @@
+//! Erases the content of one message.
+
+use std::sync::Arc;
+
+use super::operations::Operations;
+use super::tables::{MarkRow, Scope};
+use crate::error::Result;
+use crate::key::{Fingerprint, Key};
+use crate::message::Message;
+use crate::name::HandlerKey;
+use crate::state::{Operation, erase};
+use crate::store::{ErasureCounts, nothing_to_erase};
+use crate::time::Timestamp;
+
+impl Scope {
+    pub(super) fn erase(
+        &mut self,
+        key: &Key,
+        discard_unfinished: bool,
+        now: Timestamp,
+    ) -> Result<ErasureCounts> {
+        let under: Vec<_> =
+            self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16])).map(|(under, _)| *under).collect();
+        let marks: Vec<_> = self.marks.keys().filter(|(of, _)| of == key).cloned().collect();
+        let seq = self.keys.get(key).copied();
+        if seq.is_none() && under.is_empty() && marks.is_empty() {
+            return Err(nothing_to_erase(key));
+        }
+        // All of it is decided before anything is changed.
+        let entries = seq.and_then(|seq| self.messages.get(&seq)).map(|stored| &stored.entries);
+        let mut unfinished: Vec<(HandlerKey, Operation)> = Vec::new();
+        for (handler, entry) in entries.into_iter().flatten() {
+            unfinished.extend(
+                erase(entry.status, discard_unfinished)?.map(|operation| (handler.clone(), operation)),
+            );
+        }
+        for (handler, operation) in &unfinished {
+            self.operate(key, handler, *operation, now)?;
+        }
+        if let Some(stored) = seq.and_then(|seq| self.messages.get_mut(&seq)) {
+            let mut nothing = Message::new("", "", "");
+            if let Some(tenant) = stored.message.tenant() {
+                nothing = nothing.with_tenant(tenant);
+            }
+            (stored.message, stored.fingerprint, stored.order) =
+                (Arc::new(nothing), Fingerprint::ERASED, None);
+            stored.attempts.clear();
+            for entry in stored.entries.values_mut() {
+                entry.error = None;
+                entry.past.iter_mut().for_each(|past| past.error = None);
+            }
+        }
+        for under in &under {
+            if let Some(aside) = self.asides.remove(under) {
+                self.aside_ids.remove(&aside.id);
+            }
+        }
+        for mark in &marks {
+            if let Some(MarkRow::Done(result)) = self.marks.get_mut(mark) {
+                *result = None;
+            }
+        }
+        Ok(ErasureCounts::new(unfinished.len(), under.len()))
+    }
+}
+
+impl Operations {
+    /// Forgets what the records of earlier operations say of a message.
+    pub(super) fn erase(&mut self, key: &Key) {
+        self.change_answers(key, crate::store::Answer::without_content);
+    }
+}

@@ -1,0 +1,187 @@
+//! Why a sender was not verified, for the operator. The sender gets one answer whatever it was.
+
+use crate::verify::{Kind, Proof, Verify, loopback};
+
+/// The first thing that is wrong with a request that was not verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No endpoint has the path.
+    UnknownPath,
+    /// A header that the proof needs is missing.
+    MissingHeader(&'static str),
+    /// A header that the proof needs comes more than once.
+    RepeatedHeader(&'static str),
+    /// A header of the proof is not written as its sender should write it.
+    MalformedHeader(&'static str),
+    /// The bearer token is none of those that are known.
+    WrongToken,
+    /// No signature fits: another secret, or a body that something on the way changed.
+    WrongSignature,
+    /// The signed time is over: a late delivery, a replay, or a clock that is wrong.
+    OldTimestamp,
+    /// The signed time is yet to come: a clock is wrong.
+    FutureTimestamp,
+    /// The router was served without the address of its clients.
+    UnknownPeer,
+    /// The connection comes from another machine.
+    NotLoopback,
+    /// A header says that something on this machine speaks for another: a proxy or a browser.
+    Forwarded(&'static str),
+    /// The request was made for a name, as of a service of a compose file, and not for an address.
+    HostName,
+}
+
+impl Refusal {
+    /// The word for it, as the metric has it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::UnknownPath => "unknown_path",
+            Self::MissingHeader(_) => "missing_header",
+            Self::RepeatedHeader(_) => "repeated_header",
+            Self::MalformedHeader(_) => "malformed_header",
+            Self::WrongToken => "wrong_token",
+            Self::WrongSignature => "wrong_signature",
+            Self::OldTimestamp => "old_timestamp",
+            Self::FutureTimestamp => "future_timestamp",
+            Self::UnknownPeer => "unknown_peer",
+            Self::NotLoopback => "not_loopback",
+            Self::Forwarded(_) => "forwarded",
+            Self::HostName => "host_name",
+        }
+    }
+
+    /// The header that it is about. One that the endpoint chose is only called so.
+    pub(crate) const fn header(self) -> Option<&'static str> {
+        match self {
+            Self::MissingHeader(name)
+            | Self::RepeatedHeader(name)
+            | Self::MalformedHeader(name)
+            | Self::Forwarded(name) => Some(name),
+            Self::HostName => Some("host"),
+            _ => None,
+        }
+    }
+
+    /// What the operator can do.
+    pub(crate) const fn advice(self) -> &'static str {
+        match self {
+            Self::UnknownPath => "compare the path with that of the endpoint",
+            Self::MissingHeader(_) => {
+                "check that the sender signs or sends a token, and that no proxy removes the header"
+            }
+            Self::RepeatedHeader(_) => "check the sender and the proxies: one of them adds the header again",
+            Self::MalformedHeader(_) => {
+                "check that the endpoint has the format and verification of this sender"
+            }
+            Self::WrongToken => "compare the token of the sender with those of the endpoint",
+            Self::WrongSignature => "compare the secrets, and check that no proxy changes the body",
+            Self::OldTimestamp => "check both clocks; if deliveries come late, raise the replay window",
+            Self::FutureTimestamp => "check both clocks",
+            Self::UnknownPeer => "serve the router with the addresses of its clients, or use tokens",
+            Self::NotLoopback => {
+                "without a secret only this machine may send: set `verify` to tokens or signatures"
+            }
+            Self::Forwarded(_) => "what comes through a proxy or from a browser needs a token or a signature",
+            Self::HostName => {
+                "without a secret only 127.0.0.1, [::1] and localhost are served: use a token, or one of those"
+            }
+        }
+    }
+}
+
+impl Proof<'_> {
+    /// A header that the proof needs.
+    fn needs(&self, name: &'static str) -> Result<&[u8], Refusal> {
+        self.needs_as(name, name)
+    }
+
+    /// The same, with what it is called.
+    fn needs_as(&self, name: &str, known_as: &'static str) -> Result<&[u8], Refusal> {
+        match (self.headers.contains_key(name), self.header(name)) {
+            (false, _) => Err(Refusal::MissingHeader(known_as)),
+            (true, None) => Err(Refusal::RepeatedHeader(known_as)),
+            (true, Some(value)) => Ok(value),
+        }
+    }
+
+    /// What is wrong with a time in seconds.
+    fn time(&self, seconds: &[u8], header: &'static str) -> Result<(), Refusal> {
+        if self.is_recent(seconds) {
+            return Ok(());
+        }
+        match Self::sent(seconds) {
+            None => Err(Refusal::MalformedHeader(header)),
+            Some(sent) if sent > self.now => Err(Refusal::FutureTimestamp),
+            Some(_) => Err(Refusal::OldTimestamp),
+        }
+    }
+}
+
+impl Verify {
+    /// Why a proof does not hold. Reads headers only: it is asked after the proof was found not to hold.
+    pub(crate) fn refusal(&self, proof: &Proof<'_>) -> Refusal {
+        let found = match &self.0 {
+            Kind::Tokens(_) => tokens(proof),
+            Kind::Hmac(hmac) => hmac.refusal(proof),
+            Kind::Standard(_) => standard(proof),
+            Kind::Stripe(_) => stripe(proof),
+            Kind::Slack(_) => slack(proof),
+            Kind::Loopback => loopback::refusal(proof).map_or(Ok(()), Err),
+            Kind::Open => Ok(()),
+        };
+        found.err().unwrap_or(Refusal::WrongSignature)
+    }
+}
+
+fn tokens(proof: &Proof<'_>) -> Result<(), Refusal> {
+    let header = proof.needs("authorization")?;
+    let bearer =
+        header.split_at_checked(7).is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    Err(if bearer { Refusal::WrongToken } else { Refusal::MalformedHeader("authorization") })
+}
+
+fn standard(proof: &Proof<'_>) -> Result<(), Refusal> {
+    let id = proof.needs("webhook-id")?;
+    let time = proof.needs("webhook-timestamp")?;
+    let signatures = proof.needs("webhook-signature")?;
+    if id.is_empty() || id.contains(&b'.') {
+        return Err(Refusal::MalformedHeader("webhook-id"));
+    }
+    if !signatures.split(|b| *b == b' ').any(|one| one.starts_with(b"v1,") || one.starts_with(b"v1a,")) {
+        return Err(Refusal::MalformedHeader("webhook-signature"));
+    }
+    proof.time(time, "webhook-timestamp")
+}
+
+fn stripe(proof: &Proof<'_>) -> Result<(), Refusal> {
+    const NAME: &str = "stripe-signature";
+    let header = proof.needs(NAME)?;
+    let parts = || header.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+    let mut times = parts().filter_map(|part| part.strip_prefix(b"t="));
+    let (time, signed) = (times.next(), parts().any(|part| part.starts_with(b"v1=")));
+    match (time, times.next()) {
+        (Some(time), None) if signed => proof.time(time, NAME),
+        _ => Err(Refusal::MalformedHeader(NAME)),
+    }
+}
+
+fn slack(proof: &Proof<'_>) -> Result<(), Refusal> {
+    let (time, signature) = ("x-slack-request-timestamp", "x-slack-signature");
+    let (seconds, tag) = (proof.needs(time)?, proof.needs(signature)?);
+    if !tag.starts_with(b"v0=") {
+        return Err(Refusal::MalformedHeader(signature));
+    }
+    proof.time(seconds, time)
+}
+
+impl super::signed::Hmac {
+    fn refusal(&self, proof: &Proof<'_>) -> Result<(), Refusal> {
+        // The name of the header comes from the configuration, and is not the same for all endpoints.
+        const NAME: &str = "the header of the signature";
+        let tag = proof.needs_as(self.header().as_str(), NAME)?;
+        if self.tag(tag).is_none() {
+            return Err(Refusal::MalformedHeader(NAME));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! Erases the content of one message.
+
+use oncebox::state::{Operation, Status, erase as decide};
+use oncebox::store::{Answer, EntryView, ErasureCounts, nothing_to_erase};
+use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
+use uuid::Uuid;
+
+use crate::admin::{self, Operating};
+use crate::db::{Db, Lines, Released};
+use crate::row::get;
+use crate::unit::{Unit, ask};
+
+/// An erasure, with the names that it needs: found before a connection is taken.
+pub(crate) struct Erasing<'a> {
+    db: &'a Db,
+    key: &'a Key,
+    inbox: i16,
+    handlers: Vec<i16>,
+    discard_unfinished: bool,
+    /// The entries that were not finished when it was begun.
+    unfinished: Vec<Operating<'a>>,
+}
+
+/// The handlers of the entries of a message that are not finished.
+pub(crate) async fn unfinished(db: &Db, inbox: &InboxName, key: &Key) -> Result<Vec<HandlerKey>> {
+    let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(Vec::new()) };
+    let handlers = db.handlers_of(inbox).await?;
+    let mut unit = db.reads().await?;
+    let entries = match admin::find(db, &mut unit, inbox, key).await? {
+        Some(found) => admin::entries(db, &mut unit, &handlers, found.seq, key).await?,
+        None => Vec::new(),
+    };
+    unit.end().await?;
+    Ok(entries.into_iter().filter(is_unfinished).map(|entry| entry.handler).collect())
+}
+
+fn is_unfinished(entry: &EntryView) -> bool {
+    !matches!(entry.status, Status::Completed | Status::Discarded)
+}
+
+impl<'a> Erasing<'a> {
+    pub(crate) async fn new(
+        db: &'a Db,
+        inbox: &'a InboxName,
+        (key, discard_unfinished): (&'a Key, bool),
+        names: &'a [HandlerKey],
+    ) -> Result<Self> {
+        // Marks name their inbox themselves: it may be known by nothing else yet.
+        let inbox_id = db.inbox(inbox).await?;
+        let mut unfinished = Vec::with_capacity(names.len());
+        for name in names {
+            unfinished.push(Operating::new(db, inbox, key, name, Operation::Discard).await?);
+        }
+        let handlers = db.handlers_of(inbox_id).await?;
+        Ok(Self { db, key, inbox: inbox_id, handlers, discard_unfinished, unfinished })
+    }
+
+    /// Does it; nothing if an entry changed meanwhile.
+    pub(crate) async fn attempt(
+        &self,
+        unit: &mut Unit,
+        released: &mut Released,
+    ) -> Result<Option<ErasureCounts>> {
+        let Self { db, key, inbox, .. } = *self;
+        let found = admin::find(db, unit, inbox, key).await?;
+        let (digest, mut discarded) = (key.as_bytes().to_vec(), 0);
+        if let Some(found) = &found {
+            // As everybody does: first lines, all of them at once, then the key.
+            let mut lines = Lines::default();
+            for one in &self.unfinished {
+                if let Some((lane, handler, order)) = one.line(unit, found.seq).await? {
+                    lines.add(lane, handler, order);
+                }
+            }
+            if !lines.is_empty() {
+                lines.lock(db, unit).await?;
+            }
+            let hold = ask(&db.sql.admin_hold).bind(db.lane_of(key)).bind(digest.clone());
+            match unit.rows(hold).await?.first() {
+                Some(row) if get::<i64>(row, 0)? == found.seq.0 => {}
+                _ => return Ok(None),
+            }
+            // All of it is decided before anything is changed.
+            let mut chosen = Vec::new();
+            for entry in admin::entries(db, unit, &self.handlers, found.seq, key).await? {
+                if decide(entry.status, self.discard_unfinished)?.is_some() {
+                    // One that was not there before: its line is not locked.
+                    let Some(one) = self.unfinished.iter().find(|one| one.is_for(&entry)) else {
+                        return Ok(None);
+                    };
+                    chosen.push(one);
+                }
+            }
+            for one in &chosen {
+                if one.attempt(unit, released).await?.is_none() {
+                    return Ok(None);
+                }
+            }
+            discarded = chosen.len();
+        }
+        let erase = ask(&db.sql.erase)
+            .bind(db.lane_of(key))
+            .bind(digest.clone())
+            .bind(inbox)
+            .bind(found.as_ref().map(|found| found.seq.0))
+            .bind(Fingerprint::ERASED.as_bytes().to_vec());
+        let rows = unit.rows(erase).await?;
+        let (kept_aside, marked) = match rows.first() {
+            Some(row) => (get::<i64>(row, 0)?, get::<bool>(row, 1)?),
+            None => (0, false),
+        };
+        if found.is_none() && kept_aside == 0 && !marked {
+            return Err(nothing_to_erase(key));
+        }
+        for row in unit.rows(ask(&db.sql.erase_answers).bind(digest)).await? {
+            if let Some(without) = Answer::without_content(get(&row, 1)?) {
+                let id: Uuid = get(&row, 0)?;
+                unit.run(ask(&db.sql.operation_answer).bind(id).bind(without)).await?;
+            }
+        }
+        Ok(Some(ErasureCounts::new(discarded, usize::try_from(kept_aside).unwrap_or(usize::MAX))))
+    }
+}

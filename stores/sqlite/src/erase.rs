@@ -1,0 +1,82 @@
+//! Erases the content of one message.
+
+use oncebox::state::{Operation, erase as decide};
+use oncebox::store::{Answer, ErasureCounts, nothing_to_erase};
+use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
+use rusqlite::{Connection, params};
+
+use crate::admin;
+use crate::error::store_error;
+use crate::writer::Work;
+
+pub(crate) fn erase(
+    work: &mut Work<'_>,
+    inbox: &InboxName,
+    key: &Key,
+    discard_unfinished: bool,
+) -> Result<ErasureCounts> {
+    // Marks name their inbox themselves: it may be known by nothing else.
+    let inbox_id = work.names.known_inbox(inbox).map(|inbox| inbox.id);
+    let stored =
+        inbox_id.map_or(Ok(None), |inbox| admin::stored(work, inbox, key))?.map(|stored| stored.seq.0);
+    let mut unfinished: Vec<(HandlerKey, Operation)> = Vec::new();
+    if let Some(seq) = stored {
+        // All of it is decided before anything is changed.
+        for entry in admin::entries(work, seq, key)? {
+            if let Some(operation) = decide(entry.status, discard_unfinished)? {
+                unfinished.push((entry.handler, operation));
+            }
+        }
+    }
+    for (handler, operation) in &unfinished {
+        admin::operate(work, inbox, key, handler, *operation)?;
+    }
+    let _overwriting = Overwriting::begin(work.connection)?;
+    let execute = |sql: &'static str, params: &[&dyn rusqlite::ToSql]| -> Result<usize> {
+        work.statement(sql)?.execute(params).map_err(store_error)
+    };
+    if let Some(seq) = stored {
+        let erased = &Fingerprint::ERASED.as_bytes()[..];
+        execute(include_str!("../sql/erase/message.sql"), params![seq, erased])?;
+        execute(include_str!("../sql/erase/outcomes.sql"), params![seq])?;
+        execute(include_str!("../sql/history/forget_attempts.sql"), params![seq])?;
+    }
+    let digest = &key.as_bytes()[..];
+    let kept_aside = execute(include_str!("../sql/erase/asides.sql"), params![digest, inbox_id])?;
+    let marks = execute(include_str!("../sql/erase/marks.sql"), params![digest])?;
+    if stored.is_none() && kept_aside == 0 && marks == 0 {
+        return Err(nothing_to_erase(key));
+    }
+    let mut statement = work.statement(include_str!("../sql/erase/answers.sql"))?;
+    let answers = statement.query_map([digest], |row| Ok((row.get(0)?, row.get(1)?))).map_err(store_error)?;
+    let answers: Vec<(i64, String)> = answers.collect::<rusqlite::Result<_>>().map_err(store_error)?;
+    for (number, answer) in answers {
+        if let Some(without) = Answer::without_content(&answer) {
+            execute(include_str!("../sql/erase/set_answer.sql"), params![number, without])?;
+        }
+    }
+    Ok(ErasureCounts::new(unfinished.len(), kept_aside))
+}
+
+/// Lets SQLite overwrite all that it frees with zeros, whole pages too, for as long as this lives: elsewhere that would cost writes.
+struct Overwriting<'a>(&'a Connection);
+
+impl<'a> Overwriting<'a> {
+    fn begin(connection: &'a Connection) -> Result<Self> {
+        switch(connection, "on").map_err(store_error)?;
+        Ok(Self(connection))
+    }
+}
+
+impl Drop for Overwriting<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = switch(self.0, "fast") {
+            tracing::warn!(%error, "cannot stop overwriting freed pages; writes are slower");
+        }
+    }
+}
+
+fn switch(connection: &Connection, how: &str) -> rusqlite::Result<()> {
+    // It is answered with the new value.
+    connection.pragma_update_and_check(None, "secure_delete", how, |_| Ok(()))
+}
