@@ -8,7 +8,7 @@ use super::model;
 use super::plan::Planner;
 use super::value::{At, many};
 use crate::api::Privacy;
-use crate::api::access::{Access, Token};
+use crate::api::access::{self, Access, Token};
 
 /// Where the API is served, if nothing else is said.
 pub(crate) const API_LISTEN: &str = "127.0.0.1:8472";
@@ -76,6 +76,11 @@ impl Planner {
                 "this is no hash of a token; `oncebox token` makes one, like \"sha256:\" and 64 digits";
             self.wrong(token.hash.at(), what);
         }
+        if hash.as_ref().is_some_and(is_of_a_guess) {
+            let what = "the token of this hash has no more than two characters, or is a common word, so it is guessed; make \
+                        another with `oncebox token`";
+            self.wrong(token.hash.at(), what);
+        }
         Some(Token { name: name.to_string(), roles: roles.to_vec(), hash: hash? })
     }
 
@@ -97,6 +102,16 @@ impl Planner {
         }
         Privacy(rules)
     }
+}
+
+/// Whether a hash is that of a token that is tried first: nothing, one or two characters, a common word.
+fn is_of_a_guess(hash: &[u8; 32]) -> bool {
+    const WORDS: [&str; 9] =
+        ["admin", "changeme", "hunter2", "oncebox", "password", "s3cret", "secret", "test", "token"];
+    let is = |token: &[u8]| access::hash(token) == *hash;
+    let printable = || b'!'..=b'~';
+    let is_short = || printable().any(|one| is(&[one]) || printable().any(|two| is(&[one, two])));
+    is(b"") || WORDS.iter().any(|word| is(word.as_bytes())) || is_short()
 }
 
 /// 64 hexadecimal digits.

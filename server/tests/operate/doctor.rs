@@ -46,6 +46,9 @@ fn missing_and_newer_tables_are_found() {
         .and_then(|file| file.execute_batch("CREATE TABLE other (x)"))
         .expect("a file");
     assert_eq!(doctor(&world, &[]), (1, found(&["schema"])));
+    // Another program made the file, with whatever mode its umask allows.
+    std::fs::set_permissions(world.file(), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("a mode");
     world.store();
     assert_eq!(doctor(&world, &[]), (0, vec![]));
     let newer = "INSERT INTO oncebox_schema (version, name, applied_at) VALUES (99, 'later', 0)";

@@ -57,6 +57,7 @@ fn the_example_fits_the_schema_and_names_every_setting_of_it() {
             line.starts_with(&format!("{name} ="))
                 || line.contains(&format!("[{name}."))
                 || line.contains(&format!("[{name}]"))
+                || line.contains(&format!(".{name}]"))
                 || line.contains(&format!(".{name}."))
         });
         // What stands inside a table on one line.
@@ -269,6 +270,16 @@ fn secrets_are_read_unless_they_are_assumed() {
 /// A configuration, files that it names, and what is wrong with it when its secrets are read.
 const WEAK: &[(&str, &[(&str, &str)], &str)] = &[
     (
+        "[api.token.ada]\nhash = \"sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"\nroles = \"admin\"\n[inbox.a]",
+        &[],
+        "oncebox.toml:2: `api.token.ada.hash`: the token of this hash has no more than two characters, or is a common word, so it is guessed; make another with `oncebox token`",
+    ),
+    (
+        "[api.token.ada]\nhash = \"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"\nroles = \"admin\"\n[inbox.a]",
+        &[],
+        "oncebox.toml:2: `api.token.ada.hash`: the token of this hash has no more than two characters, or is a common word, so it is guessed; make another with `oncebox token`",
+    ),
+    (
         "[inbox.a.http.one]\nverify = \"token\"\nsecret = \"file:t\"",
         &[("t", "x")],
         "oncebox.toml:3: `inbox.a.http.one.secret`: a secret of 1 characters is guessed; use 32 random ones, as from `openssl rand -hex 16`",
@@ -286,7 +297,7 @@ const WEAK: &[(&str, &[(&str, &str)], &str)] = &[
     (
         "[inbox.a.http.one]\nformat = \"standard-webhooks\"\nsecret = \"file:t\"",
         &[("t", "whpk_AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")],
-        "oncebox.toml:1: `inbox.a`: a Standard Webhooks secret with `whpk_` is a point of small order: anybody can sign for it",
+        "oncebox.toml:1: `inbox.a.http.one`: the endpoint \"one\": a Standard Webhooks secret with `whpk_` is a point of small order: anybody can sign for it: nothing was stored by this call; correct the set-up and start again",
     ),
     (
         "[inbox.a.handler.h]\nurl = \"https://example.com\"\nforward = [\"x-note\", \"Transfer-Encoding\"]",
@@ -301,7 +312,7 @@ const WEAK: &[(&str, &[(&str, &str)], &str)] = &[
     (
         "[inbox.a.handler.h]\nurl = \"https://example.com\"\nheaders = { connection = \"x-note\" }",
         &[],
-        "oncebox.toml:3: `inbox.a.handler.h.headers.connection`: \"connection\" is a header of one connection, and a handler could be made to misread where a request ends; leave it out",
+        "oncebox.toml:3: `inbox.a.handler.h.headers`: \"connection\" is a header of one connection, and a handler could be made to misread where a request ends; leave it out",
     ),
     (
         "[store.main]\nurl = \"sqlite:x.db\"\nseal = { keys = {}, fingerprints = \"file:f\" }\n[inbox.a]",
@@ -316,7 +327,7 @@ const WEAK: &[(&str, &[(&str, &str)], &str)] = &[
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:k\" }\nfingerprints = \"file:f\"\n[inbox.a]",
         &[("k", "hunter2"), ("f", "cHJpbnRzIHByaW50cyBwcmludHMgcHJpbnRzIDEyMzQ=")],
-        "oncebox.toml:4: `store.main.seal.keys.a`: file:k is no key: 32 random bytes in base64 or 64 hexadecimal digits, as from `openssl rand -base64 32`",
+        "oncebox.toml:4: `store.main.seal.keys`: file:k is no key: 32 random bytes in base64 or 64 hexadecimal digits, as from `openssl rand -base64 32`",
     ),
     (
         "[store.main]\nurl = \"sqlite:x.db\"\n[store.main.seal]\nkeys = { a = \"file:f\" }\nfingerprints = \"file:f\"\n[inbox.a]",

@@ -19,12 +19,11 @@ impl<S: Store> Sealed<S> {
     /// Opens what was claimed. What cannot be read is settled here, so that it keeps no other waiting: what a newer process may
     /// read waits for one for a while, and all of it is poisoned in the end, for a person with the key.
     async fn readable(&self, claimed: Vec<Claimed>, policies: &Policies) -> Result<(Vec<Claimed>, usize)> {
-        let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+        let (mut readable, mut unreadable, mut whys) = (Vec::new(), Vec::new(), Vec::new());
         for Claimed { claim, message } in claimed {
             match self.open_message(&claim.inbox, &claim.key, &message) {
                 Ok(message) => readable.push(Claimed { claim, message }),
                 Err(why) => {
-                    tracing::error!(seq = claim.seq.0, handler = %claim.handler, %why, "a stored message cannot be read");
                     let error = ErrorText::new(format!("the stored message cannot be read: {why}"));
                     let outcome = match why {
                         Unreadable::NoKey(_) => Outcome::Undecodable { error },
@@ -33,11 +32,15 @@ impl<S: Store> Sealed<S> {
                         }
                     };
                     unreadable.push(claim.settle(&policies.of(&claim.handler), outcome));
+                    whys.push((claim.seq, claim.handler, why));
                 }
             }
         }
         if !unreadable.is_empty() {
             self.settle(&unreadable).await?;
+        }
+        for (seq, handler, why) in whys {
+            tracing::error!(seq = seq.0, %handler, %why, "a stored message cannot be read");
         }
         Ok((readable, unreadable.len()))
     }
