@@ -169,7 +169,7 @@ fn losses(text: &mut String, records: &[Value]) -> Result<()> {
     writeln!(
         text,
         "## Failovers that lost history\n\n\
-         | rounds | failovers | messages and marks that the store reports as lost | of these gone at the end | gone and not reported |\n\
+         | rounds | failovers | messages and marks that the store reports as lost | their entries and effects that are gone at the end | gone and not reported |\n\
          |---:|---:|---:|---:|---:|\n| {} | {failovers} | {} | {} | {} |\n",
         sum(&|record| number(record, "rounds")),
         sum(&|record| number(record, "reported_lost")),

@@ -26,6 +26,13 @@ impl Run {
         self.settled.iter().find(|(_, done, answer)| *done && *answer == Answer::Applied).map(|(at, ..)| *at)
     }
 
+    /// Whether the store refused its completion and was never asked again: a commit in doubt elsewhere is no excuse for that.
+    fn dropped(&self) -> bool {
+        self.said == Some(Said::Ok)
+            && !self.settled.is_empty()
+            && self.settled.iter().all(|(_, done, answer)| *done && *answer == Answer::Error)
+    }
+
     /// Whether it was given back: a retry, a snooze, a release.
     fn given_back(&self) -> bool {
         self.settled.iter().any(|(_, done, answer)| !done && *answer != Answer::Lost)
@@ -41,6 +48,10 @@ struct Faults {
     global: Vec<(u64, u64)>,
     /// From when to when a failover may have lost what was done.
     lossy: Vec<(u64, u64)>,
+    /// When the server refused something.
+    denied: Vec<u64>,
+    /// When a process stood still or was gone: what a process cannot help.
+    disabled: HashMap<u64, Vec<(u64, u64)>>,
 }
 
 /// What is on its way to the replica when it is cut off, in microseconds.
@@ -48,15 +59,21 @@ const LAG: u64 = 2_000_000;
 
 impl Faults {
     fn read(lines: &[Line], rules: &Rules) -> Self {
-        let mut faults =
-            Self { by_life: HashMap::new(), gone: HashMap::new(), global: Vec::new(), lossy: Vec::new() };
+        let mut faults = Self {
+            by_life: HashMap::new(),
+            gone: HashMap::new(),
+            global: Vec::new(),
+            lossy: Vec::new(),
+            denied: Vec::new(),
+            disabled: HashMap::new(),
+        };
         let mut cut = None;
         for line in lines {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
                 Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
                 // It is over long before a lease is: it is no reason to drop a settlement.
-                Fact::Fault { life: 0, what } if what.starts_with(DENIED) => {}
+                Fact::Fault { life: 0, what } if what.starts_with(DENIED) => faults.denied.push(line.t),
                 Fact::Fault { life: 0, what } if what != "peace" => {
                     faults.global.push((line.t, line.t));
                     if what == FAILED_OVER {
@@ -68,6 +85,7 @@ impl Faults {
                         faults.gone.insert(*life, line.t);
                     }
                     faults.by_life.entry(*life).or_default().push((line.t, line.t));
+                    faults.disabled.entry(*life).or_default().push((line.t, line.t));
                     // A worker that stands still may hold the one lock of the file.
                     if rules.one_writer && (what == "stop" || what == "continue") {
                         faults.global.push((line.t, line.t));
@@ -77,6 +95,7 @@ impl Faults {
                 Fact::Stall { ms } if rules.one_writer => faults.global.push((before(ms), line.t)),
                 Fact::Stall { ms } | Fact::Slow { ms, .. } => {
                     faults.by_life.entry(line.life).or_default().push((before(ms), line.t));
+                    faults.disabled.entry(line.life).or_default().push((before(ms), line.t));
                 }
                 Fact::Unknown { .. } => faults.by_life.entry(line.life).or_default().push((line.t, line.t)),
                 _ => {}
@@ -94,6 +113,16 @@ impl Faults {
     /// Whether what was done at a time may be lost for those who look later.
     fn undone(&self, done: u64, later: u64) -> bool {
         self.lossy.iter().any(|(from, until)| (*from..=*until + LAG).contains(&done) && *from <= later)
+    }
+
+    /// Whether a settlement was dropped because the server refused it: nothing had happened to the process that had it.
+    fn refused(&self, run: &Run, until: u64) -> bool {
+        let within = |at: &u64| (run.claimed..=until).contains(at);
+        let disabled = self
+            .disabled
+            .get(&run.life)
+            .is_some_and(|spans| spans.iter().any(|(first, last)| *first <= until && *last >= run.claimed));
+        run.dropped() && self.denied.iter().any(within) && !disabled
     }
 
     /// Whether something happened to a process, or to everybody, between two times.
@@ -170,7 +199,8 @@ fn repeats(m: u32, h: &str, runs: &[&Run], faults: &Faults, retries: &mut Retrie
             && before.end.is_some_and(|end| end < after.start)
         {
             // The handler said no, or was told to stop: that is no repeat.
-        } else if faults.between(before.life, before.claimed.min(before.start), after.start.max(before.start))
+        } else if !faults.refused(before, after.start)
+            && faults.between(before.life, before.claimed.min(before.start), after.start.max(before.start))
         {
             verdict.explained += 1;
         } else {
