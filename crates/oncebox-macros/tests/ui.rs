@@ -3,6 +3,7 @@
 //!
 //! Each file of `ui/` is handed to `rustc` with the `oncebox` that was built for this test. Nothing is built a second time: a
 //! second target directory would cost the test command minutes and hundreds of megabytes.
+#![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

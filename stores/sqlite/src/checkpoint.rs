@@ -27,12 +27,11 @@ pub(crate) fn at_end(connection: &Connection) {
     match truncated {
         Ok(true) => {}
         Ok(false) => {
-            tracing::debug!("the SQLite file is in use; the last process that closes it empties the log")
+            tracing::debug!("the SQLite file is in use; the last process that closes it empties the log");
         }
-        Err(error) => tracing::warn!(
-            %error,
-            "cannot move the log into the SQLite file; the log holds the last messages: copy it together with the file"
-        ),
+        Err(error) => {
+            tracing::warn!(%error, "cannot empty the log of the SQLite file; nothing is lost: copy both together");
+        }
     }
 }
 

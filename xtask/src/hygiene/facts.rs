@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{File, Tree};
+use super::{File, Tree, is};
 
 const README: &str = "README.md";
 const RELIABILITY: &str = "RELIABILITY.md";
@@ -13,8 +13,7 @@ pub(crate) const INDEX: &str = "docs/adr/README.md";
 
 /// Whether a file is a page that these rules read.
 pub(super) fn is_page(path: &str) -> bool {
-    [README, RELIABILITY, ARCHITECTURE].contains(&path)
-        || (path.starts_with(DECISIONS) && path.ends_with(".md"))
+    [README, RELIABILITY, ARCHITECTURE].contains(&path) || (path.starts_with(DECISIONS) && is(path, "md"))
 }
 
 fn page<'a>(tree: &'a Tree<'_>, path: &str) -> Option<&'a str> {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn formats() -> [Format; 7] {
+fn formats() -> [Format; 8] {
     let names = Names {
         id: HeaderName::from_static("message-id"),
         kind: HeaderName::from_static("message-type"),
@@ -18,8 +18,8 @@ fn formats() -> [Format; 7] {
         Format::GitHub,
         Format::Stripe,
         Format::Slack,
-        Format::Shopify(super::ShopifyId::Event),
-        Format::Shopify(super::ShopifyId::Webhook),
+        Format::Shopify(ShopifyId::Event),
+        Format::Shopify(ShopifyId::Webhook),
     ]
 }
 

@@ -37,6 +37,7 @@ fn writer() -> (TempDir, State) {
         pace: Pace::default(),
         courtesy: Courtesy::new(),
         turns: 0,
+        wrote: false,
     };
     (dir, state)
 }
