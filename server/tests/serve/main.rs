@@ -14,4 +14,5 @@ mod rename;
 mod sources;
 mod stop;
 mod support;
+mod tenants;
 mod tls;
