@@ -4,11 +4,14 @@
 
 mod limit;
 mod ours;
+mod recovery;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
+use oncebox_sqlite::Sqlite;
 use serde::Serialize;
 
 /// Measures accepting and processing on SQLite with full synchronisation, beside hand-written loops.
@@ -47,6 +50,8 @@ enum Part {
     Ordered,
     /// A file with many finished messages beside a small one.
     Growth,
+    /// How long the messages of a killed process wait, from the kill to their next delivery.
+    Recovery,
 }
 
 impl Args {
@@ -69,8 +74,11 @@ struct Row {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some((role, path)) = recovery::role() {
+        return runtime.block_on(recovery::work(Sqlite::open(path)?, &role));
+    }
+    let args = Args::parse();
     if !args.json {
         println!("{:<58} {:>10} {:>10} {:>6}", "row (messages a second)", "ours", "limit", "ratio");
     }
@@ -82,6 +90,9 @@ fn main() -> Result<()> {
     }
     if args.measures(Part::Growth) && args.finished > 0 {
         runtime.block_on(growth(&args))?;
+    }
+    if args.measures(Part::Recovery) {
+        runtime.block_on(recover(&args))?;
     }
     Ok(())
 }
@@ -109,6 +120,19 @@ async fn beside_the_limit(args: &Args) -> Result<()> {
     show(args, format!("accept, {callers} callers | loop, 500 a transaction"), accept, median(plain))?;
     show(args, format!("accept, {callers} callers | the loop without dedupe"), accept, median(bare))?;
     show(args, "process, no-op handler | batched claim and delete".into(), process, median(claims))
+}
+
+/// The longest that a message may wait after its process was killed and started again.
+const RECOVERY: Duration = Duration::from_secs(2);
+
+async fn recover(args: &Args) -> Result<()> {
+    for _ in 0..args.rounds {
+        let dir = fresh(args)?;
+        let path = dir.path().join("recovery.db");
+        let place = path.to_str().context("the path of the file is no text")?;
+        recovery::measure(Sqlite::open(&path)?, place, RECOVERY, args.json).await?;
+    }
+    Ok(())
 }
 
 /// A backlog over many ordering keys; the limit is our own speed with the same backlog and no order.

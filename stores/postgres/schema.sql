@@ -58,7 +58,9 @@ CREATE TABLE "public"."oncebox_inbox" (
     watermark bigint NOT NULL,
     -- Who sweeps it, from page to page; nobody else does until this time.
     sweeper uuid,
-    sweeper_until bigint NOT NULL DEFAULT 0
+    sweeper_until bigint NOT NULL DEFAULT 0,
+    -- How its processes treat tenants, as the first of them registered it. Keys depend on it.
+    tenants text
 );
 
 CREATE TABLE "public"."oncebox_handler" (

@@ -6,6 +6,8 @@
 mod limit;
 mod ours;
 mod peers;
+#[path = "../../src/recovery.rs"]
+mod recovery;
 mod rows;
 
 use std::time::{Duration, Instant};
@@ -37,8 +39,11 @@ pub(crate) struct Args {
 }
 
 fn main() -> Result<()> {
-    let args = Args::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if let Some((role, url)) = recovery::role() {
+        return runtime.block_on(async { recovery::work(rows::recovery_store(&url).await?, &role).await });
+    }
+    let args = Args::parse();
     let (url, _cluster) = if let Some(url) = &args.url {
         (url.clone(), None)
     } else {

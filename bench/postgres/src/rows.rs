@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _, Executor as _, PgConnection};
 use serde::Serialize;
 
 use crate::Bench;
 use crate::limit::Limit;
 use crate::ours::{Mode, Ours};
+use crate::recovery;
 
 /// The backlog of the row that shows order, and over how many ordering keys it is spread.
 const ORDERED: usize = 100_000;
@@ -106,6 +108,9 @@ pub(crate) async fn measure(bench: &Bench) -> Result<()> {
     if is_next(bench, "latency-200").await? {
         latency(bench, &size).await?;
     }
+    if is_next(bench, "recovery").await? {
+        recover(bench).await?;
+    }
     Ok(())
 }
 
@@ -121,6 +126,22 @@ async fn is_next(bench: &Bench, row: &str) -> Result<bool> {
 pub(crate) async fn write_out(bench: &Bench) -> Result<()> {
     PgConnection::connect(&bench.url).await?.execute(sqlx::raw_sql("CHECKPOINT")).await?;
     Ok(())
+}
+
+/// The longest that a message may wait after its process was killed and started again: a lease, and time to take it over.
+const RECOVERY: Duration = Duration::from_secs(35);
+
+/// The store of the worker that is killed, with the default settings.
+pub(crate) async fn recovery_store(url: &str) -> Result<Postgres> {
+    Ok(Postgres::options(url)?.schema("bench_recovery").open().await?)
+}
+
+/// Once: each time waits for a lease.
+async fn recover(bench: &Bench) -> Result<()> {
+    let mut connection = PgConnection::connect(&bench.url).await?;
+    connection.execute(sqlx::raw_sql("DROP SCHEMA IF EXISTS bench_recovery CASCADE")).await?;
+    let store = recovery_store(&bench.url).await?;
+    recovery::measure(store, &bench.url, RECOVERY, bench.args.json).await
 }
 
 async fn accept(bench: &Bench, size: &Size) -> Result<()> {

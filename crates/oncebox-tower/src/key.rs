@@ -2,7 +2,7 @@
 
 /// Finds the key of a request: what is the same each time it is sent. A `Fn(&Req) -> Option<Vec<u8>>` is one.
 ///
-/// A request without a key, or with an empty one, is refused: a made-up key would let every repeat through.
+/// A request without a key, or with one of white space, is refused: a made-up key would let every repeat through.
 pub trait KeyOf<Req>: Send + Sync + 'static {
     /// The key.
     fn key(&self, request: &Req) -> Option<Vec<u8>>;

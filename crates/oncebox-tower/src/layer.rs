@@ -133,12 +133,12 @@ type Answered<Svc, Req> = Pin<
 >;
 
 impl<G, K, A> IdempotentLayer<G, K, A> {
-    /// The key of a request, unless it is missing or empty.
+    /// The key of a request, unless it is missing or blank.
     fn key<Req>(&self, request: &Req) -> std::result::Result<Vec<u8>, Instead>
     where
         K: KeyOf<Req>,
     {
-        self.key.key(request).filter(|key| !key.is_empty()).ok_or(Instead::NoKey)
+        self.key.key(request).filter(|key| !oncebox::is_blank(key)).ok_or(Instead::NoKey)
     }
 }
 

@@ -166,7 +166,8 @@ async fn a_request_without_a_key_is_refused() {
         let none = http::Request::post("/charge").body(Body::empty()).unwrap();
         let twice =
             http::Request::post("/charge").header("idempotency-key", "1").header("idempotency-key", "2");
-        for bad in [none, request("", "7 euro"), twice.body(Body::empty()).unwrap()] {
+        for bad in [none, request("", "7 euro"), request("\t ", "7 euro"), twice.body(Body::empty()).unwrap()]
+        {
             let answer = send(&router, bad).await;
             assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{}", answer.body);
         }

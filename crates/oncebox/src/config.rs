@@ -2,13 +2,14 @@
 
 mod identity;
 
-pub use identity::{MissingKey, OnDuplicate, OrderBy, ShortWindow, Tenants};
+pub use identity::{MissingKey, OnDuplicate, OnTenantsChange, OrderBy, ShortWindow, Tenants};
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::KeyStrategy;
+use crate::store::Tenancy;
 
 /// The most an inbox takes, checked before any database is asked. All in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,12 @@ pub struct Config {
     pub on_duplicate: OnDuplicate,
     /// Whether messages belong to tenants. Default: they do not, and one that does is refused.
     pub tenants: Tenants,
+    /// The tenant to whom messages belong that were accepted before the inbox had tenants: its messages have the keys of
+    /// messages without a tenant, so redeliveries stay duplicates. Needs [`Tenants::Required`], and stays set for good. Default:
+    /// none.
+    pub adopted_tenant: Option<Box<str>>,
+    /// What happens if the inbox has worked on the store with other tenants settings. Default: refused.
+    pub on_tenants_change: OnTenantsChange,
     /// What happens to types without a handler. Default: kept.
     pub unrouted: Unrouted,
     /// What happens to a key that comes back with another payload. Default: kept aside.
@@ -141,6 +148,8 @@ impl Default for Config {
             missing_key: MissingKey::default(),
             on_duplicate: OnDuplicate::default(),
             tenants: Tenants::default(),
+            adopted_tenant: None,
+            on_tenants_change: OnTenantsChange::default(),
             unrouted: Unrouted::default(),
             on_conflict: OnConflict::default(),
             guarantee: Guarantee::default(),
@@ -175,6 +184,24 @@ impl Config {
         }
         if let Some((why, fix)) = self.order.as_ref().and_then(OrderBy::flaw) {
             return refuse("order", &self.order, why, fix);
+        }
+        if let Some(tenant) = &self.adopted_tenant {
+            if tenant.trim().is_empty() {
+                return refuse(
+                    "adopted_tenant",
+                    tenant,
+                    "a tenant has a name",
+                    "name the tenant, or leave it out",
+                );
+            }
+            if self.tenants != Tenants::Required {
+                return refuse(
+                    "adopted_tenant",
+                    tenant,
+                    "its messages would meet those without a tenant",
+                    "set `tenants` to Required",
+                );
+            }
         }
         if self.guarantee == Guarantee::ExactlyOnceEffects && self.missing_key == MissingKey::Undeduplicated {
             return refuse(
@@ -239,6 +266,12 @@ fn refuse(option: &str, value: &dyn fmt::Debug, why: &str, fix: &str) -> Result<
 }
 
 impl Config {
+    /// What the store records of the tenants settings.
+    pub(crate) fn tenancy(&self) -> Tenancy {
+        let adopted = self.adopted_tenant.as_deref().map(Tenancy::adopting);
+        adopted.unwrap_or_else(|| Tenancy::new(self.tenants)).on_change(self.on_tenants_change)
+    }
+
     /// Whether a window can work; what is wrong with it otherwise.
     pub(crate) fn check_window(&self, window: Duration) -> std::result::Result<(), String> {
         if window >= self.lease {
@@ -279,6 +312,11 @@ mod tests {
             Config { limits: Limits { payload: 0, ..Limits::default() }, ..Config::default() },
             Config { order: Some(OrderBy::JsonPointer("customer".into())), ..Config::default() },
             Config { order: Some(OrderBy::Header("".into())), ..Config::default() },
+            Config { order: Some(OrderBy::Header(" ".into())), ..Config::default() },
+            Config { key: KeyStrategy::header(" "), ..Config::default() },
+            Config { adopted_tenant: Some("acme".into()), ..Config::default() },
+            Config { adopted_tenant: Some("acme".into()), tenants: Tenants::Optional, ..Config::default() },
+            Config { adopted_tenant: Some(" ".into()), tenants: Tenants::Required, ..Config::default() },
         ];
         for config in bad {
             assert_eq!(config.validate().unwrap_err().kind(), ErrorKind::InvalidConfig, "{config:?}");

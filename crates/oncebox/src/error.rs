@@ -13,7 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The message has no usable dedupe key: its id is missing or empty.
+    /// The message has no usable dedupe key: its id is missing, empty or only white space.
     MissingKey,
     /// The message was stored or handled before, and the inbox is told to say so with an error.
     Duplicate,
@@ -51,8 +51,10 @@ pub enum ErrorKind {
     NotFound,
     /// The thing to act on is not in a state that allows the action.
     Refused,
-    /// The identity of an operation was used before, for something else.
+    /// The identity of an operation was used before, for another action, target or reason.
     OperationReused,
+    /// The inbox has worked on this store with other tenants settings, under which the same message has another key.
+    TenantsChanged,
     /// A handler failed; the cause is the handler's own error.
     Handler,
     /// A handler ended the transaction that it was given, which only the library may.
@@ -85,6 +87,7 @@ impl ErrorKind {
             Self::NotFound => "not_found",
             Self::Refused => "refused",
             Self::OperationReused => "operation_reused",
+            Self::TenantsChanged => "tenants_changed",
             Self::Handler => "handler",
             Self::TransactionEnded => "transaction_ended",
             Self::LeaseLost => "lease_lost",
@@ -155,7 +158,13 @@ impl ErrorKind {
             Self::Corrupt => "stop, keep a copy, and check the store",
             Self::NotFound => "check the key or number",
             Self::Refused => "look at the current state first",
-            Self::OperationReused => "make a new operation id for each thing that is to be done",
+            Self::OperationReused => {
+                "make a new operation id for each thing that is to be done, and for each reason"
+            }
+            Self::TenantsChanged => {
+                "set `tenants` as before, name the tenant of the earlier messages in `adopted_tenant`, or set \
+                 `on_tenants_change` to Accept if their redeliveries may run again"
+            }
             Self::Handler => "mend the handler; the message is tried again",
             Self::TransactionEnded => {
                 "take the COMMIT or ROLLBACK out of the handler, then see what it has written"

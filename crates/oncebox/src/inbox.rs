@@ -32,7 +32,7 @@ use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch
 use crate::retention::Lateness;
 use crate::runtime::{self, Core, Forget, Inline, Nudge, Running};
 use crate::state::{BreakerState, Outcome, Policy};
-use crate::store::{Accepted, Store, SweepId};
+use crate::store::{Accepted, Store, SweepId, Swept};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use prepared::{Offers, short_answer};
 
@@ -243,9 +243,15 @@ impl<S: Store> Inbox<S> {
         runtime::drain(&self.shared).await
     }
 
-    /// Removes what is finished and past the retention, here and now; returns how many messages left. That is none while
-    /// another process sweeps the same inbox.
-    pub async fn sweep(&self) -> Result<usize> {
+    /// Tells the store the handlers, windows and tenants setting of this inbox, as a running inbox does by itself. Call it before
+    /// [`start`](Self::start) to learn at once that the store refuses them, as with [`ErrorKind::TenantsChanged`].
+    pub async fn register(&self) -> Result<()> {
+        runtime::register(&self.shared).await
+    }
+
+    /// Removes what is finished and past the retention, here and now; returns how many messages, entries, marks and records
+    /// of operations left. That is [`Swept::NOTHING`] while another process sweeps the same inbox.
+    pub async fn sweep(&self) -> Result<Swept> {
         runtime::sweep(&self.shared).await
     }
 }

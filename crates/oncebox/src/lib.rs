@@ -34,7 +34,7 @@ pub use handler::{
 };
 pub use health::{Health, HealthLimits, HealthStatus};
 pub use inbox::{Builder, Inbox, Incoming, Processed, Receipt, Received, Results, TriedOut};
-pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
+pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey, is_blank};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};
 pub use name::{HandlerKey, InboxName, MAX_NAME};

@@ -37,6 +37,7 @@ fn bad_messages() -> Vec<(Message, ErrorKind, &'static str)> {
     let long = || "x".repeat(17);
     vec![
         (message("", "ok"), ErrorKind::MissingKey, "has no id"),
+        (message(" \t", "ok"), ErrorKind::MissingKey, "has no id, or one of white space"),
         (message(&long(), "ok"), ErrorKind::InvalidMessage, "the message id has 17 bytes, the limit is 16"),
         (message("1", &long()), ErrorKind::TooLarge, "the payload has 17 bytes, the limit is 16"),
         (Message::new("1", "", "ok"), ErrorKind::InvalidMessage, "the message type is empty"),

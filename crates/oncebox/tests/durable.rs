@@ -431,5 +431,5 @@ async fn what_is_done_and_old_leaves() {
     assert_eq!(counts(&world.inbox).await.messages, 1);
     assert_eq!(world.status("2", "h").await, Status::Poisoned);
     drop(running);
-    assert_eq!(world.inbox.sweep().await.unwrap(), 0);
+    assert_eq!(world.inbox.sweep().await.unwrap().messages, 0);
 }

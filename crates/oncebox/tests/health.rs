@@ -118,6 +118,46 @@ async fn a_verb_that_nobody_tries_any_more_does_not_keep_it_from_being_ready() {
     assert!(health.ready, "{health:#?}");
 }
 
+// A verb that is only asked while there is work, such as a renewal, may not be asked for hours after it failed.
+#[tokio::test]
+async fn an_outage_is_over_for_every_verb_once_the_store_answers() {
+    use HealthStatus::{Degraded, Healthy};
+    for (kind, after) in
+        [(ErrorKind::Unavailable, Healthy), (ErrorKind::Full, Healthy), (ErrorKind::Corrupt, Degraded)]
+    {
+        let world = world();
+        let running = world.inbox.start();
+        world.accept("1", "wait").await;
+        in_time(world.stage.started(1)).await;
+        world.store().faults().always(Verb::Renew, Fault::ErrBefore(kind));
+        world.pass(12 * SECOND).await;
+        let renew = || status(&running.health(), Subject::Store, "renew");
+        assert_eq!(renew(), Degraded, "{kind:?}");
+        world.stage.go(1);
+        in_time(running.idle()).await;
+        world.store().faults().clear();
+        let asked = world.store().faults().calls(Verb::Renew);
+        world.pass(40 * SECOND).await;
+        assert_eq!(world.store().faults().calls(Verb::Renew), asked, "there is nothing to renew");
+        assert_eq!(renew(), after, "{kind:?}: {:#?}", running.health());
+    }
+}
+
+// What only reads says nothing about the disk.
+#[tokio::test]
+async fn a_full_store_is_not_well_because_it_can_be_read() {
+    let world = world();
+    let running = world.inbox.start();
+    world.store().faults().always(Verb::Accept, Fault::ErrBefore(ErrorKind::Full));
+    assert!(world.inbox.accept(message("1", "ok")).await.is_err());
+    world.store().faults().clear();
+    world.pass(10 * MINUTE).await;
+    let accept = || status(&running.health(), Subject::Store, "accept");
+    assert_eq!(accept(), HealthStatus::Degraded, "{:#?}", running.health());
+    world.accept("1", "ok").await;
+    assert_eq!(accept(), HealthStatus::Healthy);
+}
+
 #[tokio::test]
 async fn a_source_tells_what_it_holds_and_when_it_is_over() {
     let world = world();

@@ -143,9 +143,7 @@ async fn dropping_stops_everything_at_once() {
 // A store that is away when an inbox is dropped is waited for, for as long as a lease.
 #[tokio::test]
 async fn what_is_dropped_is_given_back_when_the_store_returns() {
-    for (away_for, status) in
-        [(Duration::from_mins(4), Status::Pending), (Duration::from_mins(6), Status::Running)]
-    {
+    for (away_for, status) in [(20 * SECOND, Status::Pending), (40 * SECOND, Status::Running)] {
         let world = one_handler();
         let running = world.inbox.start();
         world.accept("1", "wait").await;
@@ -222,8 +220,11 @@ fn broken() -> Broken {
 
 fn on(clock: TestClock, store: Panicky) -> Broken {
     let stage = Stage::default();
+    // The clock goes on by a minute at a time.
+    let config = Config { lease: Duration::from_mins(5), ..Config::default() };
     let inbox = Inbox::builder("test", store.clone())
         .clock(clock.shared())
+        .config(config)
         .on("t", stage.handler("h"))
         .build()
         .expect("a valid inbox");

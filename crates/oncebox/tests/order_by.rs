@@ -48,17 +48,28 @@ async fn from_a_field_of_the_payload_unless_the_source_named_one() {
         message("d", r#"{"customer":{"id":""}}"#),
         message("e", "no json"),
         message("f", r#"{"customer":{"id":7}}"#).with_ordering_key("own"),
+        message("g", r#"{"customer":{"id":" \t"}}"#),
     ];
     let orders = orders_of(OrderBy::JsonPointer("/customer/id".into()), messages).await;
-    let expected =
-        [("a", Some("7")), ("b", Some("x")), ("c", None), ("d", None), ("e", None), ("f", Some("own"))];
+    let expected = [
+        ("a", Some("7")),
+        ("b", Some("x")),
+        ("c", None),
+        ("d", None),
+        ("e", None),
+        ("f", Some("own")),
+        ("g", None),
+    ];
     assert_eq!(orders, found(&expected));
 }
 
 #[tokio::test]
 async fn from_a_header() {
-    let messages =
-        vec![Message::new("a", "t", "").with_header("X-Customer", "7"), Message::new("b", "t", "")];
+    let messages = vec![
+        Message::new("a", "t", "").with_header("X-Customer", "7"),
+        Message::new("b", "t", ""),
+        Message::new("c", "t", "").with_header("X-Customer", "  "),
+    ];
     let orders = orders_of(OrderBy::Header("x-customer".into()), messages).await;
-    assert_eq!(orders, found(&[("a", Some("7")), ("b", None)]));
+    assert_eq!(orders, found(&[("a", Some("7")), ("b", None), ("c", None)]));
 }

@@ -54,6 +54,20 @@ fn what_fails_or_panics_is_free_again() {
     assert!(matches!(recent.admit("1").unwrap(), Admission::Duplicate));
 }
 
+// Deliveries without an id are not one delivery.
+#[test]
+fn a_blank_key_is_no_key() {
+    let recent = recent(&TestClock::new(), 10).of("h");
+    for blank in ["", " ", "\t\r\n", "\u{a0}"] {
+        for _ in 0..2 {
+            let error = recent.admit(blank).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::MissingKey, "{blank:?}");
+        }
+    }
+    assert!(recent.is_empty(), "a blank key takes no room");
+    first(&recent, " 1 ").done();
+}
+
 // DESIGN rule 9: full is an error that can be tried again, never "duplicate", and nothing is forgotten for it.
 #[test]
 fn full_is_not_duplicate_and_pushes_nothing_out() {
@@ -81,7 +95,7 @@ fn handlers_do_not_share_keys() {
     assert!(matches!(mail.admit("1").unwrap(), Admission::Duplicate));
     first(&charge, "1").done();
     // No way to cut a key elsewhere makes two handlers meet.
-    first(&recent.of("mail1"), "").done();
+    first(&recent.of("mai"), "l1").done();
     assert_eq!(recent.len(), 3);
 }
 

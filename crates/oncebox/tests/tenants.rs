@@ -2,7 +2,7 @@
 
 mod support;
 
-use oncebox::config::Tenants;
+use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::source::{Ack, channel};
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Mark, OfTenant, Transactional as _};
@@ -18,6 +18,79 @@ fn world(tenants: Tenants) -> World {
             .on("t", stage.handler("h"))
             .on("now", stage.handler("now").inline())
     })
+}
+
+/// Another process on the same store, after its configuration was changed.
+fn after(before: &World, config: Config) -> World {
+    World::over(before.store().clone(), before.clock.clone(), |inbox, stage| {
+        inbox.config(config).on("t", stage.handler("h")).on("now", stage.handler("now").inline())
+    })
+}
+
+fn adopting(tenant: &str) -> Config {
+    Config { tenants: Tenants::Required, adopted_tenant: Some(tenant.into()), ..Config::default() }
+}
+
+// The redelivery of a message from before tenants, which names its tenant now, is not a new message.
+#[tokio::test]
+async fn what_was_accepted_without_a_tenant_belongs_to_the_adopted_one() {
+    let before = world(Tenants::Off);
+    let plain = |id: &str| message(id, "ok").with_source("shop");
+    let inline = || Message::new("1", "now", "ok");
+    before.inbox.accept(plain("1")).await.unwrap();
+    assert_eq!(before.inbox.process(inline()).await.unwrap(), Processed::Done);
+    let mut tx = before.store().begin().await.unwrap();
+    assert_eq!(before.inbox.once(&mut tx, &plain("1"), "once").await.unwrap(), Mark::First);
+    before.store().commit(tx).await.unwrap();
+    before.inbox.drain().await.unwrap();
+
+    let world = after(&before, adopting("a"));
+    assert!(matches!(world.inbox.accept(of("a", "1")).await.unwrap(), Accepted::Duplicate(_)));
+    assert!(matches!(world.inbox.accept(of("b", "1")).await.unwrap(), Accepted::First(_)));
+    assert_eq!(world.inbox.process(now("a", "1")).await.unwrap(), Processed::Duplicate);
+    assert_eq!(world.inbox.process(now("b", "1")).await.unwrap(), Processed::Done);
+    let mut tx = world.store().begin().await.unwrap();
+    assert_eq!(world.inbox.once(&mut tx, &of("a", "1"), "once").await.unwrap(), Mark::Duplicate);
+    assert_eq!(world.inbox.once(&mut tx, &of("b", "1"), "once").await.unwrap(), Mark::First);
+    world.store().commit(tx).await.unwrap();
+
+    // A process from before the change, in a rolling deploy.
+    world.inbox.accept(of("a", "2")).await.unwrap();
+    assert!(matches!(before.inbox.accept(plain("2")).await.unwrap(), Accepted::Duplicate(_)));
+    let key = |id| world.inbox.key_of(&of("a", id), "h").unwrap().unwrap();
+    assert_eq!(key("1"), before.inbox.key_of(&plain("1"), "h").unwrap().unwrap());
+    world.inbox.drain().await.unwrap();
+    assert_eq!((before.stage.runs("h", "1"), world.stage.runs("h", "1")), (1, 1), "once for each tenant");
+}
+
+#[tokio::test]
+async fn a_changed_tenants_setting_is_refused_on_every_way_in_until_it_is_accepted() {
+    let before = world(Tenants::Off);
+    before.accept("1", "ok").await;
+    let required = Config { tenants: Tenants::Required, ..Config::default() };
+    let changed = after(&before, required.clone());
+    let mut refused = vec![changed.inbox.register().await.unwrap_err()];
+    refused.extend(changed.inbox.accept(of("a", "1")).await.err());
+    refused.extend(changed.inbox.accept_batch([of("a", "1")]).await.err());
+    refused.extend(changed.inbox.receive(of("a", "1")).await.err());
+    refused.extend(changed.inbox.process(now("a", "1")).await.err());
+    refused.extend(changed.inbox.drain().await.err());
+    assert_eq!(refused.len(), 6, "{refused:?}");
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::TenantsChanged);
+        for part in ["`tenants` = off", "`tenants` = required", "`adopted_tenant`", "`on_tenants_change`"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+    assert_eq!(changed.stage.log().len(), 0);
+    before.inbox.drain().await.unwrap();
+
+    let accepted = after(&before, Config { on_tenants_change: OnTenantsChange::Accept, ..required });
+    accepted.inbox.register().await.unwrap();
+    assert!(matches!(accepted.inbox.accept(of("a", "1")).await.unwrap(), Accepted::First(_)));
+    assert_eq!(world(Tenants::Off).inbox.register().await.map_err(|error| error.kind()), Ok(()));
+    let back = after(&before, Config::default()).inbox.register().await.unwrap_err();
+    assert_eq!(back.kind(), ErrorKind::TenantsChanged);
 }
 
 fn of(tenant: &str, id: &str) -> Message {

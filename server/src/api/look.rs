@@ -89,10 +89,9 @@ pub(super) async fn explain(ask: &Ask) -> Answer<wire::Explained> {
         attempt.error = attempt.error.take().map(|error| ErrorText::stored(privacy.line(error.as_str())));
     }
     let line = |(at, what): (_, String)| wire::StoryLine { at: wire::Time(at), what: privacy.line(&what) };
-    let both = explained.view.entries.iter().zip(&explained.why);
-    let entries = both
-        .map(|(entry, why)| wire::ExplainedEntry { entry: privacy.entry(entry), why: why.to_string() })
-        .collect();
+    let both = explained.view.entries.iter().zip(explained.reasons());
+    let entries =
+        both.map(|(entry, why)| wire::ExplainedEntry { entry: privacy.entry(entry), why }).collect();
     Ok(wire::Explained {
         key: wire::KeyText(key),
         story: explained.story().into_iter().map(line).collect(),

@@ -179,6 +179,12 @@ pub(crate) struct Inbox {
     pub(crate) unrouted: Option<Unrouted>,
     /// Whether messages belong to tenants: `"off"` (the default), `"optional"` or `"required"`.
     pub(crate) tenants: Option<Tenants>,
+    /// The tenant of messages that were accepted before the inbox had tenants: their redeliveries with this tenant stay
+    /// duplicates. Needs `tenants = "required"`, and stays set for good.
+    pub(crate) adopted_tenant: Option<At<String>>,
+    /// What happens if the inbox has worked on the store with another `tenants` or `adopted_tenant`: `"refuse"` (the default:
+    /// the sidecar does not start) or `"accept"` (redeliveries whose tenant changed run again).
+    pub(crate) on_tenants_change: Option<OnTenantsChange>,
     /// How long a dead process keeps its messages from the others: they are delivered again after that. On SQLite a process that
     /// starts takes over from a dead one of the same machine at once. Default `30s`.
     pub(crate) lease: Option<At<Span>>,
@@ -241,6 +247,14 @@ pub(crate) enum Tenants {
     Off,
     Optional,
     Required,
+}
+
+/// What happens if an inbox has worked with other tenants settings before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnTenantsChange {
+    Refuse,
+    Accept,
 }
 
 /// A handler: an HTTP endpoint that gets each message once, again if it failed.

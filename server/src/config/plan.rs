@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oncebox::config::{Limits, MissingKey, OnConflict, ShortWindow, Tenants, Unrouted};
+use oncebox::config::{Limits, MissingKey, OnConflict, OnTenantsChange, ShortWindow, Tenants, Unrouted};
 use oncebox::{Breaker, Config, Dedupe, HealthLimits, InboxName, OnPoisoned, Rate, Retry};
 use reqwest::{Certificate, Url};
 
@@ -394,6 +394,11 @@ impl Planner {
             Some(model::Tenants::Optional) => Tenants::Optional,
             Some(model::Tenants::Required) => Tenants::Required,
             _ => Tenants::Off,
+        };
+        config.adopted_tenant = inbox.adopted_tenant.as_deref().map(|tenant| tenant.as_str().into());
+        config.on_tenants_change = match inbox.on_tenants_change {
+            Some(model::OnTenantsChange::Accept) => OnTenantsChange::Accept,
+            _ => OnTenantsChange::Refuse,
         };
         config.unrouted = match inbox.unrouted {
             Some(model::Unrouted::Refuse) => Unrouted::Refuse,

@@ -302,6 +302,15 @@ impl Planner {
     pub(super) fn check_tenants(&mut self, name: &At<String>, inbox: &model::Inbox) {
         let http = inbox.http.iter().map(|(name, source)| (name, source.tenant.as_ref()));
         let queues = inbox.rabbitmq.iter().map(|(name, source)| (name, source.tenant.as_ref()));
+        if let Some(tenant) = &inbox.adopted_tenant {
+            if tenant.trim().is_empty() {
+                self.wrong(tenant.at(), "a tenant has a name; name it, or leave this out");
+            } else if inbox.tenants != Some(model::Tenants::Required) {
+                let what =
+                    "the messages of this tenant would meet those without one; set `tenants = \"required\"`";
+                self.wrong(tenant.at(), what);
+            }
+        }
         let mut sources: Vec<_> = http.chain(queues).collect();
         if sources.is_empty() {
             sources.push((name, None));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use axum::Router;
 use oncebox::config::OrderBy;
-use oncebox::{Inbox, Memory, Registration, Running, Store};
+use oncebox::{ErrorKind, Inbox, Memory, Registration, Running, Store};
 use oncebox_telemetry::Propagator;
 use tokio::task::JoinSet;
 
@@ -31,6 +31,9 @@ impl Fleet {
         for inbox in &plan.inboxes {
             let built = build(inbox, stores.get(&inbox.store)?);
             inboxes.push(built.with_context(|| format!("the inbox {:?}", inbox.name))?);
+        }
+        for inbox in &inboxes {
+            register(inbox).await?;
         }
         let router = ingress::router(plan.inboxes.iter().zip(&inboxes))?;
         let mut fleet = Self { router, running: Vec::new(), inboxes, backfills: JoinSet::new() };
@@ -78,6 +81,21 @@ impl Fleet {
         // What is left of it is done at the next start.
         self.backfills.shutdown().await;
         futures_util::future::join_all(self.running.into_iter().map(Running::shutdown)).await;
+    }
+}
+
+/// Learns before anything runs that the store refuses the settings of an inbox. A store that is away is awaited by what runs.
+async fn register(inbox: &Inbox<Any>) -> Result<()> {
+    let refused = |kind| {
+        matches!(kind, ErrorKind::TenantsChanged | ErrorKind::InvalidHandler | ErrorKind::InvalidConfig)
+    };
+    match inbox.register().await {
+        Err(error) if refused(error.kind()) => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(inbox = %inbox.name(), %error, "cannot register yet");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
 }
 

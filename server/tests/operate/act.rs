@@ -25,6 +25,10 @@ async fn one_entry_is_retried_once_and_recorded() {
     let other = world.run("discard", &[&one[..], &entry].concat());
     assert_eq!(other.status.code(), Some(5), "the identity is taken");
     assert!(said(&other).contains(ID) && said(&other).contains("make a new operation id"), "{other:?}");
+    let reason = ["--actor", "ada", "--reason", "something else", "--operation", ID];
+    let other = world.run("retry", &[&reason[..], &entry].concat());
+    assert_eq!(other.status.code(), Some(5), "the identity has a reason");
+    assert!(said(&other).contains("another reason"), "{other:?}");
     let done = [&ADA[..], &["--id", "evt_4", "--source", "shop", "--handler", "ship-order"]].concat();
     assert_eq!(world.code("retry", &done), 5, "it did not fail");
     let audit = world.json("audit", &["--by", "ada"]);

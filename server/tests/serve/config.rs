@@ -105,6 +105,10 @@ const WRONG: &[(&str, &str)] = &[
         "oncebox.toml:2: `inbox.orders.retension`: there is no such setting as `retension`; did you mean `retention`?",
     ),
     (
+        "[inbox.orders]\nadopted_tenant = \"acme\"\ntenants = \"optional\"",
+        "oncebox.toml:2: `inbox.orders.adopted_tenant`: the messages of this tenant would meet those without one; set `tenants = \"required\"`",
+    ),
+    (
         "[inbox.orders]\nretention = \"a week\"",
         "oncebox.toml:2: `inbox.orders.retention`: \"a week\" is no time span; write it like \"12h\" or \"7d\", or \"forever\"",
     ),

@@ -17,5 +17,6 @@ mod sources;
 mod start;
 mod stop;
 mod support;
+mod tenants;
 mod tls;
 mod traces;

@@ -250,7 +250,7 @@ fn check(name: &str, value: &str) -> Result<(), Malformed> {
         return refuse("holds control characters or no characters at all");
     }
     match name {
-        "id" | "type" | "subject" | "partitionkey" if value.is_empty() => refuse("is empty"),
+        "id" | "type" | "subject" | "partitionkey" if value.trim().is_empty() => refuse("is blank"),
         "source" | "dataschema" if value.is_empty() || value.chars().any(char::is_whitespace) => {
             refuse("is not a URI reference: it is empty or holds blanks")
         }

@@ -313,7 +313,7 @@ async fn a_message_that_may_have_been_forgotten_is_kept_aside() {
     assert_eq!(send("1").await.status, 202);
     world.handled().await;
     world.clock.advance(Duration::from_hours(2));
-    assert_eq!(world.inbox.sweep().await.unwrap(), 1);
+    assert_eq!(world.inbox.sweep().await.unwrap().messages, 1);
     let answer = send("1").await;
     assert_eq!((answer.status, &*answer.problem()), (422, "stale"));
     assert_eq!(world.counts().await.stale, 1);

@@ -84,7 +84,7 @@ impl Raw {
             Field::Header(name) => self.header(name).map(bytes_of),
             Field::Fixed(text) => Some(Cow::Borrowed(text.as_bytes())),
         };
-        found.filter(|bytes| !bytes.is_empty())
+        found.filter(|bytes| !oncebox::is_blank(bytes))
     }
 
     fn text<'a>(&'a self, what: &str, field: &'a Field) -> Result<Option<Cow<'a, str>>, String> {

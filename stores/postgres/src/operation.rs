@@ -160,7 +160,7 @@ async fn known(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let mut unit = db.control.look().await?;
     let rows = unit.rows(ask(&db.sql.operation_known).bind(uuid(action.id))).await?;
     unit.end().await?;
-    rows.first().map(|row| Acted::again(action, get(row, 0)?, get(row, 1)?)).transpose()
+    rows.first().map(|row| Acted::again(action, get(row, 0)?, get(row, 1)?, get(row, 2)?)).transpose()
 }
 
 fn uuid(id: OperationId) -> Uuid {
@@ -225,13 +225,12 @@ fn read(row: &PgRow) -> Result<OperationView> {
     })
 }
 
-/// Forgets records past their window, a bounded number at a time.
-pub(crate) async fn forget(db: &Db, unit: &mut Unit, inbox: i16, params: &SweepParams) -> Result<()> {
+/// Forgets records past their window, a bounded number at a time; returns how many.
+pub(crate) async fn forget(db: &Db, unit: &mut Unit, inbox: i16, params: &SweepParams) -> Result<usize> {
     let forget = ask(&db.sql.operation_forget)
         .bind(db.now())
         .bind(inbox)
         .bind(millis(params.audit))
         .bind(i64::try_from(params.limit).unwrap_or(i64::MAX));
-    unit.run(forget).await?;
-    Ok(())
+    Ok(usize::try_from(unit.run(forget).await?).unwrap_or(usize::MAX))
 }

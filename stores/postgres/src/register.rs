@@ -12,6 +12,7 @@ use crate::unit::{Unit, ask};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     let inbox = db.inbox(&params.inbox).await?;
+    record_tenants(db, inbox, params).await?;
     let mut groups = Vec::with_capacity(params.routes.len());
     for route in &params.routes {
         db.link(inbox, route).await?;
@@ -28,6 +29,27 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     unit.run(register.bind(handlers).bind(spans)).await?;
     unit.run(ask(&db.sql.register_forget).bind(db.now()).bind(inbox)).await?;
     unit.end().await
+}
+
+/// Records how the process treats tenants, or refuses it. Processes that register at the same moment are compared with each other.
+async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<()> {
+    if params.tenancy.is_none() {
+        return Ok(());
+    }
+    loop {
+        let mut unit = db.control.look().await?;
+        let rows = unit.rows(ask(&db.sql.register_tenants).bind(inbox)).await?;
+        unit.end().await?;
+        let recorded: Option<String> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
+        let Some(tenants) = params.new_tenancy(recorded.as_deref())? else { return Ok(()) };
+        let set = ask(&db.sql.register_set_tenants).bind(inbox).bind(tenants.to_owned()).bind(recorded);
+        let mut unit = db.control.single().await?;
+        let written = unit.run(set).await?;
+        unit.end().await?;
+        if written == 1 || rows.is_empty() {
+            return Ok(());
+        }
+    }
 }
 
 /// The windows that a sweep goes by, and the time.

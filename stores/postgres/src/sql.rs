@@ -170,6 +170,8 @@ statements! {
     sweep_set_walk: "../sql/sweep/set_walk.sql",
     register: "../sql/register/register.sql",
     register_forget: "../sql/register/forget.sql",
+    register_set_tenants: "../sql/register/set_tenants.sql",
+    register_tenants: "../sql/register/tenants.sql",
     register_windows: "../sql/register/windows.sql",
     sweep_marks: "../sql/sweep/marks.sql",
     segment_state: "../sql/segment/state.sql",

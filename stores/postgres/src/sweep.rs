@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use oncebox::Result;
 use oncebox::store::{Seq, SweepParams, SweepPosition, Swept, Walk, Windows};
+use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::db::{Db, millis};
@@ -81,7 +82,7 @@ impl Page<'_> {
             self.swept.next = self.walk(&mut unit, at, limit).await?;
         } else {
             self.marks(&mut unit, params).await?;
-            operation::forget(db, &mut unit, self.inbox, params).await?;
+            self.swept.operations = operation::forget(db, &mut unit, self.inbox, params).await?;
         }
         self.swept.next = self.swept.next.filter(|_| params.limit > 0);
         let goes_on = walk.is_some() || self.swept.next.is_some();
@@ -141,7 +142,7 @@ impl Page<'_> {
             .bind(i64::try_from(Walk::MOST_LEFT).unwrap_or(i64::MAX).saturating_add(1));
         let rows = unit.rows(proofs).await?;
         let Some(row) = rows.first() else { return Ok(Looked::default()) };
-        self.swept.messages += usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
+        self.count_gone(row, 5)?;
         Ok(Looked {
             count: usize::try_from(get::<i64>(row, 1)?).unwrap_or(0),
             last: get::<Option<i64>>(row, 2)?.map(Seq),
@@ -162,8 +163,15 @@ impl Page<'_> {
             .bind(spans);
         let rows = unit.rows(again).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
-        self.swept.messages += usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
+        self.count_gone(row, 2)?;
         Ok(get::<Vec<i64>>(row, 1)?.into_iter().map(Seq).collect())
+    }
+
+    /// Counts the messages in the first column of an answer, and their entries in another.
+    fn count_gone(&mut self, row: &PgRow, entries: usize) -> Result<()> {
+        self.swept.messages += usize::try_from(get::<i64>(row, 0)?).unwrap_or(0);
+        self.swept.entries += usize::try_from(get::<i64>(row, entries)?).unwrap_or(0);
+        Ok(())
     }
 
     /// The numbers of the handlers, and their windows.

@@ -23,7 +23,9 @@ CREATE TABLE oncebox_inbox (
     watermark INTEGER NOT NULL,
     -- Who sweeps it, from page to page; nobody else does until this time.
     sweeper BLOB CHECK (length(sweeper) = 16),
-    sweeper_until INTEGER NOT NULL DEFAULT 0
+    sweeper_until INTEGER NOT NULL DEFAULT 0,
+    -- How its processes treat tenants, as the first of them registered it. Keys depend on it.
+    tenants TEXT
 ) STRICT;
 
 CREATE TABLE oncebox_handler (

@@ -14,13 +14,13 @@ use crate::writer::Work;
 use crate::{admin, erase};
 
 pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
-    let known: Option<(String, String)> = work
+    let known: Option<(String, String, String)> = work
         .statement(include_str!("../sql/operation/known.sql"))?
-        .query_row([&action.id.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([&action.id.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()
         .map_err(store_error)?;
-    if let Some((body, answer)) = known {
-        return Acted::again(action, &body, &answer);
+    if let Some((body, reason, answer)) = known {
+        return Acted::again(action, &body, &reason, &answer);
     }
     let inbox = &action.inbox;
     let answer = match &action.what {
@@ -141,11 +141,10 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
     })
 }
 
-/// Forgets records past their window, a bounded number at a time.
-pub(crate) fn forget(work: &Work<'_>, inbox: i64, params: &SweepParams) -> Result<()> {
+/// Forgets records past their window, a bounded number at a time; returns how many.
+pub(crate) fn forget(work: &Work<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     work.statement(include_str!("../sql/operation/forget.sql"))?
         .execute(params![inbox, work.now.before(params.audit).as_millis(), limit])
-        .map_err(store_error)?;
-    Ok(())
+        .map_err(store_error)
 }

@@ -15,6 +15,17 @@ pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) fn register(work: &mut Work<'_>, params: &RegisterParams) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &params.inbox)?.id;
+    if params.tenancy.is_some() {
+        let recorded: Option<String> = work
+            .statement(include_str!("../sql/register/tenants.sql"))?
+            .query_row([inbox], |row| row.get(0))
+            .map_err(store_error)?;
+        if let Some(tenants) = params.new_tenancy(recorded.as_deref())? {
+            work.statement(include_str!("../sql/register/set_tenants.sql"))?
+                .execute(params![inbox, tenants])
+                .map_err(store_error)?;
+        }
+    }
     let mut ids = Vec::with_capacity(params.routes.len());
     for route in &params.routes {
         ids.push(work.names.link(work.connection, inbox, route)?);

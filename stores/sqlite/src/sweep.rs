@@ -37,17 +37,19 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
             break;
         }
     }
-    let (messages, looked) = (page.removed.count, page.looked);
+    let (messages, entries, looked) = (page.removed.count, page.removed.entries, page.looked);
     page.removed.note(work, params)?;
     let marks = sweep_marks(work, params, &windows)?;
     if marks >= params.limit {
         // Marks have no sequence: when only they are left, the next page starts behind everything.
         next = next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
     }
-    operation::forget(work, inbox, params)?;
+    let operations = operation::forget(work, inbox, params)?;
     let next = next.filter(|_| params.limit > 0);
     sweeper.hand_on(work, inbox, params, next.is_some())?;
-    Ok(Swept::new(messages, marks, looked, next))
+    let mut swept = Swept::new(looked, next);
+    (swept.messages, swept.entries, swept.marks, swept.operations) = (messages, entries, marks, operations);
+    Ok(swept)
 }
 
 /// Who sweeps an inbox from page to page, and until when nobody else does. Written only if there is another page: an
@@ -286,6 +288,7 @@ fn sweep_marks(work: &Work<'_>, params: &SweepParams, windows: &Windows) -> Resu
 #[derive(Default)]
 struct Removed {
     count: usize,
+    entries: usize,
     last_seq: i64,
     /// By handler: when the newest of its messages came. Of those without entries under 0, which is no handler's number.
     newest: HashMap<i64, Timestamp>,
@@ -294,6 +297,7 @@ struct Removed {
 impl Removed {
     fn add(&mut self, candidate: &Candidate) {
         self.count += 1;
+        self.entries += candidate.handlers.len();
         self.last_seq = self.last_seq.max(candidate.seq.0);
         let nobody: &[i64] = &[0];
         let handlers = if candidate.handlers.is_empty() { nobody } else { &candidate.handlers };

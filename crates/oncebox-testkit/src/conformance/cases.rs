@@ -111,6 +111,7 @@ macro_rules! store_conformance {
                     a_later_run_does_not_inherit_solitude,
                     three_deaths_in_company_poison_nothing,
                     three_deaths_alone_poison_after_growing_waits,
+                    explain_tells_how_a_suspect_goes_on,
                     the_limit_of_crashes_is_the_handlers,
                     a_key_keeps_its_order_through_deaths,
                 }
@@ -131,6 +132,7 @@ macro_rules! store_conformance {
                     the_memory_never_moves_back,
                     inboxes_are_swept_apart,
                     pages_lead_through_everything,
+                    a_sweep_counts_everything_it_removes,
                     marks_leave_after_their_retention,
                     marks_of_another_inbox_are_left_alone,
                     no_old_mark_is_left_behind,
@@ -306,6 +308,7 @@ macro_rules! store_conformance {
                     who_did_what_and_why_is_recorded,
                     the_same_again_is_done_once_and_answered_the_same,
                     an_identity_is_for_one_thing,
+                    an_identity_is_for_one_reason,
                     what_is_refused_is_not_recorded,
                     one_of_many_at_once_is_done,
                     an_answer_that_was_lost_is_asked_for_again,
@@ -418,6 +421,8 @@ macro_rules! store_conformance {
                     inboxes_do_not_share_tenants,
                     tenants_are_compared_letter_by_letter,
                     a_legacy_key_covers_the_handler_of_a_tenant,
+                    an_inbox_does_not_change_its_tenants_unnoticed,
+                    one_of_two_tenants_settings_at_once_is_recorded,
                 }
                 edges {
                     every_edge_is_walked,

@@ -103,6 +103,33 @@ pub async fn an_identity_is_for_one_thing<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(audit(h, |_| {}).await.len(), 1);
 }
 
+pub async fn an_identity_is_for_one_reason<S: StoreUnderTest>(h: &Harness<S>) {
+    h.poisoned("1").await;
+    let cases =
+        [on("1", Operation::Retry), pause(), Action::new(inbox(), What::Purge { age: HOUR, limit: 1 })];
+    for action in cases {
+        let action = action.by("ada", "the depot is back");
+        h.store.act(&action).await.expect("act");
+        let before = h.snapshot().await;
+        for reason in ["the depot is gone", "The depot is back", ""] {
+            let error = h.store.act(&action.clone().by("ada", reason)).await.expect_err("another reason");
+            assert_eq!(error.kind(), ErrorKind::OperationReused);
+            assert!(error.what().contains("with another reason"), "{error}");
+            assert!(!error.what().contains("depot"), "{error}");
+        }
+        let mut other = action.clone();
+        other.what = What::Resume { handler: handler("g") };
+        let verb = h.store.act(&other).await;
+        assert!(verb.expect_err("another verb").what().contains("with another verb"));
+        let again =
+            h.store.act(&action.clone().by("bob", "the depot is back")).await.expect("the same again");
+        assert!(again.repeated, "who asks again does not matter");
+        let record = &audit(h, |filter| filter.id = Some(action.id)).await[0];
+        assert_eq!((&*record.actor, &*record.reason), ("ada", "the depot is back"));
+        assert_eq!(h.snapshot().await, before);
+    }
+}
+
 pub async fn what_is_refused_is_not_recorded<S: StoreUnderTest>(h: &Harness<S>) {
     h.running("1").await;
     let retry = on("1", Operation::Retry);

@@ -54,8 +54,7 @@ impl<S: StoreUnderTest> Harness<S> {
         let mut all = Swept::NOTHING;
         loop {
             let page = self.store.sweep(&params).await.expect("sweep");
-            all.messages += page.messages;
-            all.looked += page.looked;
+            all.add(&page);
             match page.next {
                 None => return all,
                 next => params.after = next,

@@ -6,7 +6,7 @@ use oncebox::state::{Outcome, PoisonReason, Status, Suspicion};
 use oncebox::store::{Claim, Claimed, Settled};
 
 use crate::fixture::{
-    HOUR, PAST_LEASE, SECOND, claims, handler, ids, inbox, offer, offer_ordered, offer_to, policy, route,
+    HOUR, PAST_LEASE, SECOND, claims, handler, ids, inbox, key, offer, offer_ordered, offer_to, policy, route,
 };
 use crate::harness::{claim_params, rescue_params};
 use crate::{Harness, StoreUnderTest};
@@ -206,6 +206,39 @@ pub async fn three_deaths_alone_poison_after_growing_waits<S: StoreUnderTest>(h:
         h.advance(SECOND);
     }
     assert!(h.claim_suspect_idle("h").await.is_empty());
+}
+
+pub async fn explain_tells_how_a_suspect_goes_on<S: StoreUnderTest>(h: &Harness<S>) {
+    let told = async || {
+        let explained = h.store.explain(&inbox(), &key("1")).await.expect("explain").expect("known");
+        let reasons = explained.reasons();
+        (reasons[0].clone(), explained.to_string())
+    };
+    let holds = |text: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    };
+    h.running("1").await;
+    assert!(!told().await.0.contains("suspect"));
+    worker_dies(h).await;
+    let (reason, whole) = told().await;
+    holds(&reason, &["it is due since", "it is a suspect", "no crash counts against it", "with all others"]);
+    holds(&whole, &["not counted, 0 of the 3 crashes that poison it", &reason]);
+    assert_eq!(h.claim_suspect_idle("h").await.len(), 1);
+    holds(&told().await.0, &["a worker has it until", "it is a suspect"]);
+    worker_dies(h).await;
+    let (reason, whole) = told().await;
+    let at = h.now().after(Duration::from_secs(10));
+    holds(
+        &reason,
+        &[&format!("it is due at {at}"), "1 workers died while they ran this entry alone", "runs it alone"],
+    );
+    holds(&whole, &["crash 1 of the 3 that poison it"]);
+    h.advance(Duration::from_secs(10));
+    let claim = h.claim_suspect_idle("h").await.remove(0).claim;
+    h.settle(&claim, Outcome::Done).await;
+    assert_eq!(told().await.0, "it is finished");
 }
 
 pub async fn the_limit_of_crashes_is_the_handlers<S: StoreUnderTest>(h: &Harness<S>) {

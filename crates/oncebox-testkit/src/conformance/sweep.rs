@@ -8,8 +8,8 @@ use oncebox::store::{Accepted, AsideReason, Known, Mark, NewMessage, SweepParams
 use oncebox::time::Timestamp;
 
 use crate::fixture::{
-    HOUR, RETENTION, SECOND, dismissed, inbox, inbox_named, key, message, moved_to, offer, offer_message,
-    offer_to,
+    HOUR, RETENTION, SECOND, dismissed, handler, inbox, inbox_named, key, message, moved_to, offer,
+    offer_message, offer_to,
 };
 use crate::{Harness, StoreUnderTest};
 
@@ -213,6 +213,30 @@ pub async fn pages_lead_through_everything<S: StoreUnderTest>(h: &Harness<S>) {
     }
     assert_eq!((removed, params.after), (7, None));
     assert_eq!(h.count().await.messages, 10);
+}
+
+pub async fn a_sweep_counts_everything_it_removes<S: StoreUnderTest>(h: &Harness<S>) {
+    let counts = |swept: Swept| (swept.messages, swept.entries, swept.marks, swept.operations);
+    h.first(offer_to("two", &["h", "g"])).await;
+    for name in ["h", "g"] {
+        let claim = h.claim_one(name).await;
+        h.settle(&claim, Outcome::Done).await;
+    }
+    h.completed("one").await;
+    h.first(offer_to("none", &[])).await;
+    h.running("stays").await;
+    for id in ["1", "2", "3"] {
+        assert_eq!(h.mark(id, "h").await, Mark::First);
+    }
+    h.store.pause(&inbox(), &handler("g")).await.expect("pause");
+    h.advance(RETENTION);
+    assert_eq!(counts(h.sweep_pages(&inbox(), RETENTION, 2).await), (3, 3, 3, 0));
+    assert_eq!(h.mark("4", "h").await, Mark::First);
+    h.advance(RETENTION);
+    assert_eq!(counts(h.sweep(RETENTION).await), (0, 0, 1, 0), "marks alone");
+    h.advance(SweepParams::AUDIT);
+    assert_eq!(counts(h.sweep(RETENTION).await), (0, 0, 0, 1), "a record of an operation");
+    assert!(h.sweep(RETENTION).await.is_nothing());
 }
 
 pub async fn marks_leave_after_their_retention<S: StoreUnderTest>(h: &Harness<S>) {

@@ -1,8 +1,10 @@
 //! Tenants: messages of several customers in one inbox, which never meet.
 
+use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, AsideFilter, AsideReason, BlockedParams, Counts, EntryView, NewMessage, OfTenant, Settled,
+    Accepted, AsideFilter, AsideReason, BlockedParams, Counts, EntryView, NewMessage, OfTenant,
+    RegisterParams, Settled, Tenancy,
 };
 use oncebox::{ErrorKind, Message};
 
@@ -11,6 +13,62 @@ use crate::fixture::{
     moved_to, offer, offer_message, offer_routed, rejected, renamed, route,
 };
 use crate::{Harness, StoreUnderTest};
+
+/// Registers a process that treats tenants in one way.
+async fn register<S: StoreUnderTest>(store: &S, name: &str, tenancy: Tenancy) -> Result<(), ErrorKind> {
+    let mut params = RegisterParams::new(inbox_named(name), RETENTION);
+    params.tenancy = Some(tenancy);
+    store.register(&params).await.map_err(|error| error.kind())
+}
+
+// FAULTS G5: a message with another tenant has another key, so a redelivery would run again.
+pub async fn an_inbox_does_not_change_its_tenants_unnoticed<S: StoreUnderTest>(h: &Harness<S>) {
+    let (off, required) = (Tenancy::new(Tenants::Off), Tenancy::new(Tenants::Required));
+    let refused = Err(ErrorKind::TenantsChanged);
+    let other = h.another().await;
+    assert_eq!(register(&h.store, "orders", off.clone()).await, Ok(()));
+    assert_eq!(register(&other, "orders", required.clone()).await, refused);
+    let silent = RegisterParams::new(inbox_named("orders"), RETENTION);
+    other.register(&silent).await.expect("a process without a word about tenants");
+    assert_eq!(register(&h.store, "orders", off.clone()).await, Ok(()), "it stays");
+    assert_eq!(register(&other, "other", required.clone()).await, Ok(()), "each inbox by itself");
+
+    let accepting = required.clone().on_change(OnTenantsChange::Accept);
+    assert_eq!(register(&other, "orders", accepting).await, Ok(()));
+    assert_eq!(register(&h.store, "orders", off.clone()).await, refused, "the new one is recorded");
+    assert_eq!(register(&h.store, "orders", required).await, Ok(()));
+
+    let acme = Tenancy::adopting("acme");
+    assert_eq!(register(&h.store, "adopts", off.clone()).await, Ok(()));
+    assert_eq!(register(&other, "adopts", acme.clone()).await, Ok(()), "every key stays");
+    assert_eq!(register(&h.store, "adopts", off).await, refused);
+    assert_eq!(register(&h.store, "adopts", Tenancy::adopting("globex")).await, refused);
+    assert_eq!(register(&h.store, "orders", acme).await, refused, "its own messages have other keys there");
+}
+
+pub async fn one_of_two_tenants_settings_at_once_is_recorded<S: StoreUnderTest>(h: &Harness<S>) {
+    let settings = [Tenants::Off, Tenants::Optional, Tenants::Required].map(Tenancy::new);
+    let mut calls = Vec::new();
+    for n in 0..9 {
+        let (store, tenancy) = (h.another().await, settings[n % 3].clone());
+        calls.push(tokio::spawn(async move { register(&store, "orders", tenancy).await }));
+    }
+    let mut answers = Vec::new();
+    for call in calls {
+        answers.push(call.await.expect("no panic"));
+    }
+    let winners: Vec<_> = (0..3).filter(|n| register_is_ok(&answers, *n)).collect();
+    let [winner] = winners[..] else { panic!("one setting: {answers:?}") };
+    for (n, answer) in answers.iter().enumerate() {
+        let expected = if n % 3 == winner { Ok(()) } else { Err(ErrorKind::TenantsChanged) };
+        assert_eq!(*answer, expected, "{answers:?}");
+    }
+}
+
+/// Whether a process with one of three settings was let in.
+fn register_is_ok(answers: &[Result<(), ErrorKind>], setting: usize) -> bool {
+    answers.iter().skip(setting).step_by(3).any(Result::is_ok)
+}
 
 // FAULTS G5, S4, S20
 pub async fn the_same_id_of_two_tenants_is_two_messages<S: StoreUnderTest>(h: &Harness<S>) {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::key::json_field;
+use crate::key::{is_blank, json_field};
 use crate::message::Message;
 
 /// What happens to a message that has no key: neither what the strategy selects nor an id.
@@ -43,6 +43,20 @@ pub enum Tenants {
     Required,
 }
 
+/// What happens if an inbox has worked on the store with another [`tenants`](crate::Config::tenants) or
+/// [`adopted_tenant`](crate::Config::adopted_tenant) before. Keys depend on the tenant, so a message that was accepted before
+/// the change and comes again after it may be new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnTenantsChange {
+    /// The store refuses the process with [`ErrorKind::TenantsChanged`](crate::ErrorKind::TenantsChanged), unless the change
+    /// keeps every key: from [`Tenants::Off`] to an adopted tenant.
+    #[default]
+    Refuse,
+    /// The store records the new setting. A redelivery whose tenant changed runs again. Remove this when the change is made.
+    Accept,
+}
+
 /// What happens to a source that may bring a message again after the inbox has forgotten it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,7 +68,8 @@ pub enum ShortWindow {
     Warn,
 }
 
-/// Where the ordering key of a message is, if its source did not name it. A message that has nothing there is in no order.
+/// Where the ordering key of a message is, if its source did not name it. A message that has nothing there, or only
+/// white space, is in no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OrderBy {
@@ -71,14 +86,14 @@ impl OrderBy {
             Self::Header(name) => message.headers().get(name).cloned(),
             Self::JsonPointer(pointer) => json_field(message, pointer).map(Bytes::from),
         };
-        found.filter(|key| !key.is_empty())
+        found.filter(|key| !is_blank(key))
     }
 
     /// What is wrong with it, if it can never find anything, and what to do instead.
     pub(super) fn flaw(&self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::Header(name) if name.is_empty() => {
-                Some(("no header has an empty name", "name the header that holds the ordering key"))
+            Self::Header(name) if is_blank(name.as_bytes()) => {
+                Some(("no header has a blank name", "name the header that holds the ordering key"))
             }
             Self::JsonPointer(pointer) if !pointer.starts_with('/') => {
                 Some(("a JSON pointer to a field starts with `/`", "write it like `/customer`"))

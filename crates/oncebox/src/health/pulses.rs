@@ -23,9 +23,21 @@ struct Failing {
     calls: u64,
 }
 
+/// Verbs that write whenever they succeed. Their success shows that the store has room and may be written.
+const WRITES: [&str; 2] = ["settle", "commit"];
+
 /// How the calls of each verb went last.
 #[derive(Default)]
-pub(crate) struct Pulses(Mutex<BTreeMap<&'static str, Option<Failing>>>);
+pub(crate) struct Pulses(Mutex<Calls>);
+
+#[derive(Default)]
+struct Calls {
+    verbs: BTreeMap<&'static str, Option<Failing>>,
+    /// When a call of any verb last succeeded.
+    answered: Option<Duration>,
+    /// When a call that writes last succeeded.
+    written: Option<Duration>,
+}
 
 impl Pulses {
     /// Takes note of a call. Errors about what was asked for say that the store works. If it succeeded, and had failed for a while: for
@@ -36,8 +48,14 @@ impl Pulses {
         now: Duration,
         result: &Result<T>,
     ) -> Option<(Duration, u64)> {
-        let mut verbs = self.0.lock();
-        let failing = verbs.entry(verb).or_default();
+        let calls = &mut *self.0.lock();
+        if result.is_ok() {
+            calls.answered = Some(now);
+            if WRITES.contains(&verb) {
+                calls.written = Some(now);
+            }
+        }
+        let failing = calls.verbs.entry(verb).or_default();
         match result {
             Err(error) if is_failure(error.kind()) => {
                 let first = Failing { since: now, last: now, kind: error.kind(), calls: 0 };
@@ -55,15 +73,36 @@ impl Pulses {
     }
 
     pub(super) fn checks(&self, now: Duration, limits: &HealthLimits) -> Vec<Check> {
-        let verbs = self.0.lock();
+        let calls = self.0.lock();
         let check = |(verb, failing): (&&'static str, &Option<Failing>)| {
             let (status, detail) = match failing {
                 None => (HealthStatus::Healthy, "it answers".into()),
+                Some(failing) if calls.ended(failing, now, limits) => {
+                    (HealthStatus::Healthy, "the store answers again; this verb was not asked since".into())
+                }
                 Some(failing) => failing.status(verb, now, limits),
             };
             Check::new(Subject::Store, *verb, status, detail)
         };
-        verbs.iter().map(check).collect()
+        calls.verbs.iter().map(check).collect()
+    }
+}
+
+impl Calls {
+    /// Whether an outage that a verb met is over, though the verb was not asked since: another call succeeded, and one that the
+    /// same failure would have stopped.
+    fn ended(&self, failing: &Failing, now: Duration, limits: &HealthLimits) -> bool {
+        let shown = match failing.kind {
+            ErrorKind::Unavailable
+            | ErrorKind::CommitUnknown
+            | ErrorKind::SchemaTooNew
+            | ErrorKind::SchemaOutdated => self.answered,
+            ErrorKind::Full | ErrorKind::ReadOnly | ErrorKind::Denied => self.written,
+            _ => None,
+        };
+        // A verb that is asked again and again speaks for itself.
+        let quiet = now.saturating_sub(failing.last) >= limits.store_unhealthy;
+        quiet && shown.is_some_and(|at| at > failing.last)
     }
 }
 
@@ -71,7 +110,7 @@ impl Failing {
     fn status(&self, verb: &str, now: Duration, limits: &HealthLimits) -> (HealthStatus, String) {
         let (time, quiet) = (now.saturating_sub(self.since), now.saturating_sub(self.last));
         let (seconds, kind, calls) = (time.as_secs(), self.kind.as_str(), self.calls);
-        // Nobody may have tried since because we said that we are not ready: then somebody has to be let in to try.
+        // Senders may have stopped because this process said that it is not ready: then they have to be let in to try.
         if quiet >= limits.store_unhealthy {
             let quiet = quiet.as_secs();
             return (HealthStatus::Degraded, format!("it failed ({kind}), and was not asked for {quiet} s"));

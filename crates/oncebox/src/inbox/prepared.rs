@@ -383,7 +383,7 @@ impl<'a, S: Store> Keys<'a, S> {
     /// The same, whatever its payload.
     fn plain(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
         let Shared { name, config, .. } = self.inbox;
-        let context = KeyContext::new(name, handler);
+        let context = KeyContext::new(name, handler).adopting(config.adopted_tenant.as_deref());
         let key = match dedupe {
             Dedupe::Off => return Ok(None),
             Dedupe::On => config.key.key_in(&context, self.message, Naming::Kind),

@@ -13,6 +13,12 @@ use std::fmt;
 use crate::message::Message;
 use crate::name::InboxName;
 
+/// Whether a value says nothing: it is empty, or text of nothing but white space. Such a value identifies no message, and
+/// every message without an id has the same one, so it counts as missing.
+pub fn is_blank(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_ok_and(|text| text.trim().is_empty())
+}
+
 /// The dedupe key: a digest of the length-prefixed inbox name, tenant if there is one, source and key parts.
 ///
 /// A digest, because ids are any bytes of any length: no collation folds `ABC` and `abc`, no column truncates, no
@@ -249,6 +255,16 @@ mod tests {
         assert_ne!(order(plain().with_tenant("a")), order(plain().with_tenant("b")));
         assert_ne!(order(plain().with_tenant("a")), order(plain()));
         assert_ne!(order(plain().with_tenant("a")), order(plain().with_source("a")));
+    }
+
+    #[test]
+    fn white_space_is_blank_and_everything_else_is_not() {
+        for blank in ["", " ", "\t\r\n", "\u{a0}\u{2003}"] {
+            assert!(is_blank(blank.as_bytes()), "{blank:?}");
+        }
+        for value in [&b"0"[..], b" 1 ", b"\0", b"\xff", b" \xff ", "\u{200b}".as_bytes()] {
+            assert!(!is_blank(value), "{value:?}");
+        }
     }
 
     #[test]

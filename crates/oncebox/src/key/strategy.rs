@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Key;
+use super::{Key, is_blank};
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -14,8 +14,8 @@ type CustomWith = Arc<dyn Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Sen
 /// The headers in which the bindings of `CloudEvents` carry an attribute: HTTP and NATS, Kafka, AMQP in its two spellings.
 const CLOUD_EVENTS: [&str; 4] = ["ce-", "ce_", "cloudEvents:", "cloudEvents_"];
 
-/// Where the dedupe key comes from. Whatever a strategy selects, an empty or missing selection falls back to the
-/// message id; if that is empty too, [`Config::missing_key`](crate::Config::missing_key) says what happens. An id is
+/// Where the dedupe key comes from. Whatever a strategy selects, a missing or [blank](crate::is_blank) selection falls back to
+/// the message id; if that is blank too, [`Config::missing_key`](crate::Config::missing_key) says what happens. An id is
 /// never invented.
 #[derive(Clone, Default)]
 #[non_exhaustive]
@@ -28,7 +28,7 @@ pub enum KeyStrategy {
     /// A field of a JSON payload, by JSON pointer (`/order/id`): for producers that give every retry a new id.
     JsonPointer(Box<str>),
     /// The payload itself, by its BLAKE3 digest: for producers that give no id at all. Two equal messages meant twice
-    /// become one.
+    /// become one. A blank payload selects nothing.
     Content,
     /// The attributes `source` and `id` of a `CloudEvent`, for a transport that does not put them into the message's own
     /// source and id: from the headers of the binary mode, or from the JSON of the structured mode.
@@ -38,7 +38,7 @@ pub enum KeyStrategy {
     Handler,
     /// Several strategies together, in order; each must select something.
     Composite(Vec<KeyStrategy>),
-    /// A function of the message.
+    /// A function of the message. It may select any bytes; only an empty selection is missing.
     Custom(Custom),
     /// A function of the message and of where it goes; it is asked for each handler.
     CustomWith(CustomWith),
@@ -49,11 +49,23 @@ pub enum KeyStrategy {
 pub struct KeyContext<'a> {
     inbox: &'a InboxName,
     handler: Option<&'a HandlerKey>,
+    adopted: Option<&'a str>,
 }
 
 impl<'a> KeyContext<'a> {
     pub(crate) fn new(inbox: &'a InboxName, handler: Option<&'a HandlerKey>) -> Self {
-        Self { inbox, handler }
+        Self { inbox, handler, adopted: None }
+    }
+
+    /// The same, where one tenant has the keys of messages without a tenant.
+    pub(crate) fn adopting(mut self, tenant: Option<&'a str>) -> Self {
+        self.adopted = tenant;
+        self
+    }
+
+    /// The tenant that is part of a message's key.
+    fn tenant<'m>(&self, message: &'m Message) -> Option<&'m str> {
+        message.tenant().filter(|tenant| self.adopted != Some(*tenant))
     }
 
     /// The inbox.
@@ -123,19 +135,19 @@ impl KeyStrategy {
     pub(crate) fn key_in(&self, context: &KeyContext<'_>, message: &Message, naming: Naming) -> Result<Key> {
         let by_id = || {
             let parts: [&[u8]; 2] = [b"id", message.id()];
-            Key::within(context.inbox, message.tenant(), message.source(), parts)
+            Key::within(context.inbox, context.tenant(message), message.source(), parts)
         };
         // Most messages: nothing has to be put together.
-        if matches!(self, Self::MessageId) && !message.id().is_empty() {
+        if matches!(self, Self::MessageId) && !is_blank(message.id()) {
             return Ok(by_id());
         }
         let mut parts = Vec::new();
         if self.select(context, message, naming, &mut parts) {
-            return Ok(Key::within(context.inbox, message.tenant(), message.source(), parts));
+            return Ok(Key::within(context.inbox, context.tenant(message), message.source(), parts));
         }
-        if message.id().is_empty() {
+        if is_blank(message.id()) {
             let what = format!(
-                "a message of type {:?} from source {:?} has no id",
+                "a message of type {:?} from source {:?} has no id, or one of white space",
                 message.kind(),
                 message.source()
             );
@@ -162,7 +174,10 @@ impl KeyStrategy {
                 naming.append(parts, pointer);
                 ("json", json_field(message, pointer))
             }
-            Self::Content => ("content", Some(blake3::hash(message.payload()).as_bytes().to_vec())),
+            Self::Content => {
+                let payload = Some(message.payload()).filter(|payload| !is_blank(payload));
+                ("content", payload.map(|payload| blake3::hash(payload).as_bytes().to_vec()))
+            }
             Self::CloudEvents => {
                 let Some((source, id)) = cloud_event(message) else { return false };
                 parts.extend([b"cloudevents".to_vec(), source]);
@@ -176,7 +191,8 @@ impl KeyStrategy {
             Self::CustomWith(select) => ("custom", select(message, context)),
         };
         match value {
-            Some(value) if !value.is_empty() => {
+            // What a program selects is its own choice of bytes: only nothing at all is missing.
+            Some(value) if !value.is_empty() && (name == "custom" || !is_blank(&value)) => {
                 parts.extend([name.as_bytes().to_vec(), value]);
                 true
             }
@@ -214,8 +230,8 @@ impl KeyStrategy {
     /// What is wrong with it, if it can never select anything, and what to do instead.
     pub(crate) fn flaw(&self) -> Option<&'static str> {
         match self {
-            Self::Header(name) if name.is_empty() => {
-                Some("no header has an empty name; name the header that holds the key")
+            Self::Header(name) if is_blank(name.as_bytes()) => {
+                Some("no header has a blank name; name the header that holds the key")
             }
             Self::JsonPointer(pointer) if !pointer.starts_with('/') => {
                 Some("a JSON pointer to a field starts with `/`; write it like `/order/id`")
@@ -272,7 +288,7 @@ fn scalar(json: &serde_json::Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Source and id of a `CloudEvent`; neither may be empty.
+/// Source and id of a `CloudEvent`; neither may be blank.
 fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
     let header = |name: &str| {
         let found = CLOUD_EVENTS.iter().find_map(|prefix| message.headers().get(&format!("{prefix}{name}")));
@@ -286,7 +302,7 @@ fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
         json.get("specversion")?;
         (scalar(json.get("source")?)?, scalar(json.get("id")?)?)
     };
-    (!source.is_empty() && !id.is_empty()).then_some((source, id))
+    (!is_blank(&source) && !is_blank(&id)).then_some((source, id))
 }
 
 impl fmt::Debug for KeyStrategy {
@@ -459,5 +475,53 @@ mod tests {
         let error = key(&KeyStrategy::MessageId, &Message::new("", "t", "x")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::MissingKey);
         assert!(key(&KeyStrategy::Content, &Message::new("", "t", "x")).is_ok());
+    }
+
+    // Two messages that say nothing are not one message: what is blank is missing, wherever it stands.
+    #[test]
+    fn what_is_blank_is_no_key() {
+        let structured = |source: &str, id: &str| {
+            format!(r#"{{"specversion":"1.0","source":"{source}","id":"{id}","order":{{"id":"  "}}}}"#)
+        };
+        let composite =
+            || KeyStrategy::Composite(vec![KeyStrategy::json_pointer("/n"), KeyStrategy::header("h")]);
+        for blank in ["", " ", "\t \r\n", "\u{a0}"] {
+            let plain = |payload: &str| Message::new(blank, "t", payload.to_owned());
+            let cases = [
+                (KeyStrategy::MessageId, plain("x")),
+                (KeyStrategy::Content, plain("")),
+                (KeyStrategy::Content, plain(" \n")),
+                (KeyStrategy::header("h"), plain("x").with_header("h", blank)),
+                (KeyStrategy::json_pointer("/order/id"), plain(&structured("/shop", "e"))),
+                (KeyStrategy::json_pointer(""), plain("\"\"")),
+                (KeyStrategy::cloud_events(), plain(&structured("/shop", "  "))),
+                (KeyStrategy::cloud_events(), plain(&structured(" ", "e"))),
+                (
+                    KeyStrategy::cloud_events(),
+                    plain("x").with_header("ce-source", "/s").with_header("ce-id", blank),
+                ),
+                (
+                    KeyStrategy::cloud_events(),
+                    plain("x").with_header("ce-source", blank).with_header("ce-id", "e"),
+                ),
+                (composite(), plain(r#"{"n":1}"#).with_header("h", blank)),
+                (KeyStrategy::handler_and_correlation_id(), plain("x").with_header("correlation-id", blank)),
+                (KeyStrategy::custom(|_| Some(vec![])), plain("x")),
+            ];
+            for (strategy, message) in cases {
+                let error = key(&strategy, &message).expect_err("a blank is no key");
+                assert_eq!(error.kind(), ErrorKind::MissingKey, "{strategy:?} {message:?}");
+            }
+        }
+        for name in ["", " ", "\t"] {
+            assert!(KeyStrategy::header(name).flaw().is_some_and(|flaw| flaw.contains("blank name")));
+            assert!(
+                KeyStrategy::Composite(vec![KeyStrategy::MessageId, KeyStrategy::header(name)])
+                    .flaw()
+                    .is_some()
+            );
+        }
+        let binary = key(&KeyStrategy::custom(|_| Some(vec![b' '])), &Message::new("", "t", ""));
+        assert!(binary.is_ok(), "a program chooses its own bytes");
     }
 }

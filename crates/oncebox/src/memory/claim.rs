@@ -137,9 +137,14 @@ impl Scope {
         lapsed.into_iter().take(limit).map(|(_, seq, handler)| (seq, handler)).collect()
     }
 
-    /// What a claim id still holds: the answer to a call that is repeated because its first answer was lost.
+    /// What a claim id still holds, in the order of the claim: the answer to a call that is repeated because its first answer was
+    /// lost.
     fn held(&self, id: ClaimId, routes: &[&Route]) -> Vec<Claimed> {
-        self.indexes.held(id).filter_map(|(seq, handler)| self.claimed(*seq, handler, routes)).collect()
+        let held = self.indexes.held(id);
+        let mut held: Vec<Claimed> =
+            held.filter_map(|(seq, handler)| self.claimed(*seq, handler, routes)).collect();
+        held.sort_by_key(|claimed| claimed.claim.token);
+        held
     }
 
     fn claimed(&self, seq: Seq, handler: &HandlerKey, routes: &[&Route]) -> Option<Claimed> {

@@ -69,9 +69,9 @@ impl Operations {
         known == noted
     }
 
-    /// Forgets what an inbox has recorded up to a time.
-    pub(super) fn forget(&mut self, inbox: &InboxName, horizon: Timestamp) {
-        let numbers = &mut self.numbers;
+    /// Forgets what an inbox has recorded up to a time; returns how many records.
+    pub(super) fn forget(&mut self, inbox: &InboxName, horizon: Timestamp) -> usize {
+        let (numbers, before) = (&mut self.numbers, self.by_number.len());
         self.by_number.retain(|_, (of, view)| {
             let stays = of != inbox || view.at > horizon;
             if !stays {
@@ -79,6 +79,7 @@ impl Operations {
             }
             stays
         });
+        before - self.by_number.len()
     }
 }
 
@@ -97,7 +98,7 @@ impl Scope {
 impl Tables {
     pub(super) fn act(&mut self, action: &Action, now: Timestamp) -> Result<Acted> {
         if let Some(known) = self.operations.get(action.id) {
-            return Acted::again(action, &known.body, &known.answer);
+            return Acted::again(action, &known.body, &known.reason, &known.answer);
         }
         let scope = self.scope(&action.inbox);
         let answer = match &action.what {

@@ -52,7 +52,7 @@ impl Tables {
         }
         swept.next = swept.next.filter(|_| params.limit > 0);
         scope.sweeper = swept.next.map(|_| (params.sweep_id, now.after(params.hold)));
-        self.operations.forget(&params.inbox, audit);
+        swept.operations = self.operations.forget(&params.inbox, audit);
         swept
     }
 
@@ -101,6 +101,9 @@ impl Tables {
 impl Scope {
     /// Remembers what a process says of its windows, and forgets what nobody says any more.
     pub(super) fn register(&mut self, params: &RegisterParams, now: Timestamp) -> Result<()> {
+        if let Some(tenancy) = params.new_tenancy(self.tenancy.as_deref())? {
+            self.tenancy = Some(tenancy.into());
+        }
         for route in &params.routes {
             self.names.link(route);
         }
@@ -157,8 +160,9 @@ impl Scope {
             }
             match fate {
                 Fate::Gone => {
-                    self.forget(*seq);
+                    swept.entries += stored.entries.len();
                     swept.messages += 1;
+                    self.forget(*seq);
                     gone.push(*seq);
                 }
                 Fate::Stays if is_settled => stays.push(*seq),

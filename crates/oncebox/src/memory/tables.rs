@@ -57,6 +57,8 @@ pub(super) struct Scope {
     /// The same by handler, for those with an entry of it.
     pub(super) watermarks: HashMap<HandlerKey, Timestamp>,
     pub(super) windows: Vec<RegisteredWindow>,
+    /// How the inbox treats tenants, as it was first registered.
+    pub(super) tenancy: Option<Box<str>>,
     /// How far sweeps have come with each window, under the windows with this digest.
     pub(super) walks: (i64, BTreeMap<Duration, Walk>),
     pub(super) indexes: Indexes,

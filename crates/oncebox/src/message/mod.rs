@@ -164,8 +164,8 @@ impl Message {
         if self.kind.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
         }
-        if self.tenant().is_some_and(str::is_empty) {
-            return Err(Error::new(ErrorKind::InvalidMessage, "the tenant is empty; leave it out instead"));
+        if self.tenant().is_some_and(|tenant| tenant.trim().is_empty()) {
+            return Err(Error::new(ErrorKind::InvalidMessage, "the tenant is blank; leave it out instead"));
         }
         if self.ordering_key.as_ref().is_some_and(Bytes::is_empty) {
             return Err(Error::new(
@@ -192,7 +192,9 @@ mod tests {
         assert_eq!(kind(Message::new("1", "a", "12345")), ErrorKind::TooLarge);
         assert_eq!(kind(Message::new("1", "a", "").with_source("abcde")), ErrorKind::InvalidMessage);
         assert_eq!(kind(Message::new("1", "a", "").with_tenant("abcde")), ErrorKind::InvalidMessage);
-        assert_eq!(kind(Message::new("1", "a", "").with_tenant("")), ErrorKind::InvalidMessage);
+        for blank in ["", " ", "\t\n"] {
+            assert_eq!(kind(Message::new("1", "a", "").with_tenant(blank)), ErrorKind::InvalidMessage);
+        }
         assert_eq!(kind(Message::new("1", "a", "").with_header("abc", "de")), ErrorKind::InvalidMessage);
         assert_eq!(kind(Message::new("1", "a", "").with_ordering_key("")), ErrorKind::InvalidMessage);
     }

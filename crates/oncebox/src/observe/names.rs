@@ -135,6 +135,7 @@ const RESULT: Label = words(
         "corrupt",
         "not_found",
         "refused",
+        "tenants_changed",
         "handler",
         "transaction_ended",
         "lease_lost",
@@ -164,7 +165,7 @@ const EVENT: Label = words(
 const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "failed"]);
 const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
 const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
-const WHAT: Label = words("what", &["messages", "marks"]);
+const WHAT: Label = words("what", &["messages", "entries", "marks", "operations"]);
 /// What `oncebox-http` tells senders: the words of its answers and problems.
 const ANSWER: Label = words(
     "answer",
@@ -288,7 +289,7 @@ metrics! {
     Counter BACKFILLED = "oncebox_backfilled_total" [INBOX, HANDLER] None,
         "Entries added for messages that were stored before their handler.";
     Counter SWEPT = "oncebox_swept_total" [INBOX, WHAT] None,
-        "What the sweep removed: finished messages with their keys, and marks.";
+        "What the sweep removed: finished messages with their keys, their entries, marks, and records of operations.";
     Counter STORE_CALLS = "oncebox_store_calls_total" [VERB, RESULT] None,
         "Calls of a store verb, by `ok` or the kind of error.";
     Histogram STORE_SECONDS = "oncebox_store_seconds" [VERB] Some(Unit::Seconds),

@@ -241,7 +241,10 @@ impl<S: Store> Store for Observed<S> {
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
         let swept = self.observe("sweep", params.limit, self.store.sweep(params)).await?;
-        for (what, count) in [("messages", swept.messages), ("marks", swept.marks)] {
+        let Swept { messages, entries, marks, operations, .. } = swept;
+        let counts =
+            [("messages", messages), ("entries", entries), ("marks", marks), ("operations", operations)];
+        for (what, count) in counts {
             let labels = [emit::inbox(&params.inbox), emit::word("what", what)];
             emit::count(names::SWEPT, count as u64, labels);
         }

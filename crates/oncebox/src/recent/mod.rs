@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::Digest;
+use crate::key::{Digest, is_blank};
 use crate::time::{SharedClock, SystemClock};
 use keys::{Found, Keys};
 
@@ -68,8 +68,14 @@ impl Recent {
     }
 
     /// Whether the work of a key is to be done. An error of kind [`ErrorKind::Full`] says that there is no room to
-    /// remember it: hold the delivery back, it is no duplicate.
+    /// remember it: hold the delivery back, it is no duplicate. One of kind [`ErrorKind::MissingKey`] says that the key is
+    /// empty or only white space: messages without an id are not one message.
     pub fn admit(&self, key: impl AsRef<[u8]>) -> Result<Admission> {
+        if is_blank(key.as_ref()) {
+            let what =
+                "the key is empty or only white space, and would be the same for all messages without one";
+            return Err(Error::new(ErrorKind::MissingKey, what));
+        }
         let mut digest = Digest::new(b"oncebox recent 1");
         digest.part(self.scope.as_bytes());
         digest.part(key.as_ref());

@@ -40,7 +40,7 @@ pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
 pub(crate) use nudge::Nudge;
 pub(crate) use rehearse::rehearse;
-pub(crate) use sweeper::{Registered, registered, sweep};
+pub(crate) use sweeper::{Registered, register, registered, sweep};
 
 use std::sync::Arc;
 use std::time::Duration;

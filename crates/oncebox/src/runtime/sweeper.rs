@@ -7,7 +7,7 @@ use super::Core;
 use super::repeat::Pauses;
 use crate::error::Result;
 use crate::inbox::Shared;
-use crate::store::{RegisterParams, Store, SweepParams};
+use crate::store::{RegisterParams, Store, SweepParams, Swept};
 
 /// Messages looked at in one call.
 const BATCH: usize = 10_000;
@@ -34,8 +34,12 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             () = core.stop.wait() => return Ok(()),
         }
         match sweep(&core.inbox).await {
-            Ok(0) => tracing::debug!(inbox = %core.inbox.name, "nothing to sweep"),
-            Ok(removed) => tracing::info!(inbox = %core.inbox.name, removed, "swept"),
+            Ok(swept) if swept.is_nothing() => {
+                tracing::debug!(inbox = %core.inbox.name, "nothing to sweep");
+            }
+            Ok(Swept { messages, entries, marks, operations, .. }) => {
+                tracing::info!(inbox = %core.inbox.name, messages, entries, marks, operations, "swept");
+            }
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "sweep", &error),
         }
     }
@@ -84,13 +88,14 @@ fn hold<S: Store>(inbox: &Shared<S>) -> Duration {
     RegisterParams::HOLD.max(interval(inbox).saturating_mul(HELD))
 }
 
-/// Tells the store the handlers and windows of this process.
-async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
+/// Tells the store the handlers, windows and tenants setting of this process.
+pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
     let now = inbox.clock.monotonic();
     let retention = inbox.config.retention.unwrap_or(Duration::MAX);
     let mut params = RegisterParams::new(inbox.name.clone(), retention);
     params.windows = inbox.registry.windows(&inbox.config);
     params.routes = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
+    params.tenancy = Some(inbox.config.tenancy());
     params.hold = hold(inbox);
     inbox.store.register(&params).await?;
     *inbox.registered.at.lock() = Some(now);
@@ -133,17 +138,17 @@ fn params<S: Store>(inbox: &Shared<S>) -> Option<SweepParams> {
     (ends(&retention) || params.windows.iter().any(|(_, window)| ends(window))).then_some(params)
 }
 
-/// Looks at everything that is old enough, page by page; returns how many messages were removed.
-pub(crate) async fn sweep<S: Store>(inbox: &Shared<S>) -> Result<usize> {
+/// Looks at everything that is old enough, page by page; returns what was removed.
+pub(crate) async fn sweep<S: Store>(inbox: &Shared<S>) -> Result<Swept> {
     register(inbox).await?;
-    let Some(mut params) = params(inbox) else { return Ok(0) };
+    let Some(mut params) = params(inbox) else { return Ok(Swept::NOTHING) };
     // Always the same: a sweep that an error has ended must not keep away the next one of its own process.
     let sweep_id = inbox.sweeps.lock().await;
     params.sweep_id = *sweep_id;
-    let mut removed = 0;
+    let mut removed = Swept::NOTHING;
     loop {
         let swept = inbox.store.sweep(&params).await?;
-        removed += swept.messages;
+        removed.add(&swept);
         match swept.next {
             Some(next) => params.after = Some(next),
             None => return Ok(removed),

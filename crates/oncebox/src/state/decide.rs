@@ -185,10 +185,16 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
         Outcome::Crashed => {
             settlement.suspicion = claim.suspicion.after_crash(claim.alone);
             let own = settlement.suspicion.own_crashes();
+            // The limit is the worker's setting, so the store knows it from here alone.
+            let limit = policy.crashes;
             let error = Some(ErrorText::new(if claim.alone {
-                "a worker died while it ran this entry alone"
+                format!(
+                    "a worker died while it ran this entry alone: crash {own} of the {limit} that poison it"
+                )
             } else {
-                "a worker died while it held this entry and others"
+                format!(
+                    "a worker died while it held this entry and others: not counted, {own} of the {limit} crashes that poison it"
+                )
             }));
             match claim.alone {
                 false => (Event::Crash, retry_now, error),

@@ -60,6 +60,30 @@ impl Suspicion {
         self.0.saturating_sub(ALONE)
     }
 
+    /// What follows from it for the next run, as a sentence for an operator; nothing for a healthy entry.
+    pub fn explained(self) -> Option<String> {
+        let died = match self.0 {
+            0 => return None,
+            1 => "a worker died while it held this entry and others".to_owned(),
+            ALONE.. if self.own_crashes() > 0 => {
+                format!(
+                    "{} workers died while they ran this entry alone, and each counts",
+                    self.own_crashes()
+                )
+            }
+            times => format!("workers died {times} times or more while they held this entry and others"),
+        };
+        let next = match self.company() {
+            1 => "the next worker finishes everything else first and then runs it alone".to_owned(),
+            usize::MAX => "the next worker runs it with all others that were held with it".to_owned(),
+            most => {
+                format!("the next worker finishes everything else first and then runs at most {most} of them")
+            }
+        };
+        let counts = if self.own_crashes() == 0 { "no crash counts against it so far; " } else { "" };
+        Some(format!("it is a suspect: {died}; {counts}{next}"))
+    }
+
     /// The suspicion after a worker died. `alone`: whether the worker had nothing else in hand.
     #[must_use]
     pub const fn after_crash(self, alone: bool) -> Self {
@@ -98,6 +122,24 @@ mod tests {
         }
         let most = Suspicion::from_stored(u32::MAX);
         assert_eq!(most.after_crash(true), most);
+    }
+
+    #[test]
+    fn each_level_says_how_it_goes_on() {
+        let text = |number| Suspicion::from_stored(number).explained();
+        assert_eq!(text(0), None);
+        for (number, parts) in [
+            (1, ["a worker died", "no crash counts", "with all others"]),
+            (2, ["died 2 times", "no crash counts", "at most 16"]),
+            (3, ["died 3 times", "no crash counts", "runs it alone"]),
+            (5, ["2 workers died", "each counts", "runs it alone"]),
+        ] {
+            let text = text(number).unwrap();
+            assert!(
+                text.starts_with("it is a suspect: ") && parts.iter().all(|part| text.contains(part)),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, PoisonReason, Status, Suspicion};
 use crate::time::Timestamp;
 
-/// The identity of an operation, made by whoever asks for it. Asking again under the same one does nothing again, and gets
-/// the same answer.
+/// The identity of an operation, made by its caller. The same action for the same reason under the same identity is done
+/// once, and gets the same answer each time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(Uuid);
 
@@ -423,18 +423,35 @@ impl Acted {
         Self { answer, repeated: false }
     }
 
-    /// The answer to an action whose identity is known with a body and an answer.
-    pub fn again(action: &Action, body: &str, answer: &str) -> Result<Self> {
-        if action.body() != body {
-            // What for is not said: it may have been somebody else, and of another tenant. The record has it.
+    /// The answer to an action whose identity is known, from the body, the reason and the answer that the store recorded. One
+    /// identity stands for one action on one target for one reason; the actor may be another.
+    pub fn again(action: &Action, body: &str, reason: &str, answer: &str) -> Result<Self> {
+        if let Some(difference) = difference(action, body, reason) {
+            // The recorded value stays in the record: it may be of another tenant.
             let what = format!(
-                "the operation {} was used for something else; nothing was done, use another identity",
+                "the operation {} was recorded with another {difference}; nothing was done, use another identity",
                 action.id
             );
             return Err(Error::new(ErrorKind::OperationReused, what));
         }
         Ok(Self { answer: Answer::decode(answer)?, repeated: true })
     }
+}
+
+/// What tells an action from the recorded one under its identity; nothing if they are the same.
+fn difference(action: &Action, body: &str, reason: &str) -> Option<&'static str> {
+    let own = action.body();
+    if own == body {
+        return (*action.reason != *reason).then_some("reason");
+    }
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let (own, recorded) = (read(&own), read(body));
+    let differs = |name: &str| own.get(name) != recorded.get(name);
+    Some(match () {
+        () if differs("inbox") => "inbox",
+        () if differs("verb") => "verb",
+        () => "target",
+    })
 }
 
 /// The record of an operation.

@@ -243,6 +243,18 @@ impl Explanation {
         Self { view, history, operations, why }
     }
 
+    /// Why each entry of `view` is where it is, as sentences: with what its suspicion leads to, if a worker died while it held the
+    /// entry.
+    pub fn reasons(&self) -> Vec<String> {
+        let each = self.view.entries.iter().zip(&self.why);
+        each.map(|(entry, why)| {
+            let open = matches!(entry.status, Status::Pending | Status::Running);
+            let suspicion = entry.suspicion.explained().filter(|_| open);
+            suspicion.map_or_else(|| why.to_string(), |suspicion| format!("{why}; {suspicion}"))
+        })
+        .collect()
+    }
+
     /// What happened, in the order of time, a line each: deliveries, attempts, and what operators did.
     pub fn story(&self) -> Vec<(Timestamp, String)> {
         let mut story = Vec::new();
@@ -317,7 +329,7 @@ impl fmt::Display for Explanation {
         for (at, line) in self.story() {
             writeln!(f, "  {at} {line}")?;
         }
-        for (entry, why) in self.view.entries.iter().zip(&self.why) {
+        for (entry, why) in self.view.entries.iter().zip(self.reasons()) {
             let EntryView { handler, generation, status, .. } = entry;
             writeln!(f, "  {handler} (generation {generation}) is {status}: {why}")?;
         }

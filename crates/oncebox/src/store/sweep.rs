@@ -74,10 +74,14 @@ impl SweepParams {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Messages with their keys and outcomes.
+    /// Messages with their keys, outcomes and history.
     pub messages: usize,
+    /// Entries of these messages: one for each handler that a message had.
+    pub entries: usize,
     /// Marks of `once` and inline handlers.
     pub marks: usize,
+    /// Records of what operators did.
+    pub operations: usize,
     /// Messages that were looked at for that.
     pub looked: usize,
     /// Where to go on; `None` when everything old enough was looked at, or somebody else sweeps. Set also when as many
@@ -87,11 +91,28 @@ pub struct Swept {
 
 impl Swept {
     /// Nothing removed, nothing left.
-    pub const NOTHING: Self = Self { messages: 0, marks: 0, looked: 0, next: None };
+    pub const NOTHING: Self =
+        Self { messages: 0, entries: 0, marks: 0, operations: 0, looked: 0, next: None };
 
-    /// A page of a sweep.
-    pub const fn new(messages: usize, marks: usize, looked: usize, next: Option<SweepPosition>) -> Self {
-        Self { messages, marks, looked, next }
+    /// A page of a sweep that looked at so many messages.
+    pub const fn new(looked: usize, next: Option<SweepPosition>) -> Self {
+        Self { looked, next, ..Self::NOTHING }
+    }
+
+    /// Whether the sweep removed nothing of any kind.
+    pub const fn is_nothing(&self) -> bool {
+        self.messages == 0 && self.entries == 0 && self.marks == 0 && self.operations == 0
+    }
+
+    /// Adds the counts of a page to those of the pages before it, and takes its position.
+    pub fn add(&mut self, page: &Self) {
+        let Self { messages, entries, marks, operations, looked, next } = *page;
+        self.messages += messages;
+        self.entries += entries;
+        self.marks += marks;
+        self.operations += operations;
+        self.looked += looked;
+        self.next = next;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Route, Seq, SweepParams};
+use super::{Route, Seq, SweepParams, Tenancy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Digest;
 use crate::name::{HandlerKey, InboxName};
@@ -22,6 +22,8 @@ pub struct RegisterParams {
     pub windows: Vec<(HandlerKey, Duration)>,
     /// The handlers that store their messages: the store links the keys of each before the process stores anything.
     pub routes: Vec<Route>,
+    /// How the process treats tenants; `None` if it has nothing to say of that. The store checks it before it changes anything.
+    pub tenancy: Option<Tenancy>,
     /// For how long this counts, unless it is said again.
     pub hold: Duration,
 }
@@ -32,7 +34,8 @@ impl RegisterParams {
 
     /// The windows of a process, for a day.
     pub fn new(inbox: InboxName, retention: Duration) -> Self {
-        Self { inbox, retention, windows: Vec::new(), routes: Vec::new(), hold: Self::HOLD }
+        let (windows, routes) = (Vec::new(), Vec::new());
+        Self { inbox, retention, windows, routes, tenancy: None, hold: Self::HOLD }
     }
 
     /// Refuses two handlers of a process that are one to the store: a key that was renamed stays a name of its handler. `ids`
@@ -50,6 +53,12 @@ impl RegisterParams {
             }
         }
         Ok(())
+    }
+
+    /// The tenants setting that the store has to record, given the recorded one; an error if the inbox may not change to it.
+    pub fn new_tenancy(&self, recorded: Option<&str>) -> Result<Option<&str>> {
+        let Some(tenancy) = &self.tenancy else { return Ok(None) };
+        Ok(tenancy.is_new(&self.inbox, recorded)?.then(|| tenancy.setting()))
     }
 
     /// Everything that is said: the window of the inbox, then those of handlers.

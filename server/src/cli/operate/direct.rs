@@ -134,15 +134,12 @@ impl Desk for Direct {
     async fn explain(&self, key: &Key) -> Result<wire::Explained, Failed> {
         let explained = self.store.explain(&self.inbox, key).await?.ok_or_else(|| self.unknown(key))?;
         let line = |(at, what)| wire::StoryLine { at: wire::Time(at), what };
-        let entries = explained.view.entries.iter().zip(&explained.why);
+        let entries = explained.view.entries.iter().zip(explained.reasons());
         Ok(wire::Explained {
             key: wire::KeyText(*key),
             story: explained.story().into_iter().map(line).collect(),
             entries: entries
-                .map(|(entry, why)| wire::ExplainedEntry {
-                    entry: self.privacy.entry(entry),
-                    why: why.to_string(),
-                })
+                .map(|(entry, why)| wire::ExplainedEntry { entry: self.privacy.entry(entry), why })
                 .collect(),
         })
     }

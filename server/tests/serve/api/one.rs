@@ -46,6 +46,9 @@ fn what_is_stuck_is_found_explained_and_retried_once() {
     assert_eq!(night.refused(&retry, &other), (409, "operation-reused".into()));
     let discard = format!("/inboxes/orders/messages/{key}/discard");
     assert_eq!(night.refused(&discard, &body), (409, "operation-reused".into()));
+    let mut reason = body.clone();
+    reason["reason"] = json!("the depot is gone");
+    assert_eq!(night.refused(&retry, &reason), (409, "operation-reused".into()));
     let late = json!({ "operation": fresh(), "reason": "again", "handler": "ship" });
     assert_eq!(night.refused(&retry, &late), (409, "refused".into()), "it is done");
     let nobody = json!({ "operation": fresh(), "reason": "again", "handler": "other" });

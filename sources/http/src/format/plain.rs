@@ -20,7 +20,7 @@ pub(super) fn read(names: &Names, sent: Sent<'_>, body: Bytes) -> Result<Message
         })?,
     };
     let message = Message::new(Bytes::copy_from_slice(id), kind, body).with_headers(kept);
-    Ok(match only(headers, names.order.as_str())?.filter(|key| !key.is_empty()) {
+    Ok(match only(headers, names.order.as_str())?.filter(|key| !oncebox::is_blank(key)) {
         Some(key) => message.with_ordering_key(Bytes::copy_from_slice(key)),
         None => message,
     })

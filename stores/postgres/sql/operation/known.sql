@@ -1,1 +1,1 @@
-SELECT body, answer FROM @operation WHERE id = $1
+SELECT body, reason, answer FROM @operation WHERE id = $1

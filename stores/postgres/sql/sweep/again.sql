@@ -1,5 +1,5 @@
--- Forgets those of some messages that are finished and past their windows: few, and far apart. Answers with how many are gone, and
--- which of those asked for are there no longer. $1 now or nothing, $2 inbox, $3 the messages, $4 the window of messages without
+-- Forgets those of some messages that are finished and past their windows: few, and far apart. Answers with how many are gone,
+-- which of those asked for are there no longer, and how many entries the messages that are gone had. $1 now or nothing, $2 inbox, $3 the messages, $4 the window of messages without
 -- entries and of handlers without one; of handlers: $5 the number, $6 the window.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
@@ -49,4 +49,5 @@ WITH moment AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM gone),
        ARRAY(SELECT o.seq FROM unnest($3::int8[]) AS o (seq)
-             WHERE o.seq <> ALL (ARRAY(SELECT p.seq FROM page p)) OR o.seq = ANY (ARRAY(SELECT g.seq FROM gone g)))
+             WHERE o.seq <> ALL (ARRAY(SELECT p.seq FROM page p)) OR o.seq = ANY (ARRAY(SELECT g.seq FROM gone g))),
+       (SELECT coalesce(sum(octet_length(handlers) / 2), 0)::int8 FROM gone)

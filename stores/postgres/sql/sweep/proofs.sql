@@ -1,6 +1,7 @@
 -- Forgets finished messages that have left a window, a page at a time. A key that got new work while this looked is left: whoever
 -- gives work to a known message also writes its proof. Answers with how many are gone, how many were looked at, the last of these,
--- the last that nothing can come in before any more, and which of those before it have to be looked at again. $1 now or nothing,
+-- the last that nothing can come in before any more, which of those before it have to be looked at again, and how many entries the
+-- messages that are gone had. $1 now or nothing,
 -- $2 inbox, $3 the window, $4 the number to go on after, $5 how many to look at, $6 all lanes, $7 the window of messages without
 -- entries and of handlers without one; of handlers: $8 the number, $9 the window; $10 those with a longer window, $11 the age at
 -- which no message can come in before another. The handlers are those of the same moment: one that was added meanwhile may run
@@ -100,7 +101,8 @@ WITH moment AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone), l.count, l.last, l.passed,
        CASE WHEN (SELECT count(*) FROM ours) > (SELECT count(*) FROM gone) THEN ARRAY(
            SELECT o.seq FROM ours o WHERE o.settled AND (o.seq NOT IN (SELECT seq FROM away)) IS TRUE ORDER BY o.seq LIMIT $12
-       ) ELSE '{}' END
+       ) ELSE '{}' END,
+       (SELECT coalesce(sum(octet_length(handlers) / 2), 0)::int8 FROM gone)
 FROM (
     SELECT count(*), max(p.seq) AS last, max(p.seq) FILTER (WHERE p.received_at <= m.settled OR p.received_at > m.now) AS passed
     FROM page p, bounds b, moment m WHERE p.seq <= b.last
