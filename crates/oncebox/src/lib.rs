@@ -33,7 +33,7 @@ pub use handler::{
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
-pub use inbox::{Builder, Inbox, Processed, Receipt, Received, Results, TriedOut};
+pub use inbox::{Builder, HandlerAnswer, Inbox, Processed, Receipt, Received, Results, TriedOut};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};

@@ -5,11 +5,11 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use oncebox::store::{Claim, Settled};
-use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::{HandlerKey, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{Place, Question, mark, recall, record};
+use crate::mark::{AsideValues, Place, Question, mark, quarantine, recall, record};
 use crate::settle;
 use crate::unit::{Unit, Units};
 
@@ -53,15 +53,14 @@ impl PostgresTx {
         self.unit.undo().await;
     }
 
-    pub(crate) async fn mark(
-        &mut self,
-        db: &Db,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &HandlerKey,
-    ) -> Result<Mark> {
-        let (question, persistent) = (Question::new(db, inbox, key, handler), self.unit.is_persistent());
+    pub(crate) async fn mark(&mut self, question: Question) -> Result<Mark> {
+        let persistent = self.unit.is_persistent();
         mark(question, persistent, &mut self.unit).await
+    }
+
+    pub(crate) async fn quarantine(&mut self, values: AsideValues) -> Result<()> {
+        let persistent = self.unit.is_persistent();
+        quarantine(values, persistent, &mut self.unit).await
     }
 
     pub(crate) async fn record(
