@@ -20,7 +20,7 @@ CREATE SEQUENCE "public"."oncebox_token" AS bigint;
 -- One row: what all messages share.
 CREATE TABLE "public"."oncebox_meta" (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
-    -- Made when the tables are made: tells a restored copy from the original.
+    -- Made when the tables are made: tells them from those of another database. A restored copy has the same.
     incarnation uuid NOT NULL DEFAULT gen_random_uuid(),
     lanes smallint NOT NULL CHECK (lanes BETWEEN 1 AND 64),
     -- The segment new messages go to, the counter when it began, and the time of its first sweep.
@@ -277,6 +277,8 @@ CREATE TABLE "public"."oncebox_absorbed" (
     first bigint NOT NULL,
     last bigint NOT NULL,
     lane smallint NOT NULL,
+    -- How many of them had another payload.
+    varied bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (lane, seq),
     CHECK (lane = seq & 63)
 );
@@ -334,6 +336,8 @@ CREATE TABLE "public"."oncebox_mark" (
     digest bytea NOT NULL CHECK (octet_length(digest) = 32),
     inbox text NOT NULL,
     handler text NOT NULL,
+    -- Tells the message from another one under its key; nothing for `once` of an id alone.
+    fingerprint bytea CHECK (octet_length(fingerprint) = 16),
     -- What a duplicate is answered with.
     result bytea,
     PRIMARY KEY (lane, digest, handler)
@@ -844,29 +848,39 @@ EXCEPTION WHEN unique_violation THEN
     NULL;
 END $body$;
 
--- Marks a key for a handler. First, unless it is marked; busy if another transaction that has not ended has it. Who finds the mark
--- takes no lock: duplicates are not in each other's way. A function, because it runs in sessions of others, whose plans may be
--- older than the table is large. $1 lock, $2 now or nothing, $3 lane, $4 digest, $5 inbox, $6 handler.
-CREATE FUNCTION "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text) RETURNS TABLE (open boolean, marked boolean)
+-- Marks a key for a handler. First, unless it is marked; busy if another transaction that has not ended has it. A transaction that finds
+-- the mark takes no lock: duplicates are not in each other's way. Nothing is marked in the tables of another database than the store's. A
+-- function, because it runs in sessions of others, whose plans may be older than the table is large.
+-- $1 lock; $2 now or nothing; $3 lane; $4 digest; $5 inbox; $6 handler key; $7 fingerprint or nothing; $8 identity of the tables.
+CREATE FUNCTION "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text, bytea, uuid,
+    OUT home boolean, OUT open boolean, OUT marked boolean, OUT known bytea)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $body$
+DECLARE
+    before boolean;
 BEGIN
-    RETURN QUERY WITH seen AS MATERIALIZED (
+    WITH seen AS MATERIALIZED (
+        SELECT (SELECT i.incarnation = $8 FROM "public"."oncebox_meta" i WHERE i.one) AS home, m.digest IS NOT NULL AS before, m.fingerprint
         -- Put together, so that the index of ages is not walked along for the handler.
-        SELECT EXISTS (SELECT 1 FROM "public"."oncebox_mark" m WHERE m.lane = $3 AND m.digest = $4 AND m.handler || '' = $6) AS before
+        FROM (VALUES (1)) asked (one) LEFT JOIN "public"."oncebox_mark" m ON m.lane = $3 AND m.digest = $4 AND m.handler || '' = $6
     ), gate AS MATERIALIZED (
-        SELECT s.before, CASE WHEN s.before THEN true ELSE pg_try_advisory_xact_lock($1) END AS open FROM seen s
+        SELECT s.*, CASE WHEN s.before OR s.home IS NOT TRUE THEN true ELSE pg_try_advisory_xact_lock($1) END AS open FROM seen s
     ), made AS (
-        INSERT INTO "public"."oncebox_mark" (at, lane, digest, inbox, handler)
-        SELECT coalesce($2, (extract(epoch FROM statement_timestamp()) * 1000)::bigint), $3, $4, $5, $6 FROM gate g
-        WHERE g.open AND NOT g.before
+        INSERT INTO "public"."oncebox_mark" (at, lane, digest, inbox, handler, fingerprint)
+        SELECT coalesce($2, (extract(epoch FROM statement_timestamp()) * 1000)::bigint), $3, $4, $5, $6, $7 FROM gate g
+        WHERE g.home AND g.open AND NOT g.before
         ON CONFLICT (lane, digest, handler) DO NOTHING
         RETURNING 1
     )
-    SELECT g.open, EXISTS (SELECT 1 FROM made) FROM gate g;
+    SELECT g.home, g.open, g.before, EXISTS (SELECT 1 FROM made), g.fingerprint
+    INTO home, open, before, marked, known FROM gate g;
+    IF home AND open AND NOT before AND NOT marked THEN
+        -- Committed since the statement began: another one sees it.
+        SELECT m.fingerprint INTO known FROM "public"."oncebox_mark" m WHERE m.lane = $3 AND m.digest = $4 AND m.handler || '' = $6;
+    END IF;
 END $body$;
 
 REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebox_drop_payload"(bigint, bigint[]), "public"."oncebox_drop_segment"(bigint, bigint[]),
-    "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text),
+    "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text, bytea, uuid),
     "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]), "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean),
     "public"."oncebox_step_back"(smallint[], smallint[], bytea[]),
     "public"."oncebox_hold"(int[], smallint[], smallint[], bigint[], bigint[], uuid[]),

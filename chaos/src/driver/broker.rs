@@ -112,8 +112,8 @@ impl Broker {
             let place = self.rng.usize(0..=self.again.len());
             self.again.insert(place, handed);
         }
-        // The same id with another payload. Inline marks know nothing of payloads.
-        if self.rng.u32(0..100) < 2 && !is_inline(&self.plan, handed.m) {
+        // The same id with another payload.
+        if self.rng.u32(0..100) < 2 {
             ledger.note(Fact::Offered { m: handed.m, v: 1 });
             self.again.push_back(Handed { v: 1, ..handed });
         }

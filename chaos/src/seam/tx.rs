@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use oncebox::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use super::points::Fault;
 use super::{Chaos, Rigged};
@@ -88,8 +88,17 @@ impl<S: Rigged> MarkIn<ChaosTx<S::Tx>> for Chaos<S> {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        self.run("mark", self.store.mark(&mut tx.tx, inbox, key, handler))
+        self.run("mark", self.store.mark(&mut tx.tx, inbox, key, handler, fingerprint))
+    }
+
+    fn quarantine(
+        &self,
+        tx: &mut ChaosTx<S::Tx>,
+        message: &NewMessage,
+    ) -> impl Future<Output = Result<()>> + Send {
+        self.store.quarantine(&mut tx.tx, message)
     }
 
     fn record(

@@ -160,11 +160,7 @@ impl Job {
             lease,
             rescue: lease / 6,
             poll: if self.has(Bug::NoPoll) { Duration::from_hours(1) } else { Duration::from_millis(250) },
-            on_conflict: if self.has(Bug::ConflictIsNew) {
-                OnConflict::AcceptAsNew
-            } else {
-                OnConflict::default()
-            },
+            on_conflict: self.has(Bug::ConflictIsNew).then_some(OnConflict::AcceptAsNew),
             in_flight: self.in_flight,
             batch: if self.plan.quick { 64 } else { self.in_flight / 2 },
             prefetch: 256,

@@ -312,7 +312,7 @@ impl<S: StoreUnderTest> Harness<S> {
 /// Marks a key in a transaction of its own, and commits it if the mark is the first.
 pub(crate) async fn mark<S: StoreUnderTest>(store: &S, id: &str, handler_key: &str) -> Result<Mark> {
     let mut tx = store.begin().await?;
-    let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key)).await?;
+    let mark = store.mark(&mut tx, &inbox(), &key(id), &handler(handler_key), None).await?;
     if mark.is_first() {
         // The work itself: time for others to see the mark while it is open.
         tokio::task::yield_now().await;

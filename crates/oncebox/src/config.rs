@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::KeyStrategy;
+use crate::key::{Fingerprint, KeyStrategy};
 use crate::store::Tenancy;
 
 /// The most an inbox takes, checked before any database is asked. All in bytes.
@@ -44,20 +44,35 @@ pub enum Unrouted {
     Refuse,
 }
 
-/// What happens when a key arrives again with another payload.
+/// What happens when a key arrives again with another message: another payload, or another type.
+///
+/// Of several settings the most exact one counts: that beside the strategy
+/// ([`KeyStrategy::on_conflict`]), then [`Config::on_conflict`], then what the strategy is for. A key that names a message
+/// ([`KeyStrategy::MessageId`], [`CloudEvents`](KeyStrategy::CloudEvents), [`Content`](KeyStrategy::Content), a header that is no
+/// correlation id, and every key that fell back to the message id) is never right for two messages: the second is kept aside. A
+/// business or correlation key comes again with every republished message: the first wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
     /// The second message is kept aside for a person and does not run.
     #[default]
     KeepAside,
-    /// The second message counts as a duplicate of the first. What a process notices of it is counted and logged.
+    /// A second message of the same type counts as a duplicate of the first, whatever its payload. It is counted
+    /// (`oncebox_allowed_conflicts_total`) and logged, and for stored messages `explain` shows how many there were. A message of
+    /// another type is kept aside: no handler is given the message of another one's type.
     FirstWins,
     /// Each payload under a key is a message of its own: its fingerprint becomes a part of its key. What is delivered
     /// again with the same payload is a duplicate. The store knows nothing of the conflict, so it cannot list it; what a
     /// process notices itself it counts (`oncebox_allowed_conflicts_total`) and logs, with both keys. Keys made under
     /// another setting are not recognised: change it when nothing old can come again.
     AcceptAsNew,
+}
+
+impl OnConflict {
+    /// Whether a message is in conflict with the one that its key is known with.
+    pub fn is_conflict(self, known: &Fingerprint, new: &Fingerprint) -> bool {
+        known != new && !(self == Self::FirstWins && known.is_same_type(new))
+    }
 }
 
 /// What an inbox promises. A promise its store cannot keep is refused at start.
@@ -99,8 +114,9 @@ pub struct Config {
     pub on_tenants_change: OnTenantsChange,
     /// What happens to types without a handler. Default: kept.
     pub unrouted: Unrouted,
-    /// What happens to a key that comes back with another payload. Default: kept aside.
-    pub on_conflict: OnConflict,
+    /// What happens to a key that comes back with another message, for all strategies that do not say it themselves. Default:
+    /// [by the strategy](OnConflict).
+    pub on_conflict: Option<OnConflict>,
     /// What must be promised. Default: whatever the store can give.
     pub guarantee: Guarantee,
     /// Entries claimed in one go. Default 100.
@@ -151,7 +167,7 @@ impl Default for Config {
             adopted_tenant: None,
             on_tenants_change: OnTenantsChange::default(),
             unrouted: Unrouted::default(),
-            on_conflict: OnConflict::default(),
+            on_conflict: None,
             guarantee: Guarantee::default(),
             batch: 100,
             in_flight: 512,

@@ -1,6 +1,8 @@
 //! The inbox: the three ways in, and the way to start it.
 
 mod absorbing;
+mod answers;
+mod conflicts;
 mod incoming;
 mod parts;
 mod prepared;
@@ -9,16 +11,15 @@ mod try_out;
 mod variants;
 
 pub(crate) use absorbing::Absorbing;
+pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
 pub use incoming::Incoming;
 pub(crate) use prepared::{Answer, Prepared};
 pub use try_out::TriedOut;
 pub(crate) use variants::Variants;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tracing::{Instrument as _, Span};
 
 use crate::config::{Config, Guarantee};
@@ -31,7 +32,7 @@ use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch};
 use crate::retention::Lateness;
 use crate::runtime::{self, Core, Forget, Inline, Nudge, Running};
-use crate::state::{BreakerState, Outcome, Policy};
+use crate::state::BreakerState;
 use crate::store::{Accepted, Store, SweepId, Swept};
 use crate::time::{SharedClock, SystemClock, Timestamp};
 use prepared::{Offers, short_answer};
@@ -268,122 +269,6 @@ impl<S: Store> std::fmt::Debug for Inbox<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inbox").field("name", &self.shared.name).finish_non_exhaustive()
     }
-}
-
-/// What became of a message's inline handlers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Processed {
-    /// At least one handler did its work, and all have.
-    Done,
-    /// All had done their work before.
-    Duplicate,
-    /// Somebody else is working on it right now: neither done nor free. Hold the delivery back.
-    Busy,
-    /// A handler did not do its work; its transaction was rolled back.
-    Failed(Outcome),
-}
-
-impl Processed {
-    /// The answer for two handlers: the worse of theirs. What may still succeed counts more than what cannot, because
-    /// the message must come again for it.
-    fn and(self, other: Self) -> Self {
-        let rank = |processed: &Self| match processed {
-            Self::Duplicate => 0,
-            Self::Done => 1,
-            Self::Failed(Outcome::Discard { .. }) => 2,
-            Self::Failed(Outcome::Reject { .. } | Outcome::Undecodable { .. }) => 3,
-            Self::Failed(_) => 4,
-            Self::Busy => 5,
-        };
-        if rank(&other) > rank(&self) { other } else { self }
-    }
-}
-
-/// What the inline handlers of a message left for its duplicates, by handler key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Results(BTreeMap<HandlerKey, Bytes>);
-
-impl Results {
-    /// The result of a handler, if it left one.
-    pub fn get(&self, handler: &str) -> Option<&Bytes> {
-        self.0.get(handler)
-    }
-
-    /// Every result, in the order of the handlers' keys.
-    pub fn iter(&self) -> impl Iterator<Item = (&HandlerKey, &Bytes)> {
-        self.0.iter()
-    }
-
-    /// Whether no handler left one.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// What to tell the broker about a delivery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Receipt {
-    /// It is safe, or was before: acknowledge it.
-    Done,
-    /// Somebody else is working on it: hold it back.
-    Busy,
-    /// An inline handler wants it later: bring it again. Nothing failed.
-    Snoozed {
-        /// Not before this long.
-        after: Duration,
-    },
-    /// An inline handler failed: bring it again.
-    Failed {
-        /// Not before this long.
-        after: Duration,
-    },
-    /// An inline handler said that no retry will help.
-    Rejected {
-        /// Why.
-        reason: String,
-    },
-}
-
-impl Receipt {
-    pub(crate) fn of(processed: Processed, policy: &Policy) -> Self {
-        match processed {
-            Processed::Done | Processed::Duplicate | Processed::Failed(Outcome::Discard { .. }) => Self::Done,
-            Processed::Busy => Self::Busy,
-            Processed::Failed(Outcome::Reject { error } | Outcome::Undecodable { error }) => {
-                Self::Rejected { reason: error.to_string() }
-            }
-            Processed::Failed(Outcome::Snooze { delay }) => Self::Snoozed { after: delay },
-            Processed::Failed(Outcome::Retry { after: Some(after), .. }) => Self::Failed { after },
-            Processed::Failed(_) => Self::Failed { after: policy.retry.first },
-        }
-    }
-
-    /// The receipt for two handlers: a delivery is done only when both are. While one of them may still succeed, the
-    /// delivery must come again, so that counts more than the other's rejection.
-    pub(crate) fn and(self, other: Self) -> Self {
-        let rank = |receipt: &Self| match receipt {
-            Self::Done => 0,
-            Self::Rejected { .. } => 1,
-            Self::Snoozed { .. } => 2,
-            Self::Failed { .. } => 3,
-            Self::Busy => 4,
-        };
-        if rank(&other) > rank(&self) { other } else { self }
-    }
-}
-
-/// All that is known of a message that was received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Received {
-    /// What to tell the broker.
-    pub receipt: Receipt,
-    /// What the store said of it; nothing if it has inline handlers alone.
-    pub accepted: Option<Accepted>,
-    /// Whether nothing was new: it was stored before, and all inline handlers had done their work.
-    pub duplicate: bool,
 }
 
 /// An inbox in the making.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Marked, check_result};
 use crate::inbox::Inbox;
-use crate::key::Key;
+use crate::key::{Fingerprint, Key};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::Observed;
@@ -16,13 +16,26 @@ use crate::store::{Mark, MarkIn, Store, Transactional};
 impl<S: Store> Inbox<S> {
     /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
     /// same transaction, then commit.
+    ///
+    /// [`Mark::Conflict`] says that the key is marked for another message. This one is kept aside for an operator, in the same
+    /// transaction: commit that too, and acknowledge the delivery. After a rollback the record is gone, and the next delivery is
+    /// answered the same. Where the policy of the key lets [the first win](crate::config::OnConflict::FirstWins), another payload is
+    /// a [`Mark::Duplicate`].
     pub async fn once<Tx: ?Sized>(&self, tx: &mut Tx, message: &Message, handler: &str) -> Result<Mark>
     where
         S: MarkIn<Tx>,
     {
         let handler = HandlerKey::new(handler)?;
         let key = self.shared.mark_key(message, &handler)?;
-        self.shared.store.mark(tx, &self.shared.name, &key, &handler).await
+        let (shared, fingerprint) = (&self.shared, Some(Fingerprint::of(message)));
+        let mark = shared.store.mark(tx, &shared.name, &key.key, &handler, fingerprint).await?;
+        let mark = shared.judged(mark, &key, message);
+        if matches!(mark, Mark::Conflict(_)) {
+            let new = shared.in_conflict(&key, shared.own(message.clone()));
+            shared.store.quarantine(tx, &new).await?;
+            shared.note_kept_aside(&new, &handler);
+        }
+        Ok(mark)
     }
 
     /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction. Once for each mark;
@@ -74,9 +87,12 @@ impl<S: Store> Inbox<S> {
         let store = Arc::clone(&self.shared.store);
         let (inbox, handler) = (self.shared.name.clone(), HandlerKey::new(handler)?);
         let mut tx = store.begin().await?;
-        Ok(match store.mark(&mut tx, &inbox, key, &handler).await? {
+        // There is a key and no message: nothing is compared.
+        Ok(match store.mark(&mut tx, &inbox, key, &handler, None).await? {
             Mark::Busy => Opened::Busy,
-            Mark::Duplicate => Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?),
+            Mark::Duplicate | Mark::Conflict(_) => {
+                Opened::Duplicate(store.recall(&mut tx, &inbox, key, &handler).await?)
+            }
             Mark::First => {
                 let (marked, limit) =
                     (Marked { inbox, key: *key, handler }, self.shared.config.limits.result);

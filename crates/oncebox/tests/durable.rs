@@ -63,7 +63,7 @@ async fn a_key_with_another_payload_is_kept_aside_and_does_not_run() {
     assert_eq!(world.inbox.drain().await.unwrap(), 1);
     assert_eq!(counts(&world.inbox).await.kept_aside, 1);
 
-    let config = Config { on_conflict: OnConflict::FirstWins, ..Config::default() };
+    let config = Config { on_conflict: Some(OnConflict::FirstWins), ..Config::default() };
     let world = World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")));
     world.accept("1", "ok").await;
     let again = world.inbox.accept(message("1", "other")).await.unwrap();

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use oncebox::state::{ErrorText, Outcome, Status};
 use oncebox::store::Mark;
 use oncebox::{
-    BoxError, Context, ErrorKind, Inbox, Message, Processed, Receipt, Registration, Retry, handler,
+    BoxError, Config, Context, ErrorKind, HandlerAnswer, Inbox, KeyStrategy, Message, Processed, Receipt,
+    Registration, Retry, handler,
 };
 use oncebox_sqlite::rusqlite::Connection;
 use oncebox_testkit::{Fault, TestClock, Verb};
 use support::books::{Books, Ledger, book};
+use support::ear::Ear;
 use support::{Faulty, SECOND, World, counts, in_time, message, quiet};
 use tokio::sync::Semaphore;
 
@@ -282,7 +284,7 @@ async fn once_belongs_to_the_callers_own_transaction() {
 async fn once_and_inline_share_their_marks() {
     let world = inline();
     let mut tx = oncebox::store::Transactional::begin(world.store()).await.unwrap();
-    assert_eq!(world.inbox.once(&mut tx, &message("1", ""), "h").await.unwrap(), Mark::First);
+    assert_eq!(world.inbox.once(&mut tx, &message("1", "ok"), "h").await.unwrap(), Mark::First);
     assert_eq!(process(&world, "1").await, Processed::Busy);
     oncebox::store::Transactional::commit(world.store(), tx).await.unwrap();
     assert_eq!(process(&world, "1").await, Processed::Duplicate);
@@ -308,4 +310,58 @@ async fn marks_leave_with_their_retention() {
     clock.advance(std::time::Duration::from_hours(25));
     inbox.sweep().await.unwrap();
     assert_eq!(inbox.process(message("1", "")).await.unwrap(), Processed::Done);
+}
+
+// FAULTS A10: counted, told and answered as what is in conflict with a stored message.
+#[tokio::test]
+async fn another_message_under_a_known_key_is_kept_aside() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = inline();
+    assert_eq!(process(&world, "1").await, Processed::Done);
+    assert_eq!(world.inbox.process(message("1", "another thing")).await.unwrap(), Processed::Conflict);
+    let received = world.inbox.receive_each([message("1", "another thing")]).await.remove(0).unwrap();
+    assert_eq!((received.receipt, received.duplicate), (Receipt::Done, false));
+    let [(handler, answer)] = &received.handlers[..] else { panic!("one handler: {:?}", received.handlers) };
+    assert_eq!((handler.as_str(), answer), ("h", &HandlerAnswer::Ran(Processed::Conflict)));
+    assert!(answer.is_kept_aside() && !answer.is_new());
+    assert_eq!(world.stage.log(), ["h 1 1"]);
+    assert_eq!(counts(&world.inbox).await.conflicts, 1);
+    assert_eq!(ear.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"), 2);
+    assert_eq!(ear.counted("oncebox_inline_total{inbox=test,handler=h,result=conflict}"), 2);
+    assert!(!ear.heard("kept aside").is_empty());
+}
+
+// FAULTS A10, A4: what cannot be kept aside is not acknowledged.
+#[tokio::test]
+async fn a_conflict_that_cannot_be_kept_aside_is_an_error_and_comes_again() {
+    let world = inline();
+    assert_eq!(process(&world, "1").await, Processed::Done);
+    let other = || message("1", "another thing");
+    for (verb, fault, kind) in [
+        (Verb::Quarantine, Fault::ErrBefore(ErrorKind::Unavailable), ErrorKind::Unavailable),
+        (Verb::Commit, Fault::ErrAfter, ErrorKind::CommitUnknown),
+    ] {
+        world.store().faults().next(verb, fault);
+        assert_eq!(world.inbox.receive(other()).await.unwrap_err().kind(), kind, "{verb:?}");
+    }
+    assert_eq!(world.inbox.receive(other()).await.unwrap(), Receipt::Done);
+    assert_eq!(counts(&world.inbox).await.conflicts, 1, "that of the unknown commit is the same");
+}
+
+#[tokio::test]
+async fn where_the_first_wins_another_payload_is_a_duplicate_and_counted() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let order = |id: &str, payload: &str| {
+        Message::new(id.to_owned(), "t", payload.to_owned()).with_header("correlation-id", "7")
+    };
+    let world = World::new(|inbox, stage| {
+        let config = Config { key: KeyStrategy::correlation_id(), ..Config::default() };
+        inbox.config(config).on("t", stage.handler("h").inline())
+    });
+    assert_eq!(world.inbox.process(order("1", "ok")).await.unwrap(), Processed::Done);
+    assert_eq!(world.inbox.process(order("2", "ok;ok")).await.unwrap(), Processed::Duplicate);
+    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    assert_eq!(ear.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 1);
 }

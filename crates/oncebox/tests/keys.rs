@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::config::{MissingKey, OnConflict};
 use oncebox::source::{Ack, channel};
 use oncebox::state::Status;
-use oncebox::store::{Known, Mark, Seq, Transactional as _};
+use oncebox::store::{Admin as _, Known, Mark, Seq, Transactional as _};
 use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
 use oncebox_testkit::{Fault, Verb};
 use support::ear::Ear;
@@ -335,7 +335,7 @@ async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
     let ear = Ear::default();
     let _listening = ear.listen();
     let world = World::new(|inbox, stage| {
-        let config = Config { on_conflict: OnConflict::AcceptAsNew, ..Config::default() };
+        let config = Config { on_conflict: Some(OnConflict::AcceptAsNew), ..Config::default() };
         inbox.config(config).on("t", stage.handler("h")).on("t", stage.handler("now").inline())
     });
     for payload in ["ok", "ok;ok", "ok;ok;ok"] {
@@ -361,7 +361,7 @@ async fn conflicts_are_counted_where_they_are_noticed() {
     ] {
         let ear = Ear::default();
         let _listening = ear.listen();
-        let world = config(Config { on_conflict, ..Config::default() });
+        let world = config(Config { on_conflict: Some(on_conflict), ..Config::default() });
         for payload in ["ok", "a", "b", "a", "ok"] {
             world.inbox.accept(message("1", payload)).await.unwrap();
             world.inbox.accept(message(payload, "ok")).await.unwrap();
@@ -372,6 +372,89 @@ async fn conflicts_are_counted_where_they_are_noticed() {
             "{on_conflict:?}"
         );
         let allowed = format!("oncebox_allowed_conflicts_total{{inbox=test,policy={policy}}}");
-        assert_eq!(ear.counted(&allowed), if policy == "none" { 0 } else { 2 }, "{on_conflict:?}");
+        // What is accepted as new is counted once for each payload, a duplicate each time.
+        let counted = [("none", 0), ("first_wins", 3), ("accept_as_new", 2)];
+        let expected = counted.into_iter().find(|(known, _)| *known == policy).map(|(_, count)| count);
+        assert_eq!(Some(ear.counted(&allowed)), expected, "{on_conflict:?}");
     }
+}
+
+// FAULTS A10: a republished order is a repeat, and an operator sees that it was another message.
+#[tokio::test]
+async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
+    let ear = Ear::default();
+    let _listening = ear.listen();
+    let world = World::new(|inbox, stage| {
+        let business = Dedupe::By(KeyStrategy::json_pointer("/order"));
+        let strict = KeyStrategy::json_pointer("/order").on_conflict(OnConflict::KeepAside);
+        inbox
+            .on("t", stage.handler("business").dedupe(business))
+            .on("strict", stage.handler("strict").dedupe(Dedupe::By(strict)))
+            .on("id", stage.handler("id"))
+    });
+    let order =
+        |id: &str, kind: &str| Message::new(id.to_owned(), kind, format!(r#"{{"order":7,"sent":{id}}}"#));
+    let accept = async |message: Message| world.inbox.accept(message).await.unwrap().as_str();
+    world.stage.says("business", "1", "ok");
+    assert_eq!(accept(order("1", "t")).await, "first");
+    assert_eq!((accept(order("2", "t")).await, accept(order("1", "t")).await), ("duplicate", "duplicate"));
+    assert_eq!(accept(order("3", "t")).await, "duplicate");
+    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    assert_eq!(ear.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 2);
+    world.inbox.drain().await.unwrap();
+    let key = world.inbox.key_of(&order("1", "t"), "business").unwrap().unwrap();
+    let explained = world.store().explain(world.inbox.name(), &key).await.unwrap().unwrap();
+    let absorbed = explained.history.absorbed.unwrap();
+    assert_eq!((absorbed.count, absorbed.varied), (3, 2));
+    assert!(explained.to_string().contains("2 of these had another payload"), "{explained}");
+
+    let strict = |id: &'static str, payload: &'static str| Message::new(id, "strict", payload);
+    assert_eq!(accept(strict("4", r#"{"order":8}"#)).await, "first");
+    let other = accept(strict("5", r#"{"order":8,"sent":5}"#)).await;
+    assert_eq!(other, "conflict", "the policy beside the strategy");
+    assert_eq!(accept(Message::new("6", "id", "a")).await, "first");
+    assert_eq!(accept(Message::new("6", "id", "b")).await, "conflict", "a message id");
+    // The pointer selects nothing, so the key is the message id.
+    assert_eq!(accept(Message::new("7", "t", "{}")).await, "first");
+    assert_eq!(accept(Message::new("7", "t", "[]")).await, "conflict");
+}
+
+// One key for messages of several types is a mistake that no handler must pay for with the wrong message.
+#[tokio::test]
+async fn a_business_key_keeps_another_type_aside() {
+    let world = World::new(|inbox, stage| {
+        let config = Config { key: KeyStrategy::json_pointer("/order"), ..Config::default() };
+        inbox.config(config).on("placed", stage.handler("ship")).on("cancelled", stage.handler("refund"))
+    });
+    let order = |kind: &str| Message::new("", kind, r#"{"order":7}"#);
+    assert_eq!(world.inbox.accept(order("placed")).await.unwrap().as_str(), "first");
+    assert_eq!(world.inbox.accept(order("cancelled")).await.unwrap().as_str(), "conflict");
+    world.inbox.drain().await.unwrap();
+    assert_eq!(counts(&world.inbox).await.conflicts, 1);
+}
+
+// What a source is told of each handler.
+#[tokio::test]
+async fn a_source_learns_what_became_of_a_message_for_each_handler() {
+    let world = World::new(|inbox, stage| {
+        inbox
+            .on("t", stage.handler("pay"))
+            .on("t", stage.handler("saga").dedupe(by("order")))
+            .on("t", stage.handler("note").fire_and_forget())
+            .on("t", stage.handler("now").inline())
+            .on("t", stage.handler("now-saga").inline().dedupe(by("order")))
+    });
+    let receive = async |message: Message| {
+        let received = world.inbox.receive_batch([message]).await.unwrap().remove(0).unwrap();
+        let words = received.handlers.iter().map(|(handler, answer)| (handler.to_string(), answer.as_str()));
+        let mut words: Vec<_> = words.collect();
+        words.sort();
+        words.into_iter().map(|(_, word)| word).collect::<Vec<_>>()
+    };
+    // In the order of their names: note, now, now-saga, pay, saga.
+    assert_eq!(receive(order("1", "7")).await, ["first", "done", "done", "first", "first"]);
+    assert_eq!(receive(order("1", "7")).await, ["duplicate"; 5]);
+    let other = || Message::new("2", "t", "ok;ok").with_header("order", "7");
+    assert_eq!(receive(other()).await, ["first", "done", "conflict", "first", "conflict"]);
+    assert_eq!(receive(other()).await, ["duplicate", "duplicate", "conflict", "duplicate", "conflict"]);
 }

@@ -108,13 +108,13 @@ async fn an_open_mark_is_busy_and_a_rollback_frees_it() {
     let store = Memory::new();
     let mut first = store.begin().await.unwrap();
     let mut second = store.begin().await.unwrap();
-    assert_eq!(store.mark(&mut first, &inbox(), &key("1"), &handler()).await.unwrap(), Mark::First);
-    assert_eq!(store.mark(&mut second, &inbox(), &key("1"), &handler()).await.unwrap(), Mark::Busy);
+    assert_eq!(store.mark(&mut first, &inbox(), &key("1"), &handler(), None).await.unwrap(), Mark::First);
+    assert_eq!(store.mark(&mut second, &inbox(), &key("1"), &handler(), None).await.unwrap(), Mark::Busy);
     drop(first);
-    assert_eq!(store.mark(&mut second, &inbox(), &key("1"), &handler()).await.unwrap(), Mark::First);
+    assert_eq!(store.mark(&mut second, &inbox(), &key("1"), &handler(), None).await.unwrap(), Mark::First);
     store.commit(second).await.unwrap();
     let mut third = store.begin().await.unwrap();
-    assert_eq!(store.mark(&mut third, &inbox(), &key("1"), &handler()).await.unwrap(), Mark::Duplicate);
+    assert_eq!(store.mark(&mut third, &inbox(), &key("1"), &handler(), None).await.unwrap(), Mark::Duplicate);
 }
 
 #[tokio::test]
@@ -122,11 +122,11 @@ async fn an_open_mark_is_not_swept() {
     let clock = TestClock::new();
     let store = Memory::with_clock(clock.shared());
     let mut tx = store.begin().await.unwrap();
-    assert_eq!(store.mark(&mut tx, &inbox(), &key("1"), &handler()).await.unwrap(), Mark::First);
+    assert_eq!(store.mark(&mut tx, &inbox(), &key("1"), &handler(), None).await.unwrap(), Mark::First);
     clock.advance(10 * LEASE);
     assert_eq!(store.sweep(&SweepParams::new(inbox(), LEASE, 10)).await.unwrap().marks, 0);
     let mut rival = store.begin().await.unwrap();
-    assert_eq!(store.mark(&mut rival, &inbox(), &key("1"), &handler()).await.unwrap(), Mark::Busy);
+    assert_eq!(store.mark(&mut rival, &inbox(), &key("1"), &handler(), None).await.unwrap(), Mark::Busy);
 }
 
 // FAULTS B4: the claim is lost between the completion and the commit.
@@ -137,7 +137,7 @@ async fn a_commit_under_a_lost_claim_applies_nothing() {
     let zombie = running(&store, "1").await;
     let held = running(&store, "2").await;
     let mut tx = store.begin().await.unwrap();
-    assert_eq!(store.mark(&mut tx, &inbox(), &key("3"), &handler()).await.unwrap(), Mark::First);
+    assert_eq!(store.mark(&mut tx, &inbox(), &key("3"), &handler(), None).await.unwrap(), Mark::First);
     for claim in [&held, &zombie] {
         assert_eq!(store.complete(&mut tx, claim).await.unwrap(), Settled::Applied);
     }
@@ -148,7 +148,7 @@ async fn a_commit_under_a_lost_claim_applies_nothing() {
     assert_eq!(store.commit(tx).await.unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!((status(&store, "1").await, status(&store, "2").await), (Status::Running, Status::Running));
     let mut tx = store.begin().await.unwrap();
-    assert_eq!(store.mark(&mut tx, &inbox(), &key("3"), &handler()).await.unwrap(), Mark::First);
+    assert_eq!(store.mark(&mut tx, &inbox(), &key("3"), &handler(), None).await.unwrap(), Mark::First);
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn a_transaction_of_another_store_is_refused() {
     let (store, other) = (Memory::new(), Memory::new());
     let claim = running(&store, "1").await;
     let mut tx = other.begin().await.unwrap();
-    let refused = store.mark(&mut tx, &inbox(), &key("1"), &handler()).await.unwrap_err();
+    let refused = store.mark(&mut tx, &inbox(), &key("1"), &handler(), None).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert_eq!(store.complete(&mut tx, &claim).await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(store.commit(tx).await.unwrap_err().kind(), ErrorKind::Unsupported);

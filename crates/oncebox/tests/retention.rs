@@ -196,7 +196,7 @@ async fn marks_have_the_window_of_their_handler() {
         let key = KeyStrategy::MessageId.key(world.inbox.name(), &message("1", "")).unwrap();
         let mut tx = world.store().begin().await.unwrap();
         let handler = HandlerKey::new(name).unwrap();
-        let mark = world.store().mark(&mut tx, world.inbox.name(), &key, &handler).await.unwrap();
+        let mark = world.store().mark(&mut tx, world.inbox.name(), &key, &handler, None).await.unwrap();
         world.store().commit(tx).await.unwrap();
         mark
     };

@@ -170,8 +170,10 @@ pub(crate) struct Inbox {
     /// Whether a source may bring a message again after it was forgotten: `"refuse"` (the default) does not start then,
     /// `"warn"` does.
     pub(crate) short_window: Option<ShortWindow>,
-    /// A key that comes back with another payload: `"keep-aside"` (the default) for a person to look at, `"first-wins"`
-    /// as a duplicate, `"accept-as-new"` as a message of its own.
+    /// A key that comes back with another payload: `"keep-aside"` for a person to look at, `"first-wins"` as a duplicate,
+    /// `"accept-as-new"` as a message of its own. Default: `"first-wins"` for a `pointer` and for the header `correlation-id`,
+    /// `"keep-aside"` for all other keys. For another policy beside one key, write it there:
+    /// `key = { pointer = "/order/id", on_conflict = "keep-aside" }`.
     pub(crate) on_conflict: Option<OnConflict>,
     /// A message without a key: `"refuse"` (the default), or `"undeduplicated"`: every delivery of it runs.
     pub(crate) missing_key: Option<MissingKey>,
@@ -222,6 +224,16 @@ pub(crate) enum OnConflict {
     KeepAside,
     FirstWins,
     AcceptAsNew,
+}
+
+impl From<OnConflict> for oncebox::config::OnConflict {
+    fn from(policy: OnConflict) -> Self {
+        match policy {
+            OnConflict::KeepAside => Self::KeepAside,
+            OnConflict::FirstWins => Self::FirstWins,
+            OnConflict::AcceptAsNew => Self::AcceptAsNew,
+        }
+    }
 }
 
 /// What happens to a message without a key.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oncebox::config::{Limits, MissingKey, OnConflict, OnTenantsChange, ShortWindow, Tenants, Unrouted};
+use oncebox::config::{Limits, MissingKey, OnTenantsChange, ShortWindow, Tenants, Unrouted};
 use oncebox::{Breaker, Config, Dedupe, HealthLimits, InboxName, OnPoisoned, Rate, Retry};
 use reqwest::{Certificate, Url};
 
@@ -381,11 +381,7 @@ impl Planner {
             Some(model::ShortWindow::Warn) => ShortWindow::Warn,
             _ => ShortWindow::Refuse,
         };
-        config.on_conflict = match inbox.on_conflict {
-            Some(model::OnConflict::FirstWins) => OnConflict::FirstWins,
-            Some(model::OnConflict::AcceptAsNew) => OnConflict::AcceptAsNew,
-            _ => OnConflict::KeepAside,
-        };
+        config.on_conflict = inbox.on_conflict.map(Into::into);
         config.missing_key = match inbox.missing_key {
             Some(model::MissingKey::Undeduplicated) => MissingKey::Undeduplicated,
             _ => MissingKey::Refuse,

@@ -34,6 +34,7 @@ pub(crate) fn reference() -> String {
         ("[inbox.NAME.http.NAME]", "Http"),
         ("[inbox.NAME.rabbitmq.NAME]", "Rabbitmq"),
         ("[inbox.NAME.handler.KEY]", "Handler"),
+        ("`key` as a table", "KeyTable"),
         ("`retry` as a table", "RetryTable"),
         ("`rate` and `quota` as a table", "RateTable"),
         ("`breaker`", "Breaker"),

@@ -11,6 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::model;
 use super::value::Span;
 use crate::delivery::Network;
 
@@ -212,12 +213,24 @@ impl Place {
     }
 }
 
+/// Where in a message a key is, and what happens when it comes back with another payload.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyTable {
+    /// The name of a header.
+    header: Option<String>,
+    /// A field of a JSON payload, by JSON pointer: `/order/id`.
+    pointer: Option<String>,
+    /// The policy for this key, whatever the inbox says.
+    on_conflict: Option<model::OnConflict>,
+}
+
 const KEYS: [&str; 4] = ["id", "cloudevents", "content", "off"];
 
 impl WordOrTable for Key {
     const WHAT: &'static str =
         "a key: \"id\", \"cloudevents\", \"content\", \"off\", { header = \"..\" } or { pointer = \"/..\" }";
-    type Table = Place;
+    type Table = KeyTable;
 
     fn from_word<E: Error>(word: &str) -> Result<Self, E> {
         Ok(Self(match word {
@@ -229,11 +242,20 @@ impl WordOrTable for Key {
         }))
     }
 
-    fn from_table<E: Error>(place: Place) -> Result<Self, E> {
+    fn from_table<E: Error>(KeyTable { header, pointer, on_conflict }: KeyTable) -> Result<Self, E> {
+        let place = match (header, pointer) {
+            (Some(header), None) => Place::Header(header),
+            (None, Some(pointer)) => Place::Pointer(pointer),
+            _ => return Err(E::custom("a key is either in a `header` or at a `pointer`; name one of them")),
+        };
         if let Some(flaw) = place.flaw() {
             return Err(E::custom(flaw));
         }
-        Ok(Self(Dedupe::By(place.strategy())))
+        let strategy = place.strategy();
+        Ok(Self(Dedupe::By(match on_conflict {
+            Some(policy) => strategy.on_conflict(policy.into()),
+            None => strategy,
+        })))
     }
 }
 
@@ -253,7 +275,7 @@ impl JsonSchema for Key {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let table = generator.subschema_for::<Place>();
+        let table = generator.subschema_for::<KeyTable>();
         json_schema!({ "anyOf": [{ "enum": KEYS }, table] })
     }
 }

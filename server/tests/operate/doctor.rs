@@ -125,7 +125,7 @@ async fn windows_that_are_too_short_are_found() {
     assert!(code(&output) == 1 && text(&output).contains("short_window"), "{output:?}");
     let entry = store.list(&Filter::any(inbox())).await.expect("list").entries.remove(0);
     let (first, last) = (entry.received_at, entry.received_at.after(DAY * 2 / 3));
-    store.absorbed(&[Absorbed { seq: entry.seq, count: 1, first, last }]).await.expect("absorbed");
+    store.absorbed(&[Absorbed { seq: entry.seq, count: 1, first, last, varied: 0 }]).await.expect("absorbed");
     assert_eq!(doctor(&world, &[]), (0, found(&["late_duplicates"])), "worth a word, and no danger yet");
 }
 

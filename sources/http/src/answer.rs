@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::StatusCode;
-use oncebox::{Accepted, ErrorKind, Receipt, Received, Result};
+use oncebox::{Accepted, ErrorKind, HandlerAnswer, HandlerKey, Processed, Receipt, Received, Result};
 use serde::Serialize;
 
 use crate::problem::{Cause, Document, Problem, after, respond};
@@ -16,7 +16,38 @@ use crate::problem::{Cause, Document, Problem, after, respond};
 pub(crate) enum Answer {
     Accepted,
     Duplicate,
+    /// Some of its handlers took it, now or before, and for others it was kept aside.
+    Mixed(MixedAnswer),
     Problem(Problem),
+}
+
+/// What became of a message that was kept aside for some of its handlers alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MixedAnswer {
+    /// Whether a handler took it with this delivery.
+    is_new: bool,
+    handlers: Vec<(HandlerKey, &'static str)>,
+}
+
+impl MixedAnswer {
+    /// Of a message that was kept aside for some handlers, and not for others.
+    fn of(received: &Received) -> Option<Self> {
+        let answers = || received.handlers.iter().map(|(_, answer)| answer);
+        if answers().all(HandlerAnswer::is_kept_aside) || !answers().any(HandlerAnswer::is_kept_aside) {
+            return None;
+        }
+        let handlers = received.handlers.iter().map(|(handler, answer)| (handler.clone(), answer.as_str()));
+        Some(Self { is_new: answers().any(HandlerAnswer::is_new), handlers: handlers.collect() })
+    }
+
+    fn word(&self) -> &'static str {
+        if self.is_new { "accepted" } else { "duplicate" }
+    }
+
+    fn handlers(&self) -> Vec<HandlerItem<'_>> {
+        let handlers = self.handlers.iter();
+        handlers.map(|(handler, outcome)| HandlerItem { handler: handler.as_str(), outcome }).collect()
+    }
 }
 
 impl Answer {
@@ -37,17 +68,23 @@ impl Answer {
                 Self::Problem(Problem::new(Cause::Rejected, "a handler says that no retry will help"))
             }
             // Done, and what may come to be.
-            _ => match received.accepted {
-                Some(Accepted::Conflict(_)) => Self::Problem(Problem::new(
-                    Cause::Conflict,
-                    "this id was stored before with another content",
-                )),
-                Some(Accepted::Stale) => {
-                    Self::Problem(Problem::new(Cause::Stale, "the message is too old to be compared"))
+            _ => {
+                if let Some(mixed) = MixedAnswer::of(&received) {
+                    return Self::Mixed(mixed);
                 }
-                _ if received.duplicate => Self::Duplicate,
-                _ => Self::Accepted,
-            },
+                let marked = HandlerAnswer::Ran(Processed::Conflict);
+                match received.accepted {
+                    Some(Accepted::Stale) => {
+                        Self::Problem(Problem::new(Cause::Stale, "the message is too old to be compared"))
+                    }
+                    Some(Accepted::Conflict(_)) => Self::Problem(in_conflict()),
+                    _ if received.handlers.iter().any(|(_, answer)| *answer == marked) => {
+                        Self::Problem(in_conflict())
+                    }
+                    _ if received.duplicate => Self::Duplicate,
+                    _ => Self::Accepted,
+                }
+            }
         }
     }
 
@@ -55,6 +92,8 @@ impl Answer {
         match self {
             Self::Accepted => StatusCode::ACCEPTED,
             Self::Duplicate => StatusCode::OK,
+            Self::Mixed(mixed) if mixed.is_new => StatusCode::ACCEPTED,
+            Self::Mixed(_) => StatusCode::OK,
             Self::Problem(problem) => problem.status(),
         }
     }
@@ -63,6 +102,7 @@ impl Answer {
         match self {
             Self::Accepted => "accepted",
             Self::Duplicate => "duplicate",
+            Self::Mixed(mixed) => mixed.word(),
             Self::Problem(problem) => problem.cause.word(),
         }
     }
@@ -91,8 +131,31 @@ pub(crate) fn one(answer: Answer) -> Response {
     match answer {
         Answer::Accepted => json(StatusCode::ACCEPTED, r#"{"outcome":"accepted"}"#),
         Answer::Duplicate => json(StatusCode::OK, r#"{"outcome":"duplicate"}"#),
+        Answer::Mixed(mixed) => {
+            let json = serde_json::to_vec(&Whole { outcome: mixed.word(), handlers: mixed.handlers() });
+            let body = Body::from(json.unwrap_or_default());
+            respond(Answer::Mixed(mixed).status(), "application/json", body)
+        }
         Answer::Problem(problem) => problem.into_response(),
     }
+}
+
+fn in_conflict() -> Problem {
+    Problem::new(Cause::Conflict, "this id was stored before with another content")
+}
+
+/// What became of a message for one handler.
+#[derive(Serialize)]
+struct HandlerItem<'a> {
+    handler: &'a str,
+    outcome: &'static str,
+}
+
+/// The answer for one message, where its handlers differ.
+#[derive(Serialize)]
+struct Whole<'a> {
+    outcome: &'static str,
+    handlers: Vec<HandlerItem<'a>>,
 }
 
 #[derive(Serialize)]
@@ -101,6 +164,8 @@ struct Item<'a> {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<Document<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    handlers: Vec<HandlerItem<'a>>,
 }
 
 #[derive(Serialize)]
@@ -116,6 +181,10 @@ pub(crate) fn many(answers: &[Answer]) -> Response {
         problem: match answer {
             Answer::Problem(problem) => Some(problem.document()),
             _ => None,
+        },
+        handlers: match answer {
+            Answer::Mixed(mixed) => mixed.handlers(),
+            _ => Vec::new(),
         },
     });
     let json = serde_json::to_vec(&Items { results: results.collect() }).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
 use oncebox::store::{Admin as _, Counts};
-use oncebox::{Config, Context, ErrorKind, Inbox, Memory, Message, Retry, handler};
+use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Retry, handler};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 use parking_lot::Mutex;
@@ -129,7 +129,7 @@ async fn another_content_under_an_id_is_kept_aside() {
     assert!(answer.json()["kept"].as_str().is_some_and(|kept| kept.starts_with("aside")), "{answer:?}");
     let counts = world.counts().await;
     assert_eq!((counts.messages, counts.conflicts), (1, 1));
-    let config = Config { on_conflict: OnConflict::FirstWins, ..Config::default() };
+    let config = Config { on_conflict: Some(OnConflict::FirstWins), ..Config::default() };
     let lenient = world_of(config, Limits::default(), vec![plain("shop")]).await;
     lenient.send("1", "one").await;
     assert_eq!(lenient.send("1", "other").await.status, 200);
@@ -491,4 +491,32 @@ async fn what_cannot_be_meant_is_refused_at_the_start() {
     assert!(Verify::tokens(Vec::<String>::new()).is_err() && Verify::tokens([""]).is_err());
     assert!(Endpoint::github("g", Vec::<String>::new()).is_err() && Endpoint::github("g", [""]).is_err());
     assert!(Endpoint::github("g", ["s"]).unwrap().id_header("x").is_err());
+}
+
+// The sender must not be told that a message does not run which does, for another handler.
+#[tokio::test]
+async fn the_answer_says_what_happened_for_each_handler() {
+    let key = Dedupe::By(KeyStrategy::correlation_id().on_conflict(OnConflict::KeepAside));
+    let note = |_: Message, _: &mut Context<Memory>| async { Ok::<(), oncebox::Error>(()) };
+    let inbox = Inbox::builder("in", Memory::new())
+        .on("*", handler("pay", note))
+        .on("t", handler("saga", note).dedupe(key))
+        .build()
+        .expect("a valid inbox");
+    let router = Ingress::new().endpoint(plain("shop"), &inbox).endpoint(events("events"), &inbox);
+    let server = Running::start(router.into_router().expect("endpoints"), Limits::default()).await;
+    let send = async |id: &str, body: &str| {
+        let headers = [TOKEN, ("message-id", id), ("message-type", "t"), ("correlation-id", "c")];
+        server.post("/in/shop", &headers, body).await
+    };
+    assert_eq!(&*send("1", "one").await.body, r#"{"outcome":"accepted"}"#);
+    let answer = send("2", "other").await;
+    let expected = r#"{"outcome":"accepted","handlers":[{"handler":"pay","outcome":"first"},{"handler":"saga","outcome":"conflict"}]}"#;
+    assert_eq!((answer.status, &*answer.body), (202, expected));
+    let answer = send("2", "other").await;
+    let expected = expected.replace("accepted", "duplicate").replace("first", "duplicate");
+    assert_eq!((answer.status, &*answer.body), (200, &*expected), "it was taken before");
+    let answer = send("1", "other").await;
+    assert_eq!((answer.status, &*answer.problem()), (422, "conflict"), "no handler took it");
+    assert_eq!(inbox.drain().await.expect("drained"), 3);
 }

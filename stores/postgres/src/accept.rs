@@ -7,7 +7,6 @@ mod wary;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::config::OnConflict;
 use oncebox::store::{Accepted, AsideReason, Known, NewMessage, Seq};
 use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
@@ -409,12 +408,14 @@ fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Ve
     if fingerprint == Fingerprint::ERASED.as_bytes() {
         return Verdict::Answer(Accepted::Duplicate(known));
     }
-    let same = fingerprint == offer.new.fingerprint.as_bytes();
-    if !same && offer.new.on_conflict != OnConflict::FirstWins {
+    let varied = fingerprint != offer.new.fingerprint.as_bytes();
+    let stored = <[u8; 16]>::try_from(fingerprint).map(Fingerprint::from_bytes);
+    let in_conflict = stored.map_or(true, |stored| offer.new.conflicts_with(&stored));
+    if in_conflict {
         return Verdict::Care(Care::Aside(AsideReason::Conflict, Some(known.seq)));
     }
     if missing(offer, &decode_handlers(handlers)).is_empty() {
-        return Verdict::Answer(Accepted::Duplicate(known));
+        return Verdict::Answer(Accepted::Duplicate(known.varied(varied)));
     }
     Verdict::Care(Care::AddHandlers)
 }

@@ -39,6 +39,8 @@ pub(crate) struct Db {
     /// The clock to go by; the server's own if there is none.
     pub(crate) clock: Option<SharedClock>,
     pub(crate) lanes: i16,
+    /// The identity of the tables: marks in the transaction of another database find another one.
+    pub(crate) incarnation: Arc<str>,
     /// Tells our advisory locks from those of another inbox in the same database.
     pub(crate) lock_class: i32,
 }

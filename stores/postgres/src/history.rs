@@ -18,7 +18,8 @@ pub(crate) async fn absorbed(db: &Db, batch: &[Absorbed]) -> Result<()> {
         .bind(batch.iter().map(|one| one.seq.0).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| one.first.as_millis()).collect::<Vec<_>>())
-        .bind(batch.iter().map(|one| one.last.as_millis()).collect::<Vec<_>>());
+        .bind(batch.iter().map(|one| one.last.as_millis()).collect::<Vec<_>>())
+        .bind(batch.iter().map(|one| i64::try_from(one.varied).unwrap_or(i64::MAX)).collect::<Vec<_>>());
     let mut unit = db.control.single().await?;
     unit.run(absorb).await?;
     unit.end().await
@@ -76,7 +77,8 @@ fn attempt(row: &PgRow) -> Result<Attempt> {
 
 fn read_absorbed(row: &PgRow, seq: Seq) -> Result<Absorbed> {
     let (first, last) = (Timestamp::from_millis(get(row, 1)?), Timestamp::from_millis(get(row, 2)?));
-    Ok(Absorbed { seq, count: get::<i64>(row, 0)?.unsigned_abs(), first, last })
+    let number = |at| get::<i64>(row, at).map(i64::unsigned_abs);
+    Ok(Absorbed { seq, count: number(0)?, first, last, varied: number(3)? })
 }
 
 /// What stands before the entries of a message that wait for their turn.

@@ -74,11 +74,14 @@ use oncebox::store::{
     Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
     ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use oncebox::{
+    Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result,
+};
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use db::{Db, SharedDb};
-use mark::{Place, Question};
+use mark::{AsideValues, Place, Question};
 use segment::Segments;
 use sql::Statements;
 use timeline::Timeline;
@@ -120,6 +123,10 @@ impl Postgres {
     /// an error of kind [`Unavailable`](ErrorKind::Unavailable) that the message is being handled: have it delivered again.
     /// `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
     ///
+    /// A transaction of another database is refused ([`Refused`](ErrorKind::Refused)), even if that has tables of the same names. A copy of
+    /// the database, restored or made from it as a template, cannot be told from it. It knows the id alone, so it cannot tell another
+    /// message under the same id; [`Inbox::once`](oncebox::Inbox::once) can.
+    ///
     #[doc = include_str!("../docs/once.md")]
     pub async fn once(
         &self,
@@ -140,7 +147,7 @@ impl Postgres {
         key: &Key,
         handler: &str,
     ) -> Result<Mark> {
-        let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?);
+        let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?, None);
         not_busy(mark::mark(question, !self.inner.options.pooled, tx).await?)
     }
 
@@ -206,7 +213,7 @@ impl Options {
         self.apply_if_asked(&sql).await?;
         let timeline = Timeline::new(&sql, self.clock.clone());
         let control = self.control(&timeline);
-        let lanes = {
+        let (lanes, incarnation) = {
             let mut unit = control.single().await?;
             let recovering = unit.rows(ask(&sql.recovering)).await?;
             if recovering.first().map_or(Ok(false), |row| row::get(row, 0))? {
@@ -214,9 +221,10 @@ impl Options {
                 return Err(Error::new(ErrorKind::ReadOnly, what));
             }
             let rows = unit.rows(ask(&sql.meta)).await?;
-            let lanes = rows.first().map(|row| row::get::<i16>(row, 0)).transpose()?;
+            let meta = rows.first().map(|row| Ok((row::get::<i16>(row, 0)?, row::get::<Uuid>(row, 1)?)));
+            let meta = meta.transpose()?;
             unit.end().await?;
-            lanes.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
+            meta.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
         };
         let (notify, waker) = (Arc::clone(&sql.notify), Waker::new(&self.plan.place));
         let db = Arc::new(Db {
@@ -231,6 +239,7 @@ impl Options {
             waker: waker.clone(),
             clock: self.clock.clone(),
             lanes,
+            incarnation: incarnation.to_string().into(),
             lock_class: options::lock_class(&self.plan.place),
         });
         timeline.belongs_to(&db);
@@ -392,8 +401,13 @@ impl MarkIn<PostgresTx> for Postgres {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        tx.mark(&self.inner.db, inbox, key, handler).await
+        tx.mark(&self.inner.db, inbox, key, handler, fingerprint).await
+    }
+
+    async fn quarantine(&self, tx: &mut PostgresTx, message: &NewMessage) -> Result<()> {
+        tx.quarantine(AsideValues::new(&self.inner.db, message)).await
     }
 
     async fn record(
@@ -426,8 +440,15 @@ impl MarkIn<PgConnection> for Postgres {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        mark::mark(Question::new(&self.inner.db, inbox, key, handler), !self.inner.options.pooled, tx).await
+        let question = Question::new(&self.inner.db, inbox, key, handler, fingerprint);
+        mark::mark(question, !self.inner.options.pooled, tx).await
+    }
+
+    async fn quarantine(&self, tx: &mut PgConnection, message: &NewMessage) -> Result<()> {
+        let values = AsideValues::new(&self.inner.db, message);
+        mark::quarantine(values, !self.inner.options.pooled, tx).await
     }
 
     async fn record(

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::store::NewMessage;
+use oncebox::time::Timestamp;
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Message, Result};
 
 use crate::db::{Db, lock_number};
+use crate::error::corrupt;
 
 /// What marking a key needs, whoever sends it.
 pub(crate) struct Question {
@@ -16,10 +19,19 @@ pub(crate) struct Question {
     pub(crate) digest: Vec<u8>,
     pub(crate) inbox: String,
     pub(crate) handler: String,
+    pub(crate) fingerprint: Option<Vec<u8>>,
+    /// The tables that the caller's transaction has to be in.
+    pub(crate) home: Arc<str>,
 }
 
 impl Question {
-    pub(crate) fn new(db: &Db, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Self {
+    pub(crate) fn new(
+        db: &Db,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
+    ) -> Self {
         let class = db.lock_class.to_le_bytes();
         Self {
             sql: Arc::clone(&db.sql.mark),
@@ -29,16 +41,38 @@ impl Question {
             digest: key.as_bytes().to_vec(),
             inbox: inbox.as_str().to_owned(),
             handler: handler.as_str().to_owned(),
+            fingerprint: fingerprint.map(|print| print.as_bytes().to_vec()),
+            home: Arc::clone(&db.incarnation),
         }
     }
 }
 
-/// What the two columns of the answer say.
-pub(crate) const fn answer(open: bool, marked: bool) -> Mark {
-    match (open, marked) {
-        (false, _) => Mark::Busy,
-        (true, true) => Mark::First,
-        (true, false) => Mark::Duplicate,
+/// The columns of the answer to a mark.
+pub(crate) struct MarkRow {
+    /// Whether the tables are those of the store; nothing if the table that says so is empty.
+    pub(crate) home: Option<bool>,
+    pub(crate) open: bool,
+    pub(crate) marked: bool,
+    pub(crate) known: Option<Vec<u8>>,
+}
+
+impl MarkRow {
+    /// What was found, for the message with this fingerprint.
+    pub(crate) fn found(self, fingerprint: Option<Vec<u8>>) -> Result<Mark> {
+        let print = |bytes: Option<Vec<u8>>| {
+            let bytes = bytes.map(|bytes| <[u8; 16]>::try_from(bytes).map(Fingerprint::from_bytes));
+            bytes.transpose().map_err(|_| corrupt("a fingerprint has another length than 16 bytes"))
+        };
+        if self.home != Some(true) {
+            let what = "the transaction is one of another database than that of the inbox, though it has tables of the same names: \
+                        nothing was marked; begin it on a connection to the database of the inbox";
+            return Err(Error::new(ErrorKind::Refused, what));
+        }
+        Ok(match (self.open, self.marked) {
+            (false, _) => Mark::Busy,
+            (true, true) => Mark::First,
+            (true, false) => Mark::of_known(print(self.known)?, print(fingerprint)?),
+        })
     }
 }
 
@@ -120,6 +154,7 @@ pub(crate) async fn mark(
     if crate::connect::Manager::get_transaction_depth(connection) == 0 {
         in_transaction(connection).await?;
     }
+    let fingerprint = question.fingerprint.clone();
     let row = crate::unit::ask(&question.sql)
         .bind(question.lock)
         .bind(question.now)
@@ -127,11 +162,73 @@ pub(crate) async fn mark(
         .bind(question.digest)
         .bind(question.inbox)
         .bind(question.handler)
+        .bind(question.fingerprint)
+        .bind(question.home.to_string())
         .persistent(persistent)
         .fetch_one(connection)
         .await
         .map_err(|error| store_error(error, Phase::Before))?;
-    Ok(answer(row.try_get(0).map_err(unreadable)?, row.try_get(1).map_err(unreadable)?))
+    let row = MarkRow {
+        home: row.try_get(0).map_err(unreadable)?,
+        open: row.try_get(1).map_err(unreadable)?,
+        marked: row.try_get(2).map_err(unreadable)?,
+        known: row.try_get(3).map_err(unreadable)?,
+    };
+    row.found(fingerprint)
+}
+
+/// The values that keep a message aside, for each driver.
+pub(crate) struct AsideValues {
+    pub(crate) sql: Arc<str>,
+    pub(crate) now: Option<i64>,
+    pub(crate) inbox: String,
+    pub(crate) digest: Vec<u8>,
+    pub(crate) fingerprint: Vec<u8>,
+    pub(crate) message: Arc<Message>,
+    pub(crate) headers: Vec<u8>,
+}
+
+impl AsideValues {
+    pub(crate) fn new(db: &Db, new: &NewMessage) -> Self {
+        Self {
+            sql: Arc::clone(&db.sql.mark_quarantine),
+            now: db.now(),
+            inbox: new.inbox.as_str().to_owned(),
+            digest: new.key.as_bytes().to_vec(),
+            fingerprint: new.fingerprint.as_bytes().to_vec(),
+            message: Arc::clone(&new.message),
+            headers: new.message.headers().encode(),
+        }
+    }
+
+    pub(crate) fn time(&self) -> Option<i64> {
+        self.message.time().map(Timestamp::as_millis)
+    }
+}
+
+/// Keeps a message aside, in the transaction that found it in conflict with a mark.
+pub(crate) async fn quarantine(
+    values: AsideValues,
+    persistent: bool,
+    connection: &mut sqlx::PgConnection,
+) -> Result<()> {
+    use crate::error::{Phase, store_error};
+    let (time, message) = (values.time(), &values.message);
+    let ask = crate::unit::ask(&values.sql)
+        .bind(values.now)
+        .bind(values.inbox)
+        .bind(values.digest)
+        .bind(values.fingerprint)
+        .bind(time)
+        .bind(message.source())
+        .bind(message.id())
+        .bind(message.kind())
+        .bind(message.ordering_key())
+        .bind(values.headers)
+        .bind(&message.payload()[..])
+        .bind(message.tenant())
+        .persistent(persistent);
+    ask.execute(connection).await.map(drop).map_err(|error| store_error(error, Phase::Before))
 }
 
 /// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be

@@ -129,6 +129,7 @@ statements! {
     order_unpark: "../sql/order/unpark.sql",
     mark: "../sql/mark/mark.sql",
     mark_record: "../sql/mark/record.sql",
+    mark_quarantine: "../sql/mark/quarantine.sql",
     mark_recall: "../sql/mark/recall.sql",
     names_inboxes: "../sql/names/inboxes.sql",
     names_handlers: "../sql/names/handlers.sql",

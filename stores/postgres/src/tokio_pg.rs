@@ -1,13 +1,13 @@
 //! Marks inside a transaction of `tokio-postgres`, and so of `deadpool-postgres`, for programs that do not use `sqlx`.
 
 use bytes::Bytes;
-use oncebox::store::MarkIn;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::store::{MarkIn, NewMessage};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::{Phase, by_code, lost};
-use crate::mark::{Place, Question, answer, recorded};
+use crate::mark::{AsideValues, MarkRow, Place, Question, recorded};
 use crate::{Postgres, not_busy, once_key};
 
 impl Postgres {
@@ -23,7 +23,7 @@ impl Postgres {
         handler: &str,
     ) -> Result<Mark> {
         let (inbox, key) = once_key(inbox, id.as_ref())?;
-        let question = Question::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?);
+        let question = Question::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?, None);
         not_busy(mark(question, tx).await?)
     }
 }
@@ -36,8 +36,29 @@ impl MarkIn<Transaction<'_>> for Postgres {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        mark(Question::new(&self.inner.db, inbox, key, handler), tx).await
+        mark(Question::new(&self.inner.db, inbox, key, handler, fingerprint), tx).await
+    }
+
+    async fn quarantine(&self, tx: &mut Transaction<'_>, message: &NewMessage) -> Result<()> {
+        let values = AsideValues::new(&self.inner.db, message);
+        let (time, message) = (values.time(), &values.message);
+        let typed: [(&(dyn ToSql + Sync), Type); 12] = [
+            (&values.now, Type::INT8),
+            (&values.inbox, Type::TEXT),
+            (&values.digest, Type::BYTEA),
+            (&values.fingerprint, Type::BYTEA),
+            (&time, Type::INT8),
+            (&message.source(), Type::TEXT),
+            (&message.id(), Type::BYTEA),
+            (&message.kind(), Type::TEXT),
+            (&message.ordering_key(), Type::BYTEA),
+            (&values.headers, Type::BYTEA),
+            (&&message.payload()[..], Type::BYTEA),
+            (&message.tenant(), Type::TEXT),
+        ];
+        tx.execute_typed(&values.sql, &typed).await.map(drop).map_err(store_error)
     }
 
     async fn record(
@@ -87,11 +108,19 @@ async fn mark(question: Question, tx: &Transaction<'_>) -> Result<Mark> {
                 (&question.digest, Type::BYTEA),
                 (&question.inbox, Type::TEXT),
                 (&question.handler, Type::TEXT),
+                (&question.fingerprint, Type::BYTEA),
+                (&&*question.home, Type::TEXT),
             ],
         )
         .await
         .map_err(store_error)?;
-    Ok(answer(row.try_get(0).map_err(store_error)?, row.try_get(1).map_err(store_error)?))
+    let row = MarkRow {
+        home: row.try_get(0).map_err(store_error)?,
+        open: row.try_get(1).map_err(store_error)?,
+        marked: row.try_get(2).map_err(store_error)?,
+        known: row.try_get(3).map_err(store_error)?,
+    };
+    row.found(question.fingerprint)
 }
 
 /// The caller commits, so nothing that fails here is stored.

@@ -5,11 +5,11 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use oncebox::store::{Claim, Settled};
-use oncebox::{HandlerKey, InboxName, Key, Mark, Result};
+use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{Place, Question, mark, recall, record};
+use crate::mark::{AsideValues, Place, Question, mark, quarantine, recall, record};
 use crate::settle;
 use crate::unit::{Unit, Units};
 
@@ -65,13 +65,20 @@ impl PostgresTx {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        let (question, persistent) = (Question::new(db, inbox, key, handler), self.unit.is_persistent());
+        let question = Question::new(db, inbox, key, handler, fingerprint);
+        let persistent = self.unit.is_persistent();
         let mark = mark(question, persistent, &mut self.unit).await?;
         if mark == Mark::First {
             self.marked.push((db.lane_of(key), *key, handler.clone()));
         }
         Ok(mark)
+    }
+
+    pub(crate) async fn quarantine(&mut self, values: AsideValues) -> Result<()> {
+        let persistent = self.unit.is_persistent();
+        quarantine(values, persistent, &mut self.unit).await
     }
 
     pub(crate) async fn record(

@@ -151,7 +151,7 @@ trait MarkOne {
 
 impl MarkOne for Postgres {
     async fn mark(&self, tx: &mut oncebox_postgres::PostgresTx) -> Result<Mark, Error> {
-        oncebox::store::MarkIn::mark(self, tx, &inbox(), &key("1"), &handler("h")).await
+        oncebox::store::MarkIn::mark(self, tx, &inbox(), &key("1"), &handler("h"), None).await
     }
 }
 

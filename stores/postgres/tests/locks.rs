@@ -145,7 +145,7 @@ async fn duplicates_are_counted_in_the_order_in_which_sweeps_remove_them() {
             panic!("it is known");
         };
         let at = Timestamp::from_millis(1);
-        batch.push(Absorbed { seq: Seq(known.seq.0), count: 1, first: at, last: at });
+        batch.push(Absorbed { seq: Seq(known.seq.0), count: 1, first: at, last: at, varied: 0 });
     }
     place.store.absorbed(&batch).await.expect("absorbed");
     let first = "SELECT 1 FROM @absorbed ORDER BY lane, seq LIMIT 1 FOR UPDATE";

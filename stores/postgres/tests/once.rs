@@ -2,11 +2,11 @@
 
 mod support;
 
-use oncebox::store::Mark;
-use oncebox::{Error, ErrorKind};
+use oncebox::store::{Mark, MarkIn as _};
+use oncebox::{Error, ErrorKind, Inbox, Message};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{Connection as _, PgConnection};
-use support::{Schema, run};
+use support::{Schema, handler, inbox, key, run};
 
 async fn once(store: &Postgres, tx: &mut PgConnection) -> Result<Mark, Error> {
     store.once(tx, "orders", "1", "charge").await
@@ -178,4 +178,53 @@ async fn names_are_checked() {
         assert_eq!(error.kind(), kind, "{error}");
     }
     assert_eq!(once(&store, &mut tx).await.expect("the transaction goes on"), Mark::First);
+}
+
+/// Everything is named the same there: only the tables can say that they are others.
+#[tokio::test]
+async fn a_transaction_of_another_database_is_refused_though_it_has_such_tables() {
+    let (schema, store) = shop().await;
+    let twin = schema.twin();
+    let there = twin.shop().await;
+    let mut connection = twin.connect().await;
+    let mut tx = connection.begin().await.expect("begin");
+    for _ in 0..2 {
+        let error = once(&store, &mut tx).await.expect_err("it is another database");
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.what().contains("another database"), "{error}");
+    }
+    assert_eq!(once(&there, &mut tx).await.expect("mark"), Mark::First, "nothing was marked before");
+    tx.commit().await.expect("commit");
+    let mut tx = oncebox::store::Transactional::begin(&there).await.expect("begin");
+    let error =
+        store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect_err("another database");
+    assert_eq!(error.kind(), ErrorKind::Refused, "a handler's transaction is no other");
+    assert_eq!((schema.count("@mark").await, twin.count("@mark").await), (0, 1));
+    let mut own = schema.connect().await;
+    let mut tx = own.begin().await.expect("begin");
+    assert_eq!(once(&store, &mut tx).await.expect("mark"), Mark::First);
+}
+
+// FAULTS A10: in the caller's own transaction, of which nothing else is known to the inbox.
+#[tokio::test]
+async fn another_message_is_kept_aside_with_the_callers_commit() {
+    let (schema, store) = shop().await;
+    let inbox = Inbox::builder("orders", store).build().expect("an inbox");
+    let mut connection = schema.connect().await;
+    let aside = async || schema.count("@aside WHERE reason = 'conflict'").await;
+    for (payload, commit, expected) in
+        [("x", true, "first"), ("y", false, "conflict"), ("y", true, "conflict")]
+    {
+        let mut tx = connection.begin().await.expect("begin");
+        let message = Message::new("1", "order.placed", payload);
+        let mark = inbox.once(&mut *tx, &message, "charge").await.expect("mark");
+        assert_eq!(mark.as_str(), expected);
+        assert_eq!(aside().await, 0, "it is not committed");
+        if commit {
+            tx.commit().await.expect("commit");
+        } else {
+            tx.rollback().await.expect("rollback");
+        }
+    }
+    assert_eq!(aside().await, 1);
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use oncebox::store::{Mark, MarkIn as _, Store as _};
-use oncebox::{Error, ErrorKind};
+use oncebox::{Error, ErrorKind, Inbox, Message};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::Connection as _;
 use support::{Schema, handler, inbox, key};
@@ -46,7 +46,7 @@ async fn both_drivers_mark_the_same_and_wait_for_each_other() {
     let store = schema.shop().await;
     let (mut ours, mut theirs) = (schema.connect().await, connect(schema.url()).await);
     let mut tx = theirs.transaction().await.expect("begin");
-    let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("charge")).await.expect("mark");
+    let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("charge"), None).await.expect("mark");
     assert_eq!(mark, Mark::First);
     let mut other = ours.begin().await.expect("begin");
     assert!(store.once(&mut other, "orders", "1", "charge").await.expect_err("busy").is_retryable());
@@ -67,7 +67,7 @@ async fn a_result_is_kept_in_a_transaction_of_either_driver() {
     let mut tx = theirs.transaction().await.expect("begin");
     let early = store.record(&mut tx, &inbox, &key, &handler, b"early").await;
     assert_eq!(early.expect_err("there is no mark").kind(), ErrorKind::Refused);
-    assert_eq!(store.mark(&mut tx, &inbox, &key, &handler).await.expect("mark"), Mark::First);
+    assert_eq!(store.mark(&mut tx, &inbox, &key, &handler, None).await.expect("mark"), Mark::First);
     assert_eq!(store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall"), None);
     store.record(&mut tx, &inbox, &key, &handler, b"kept").await.expect("record");
     tx.commit().await.expect("commit");
@@ -107,4 +107,29 @@ async fn errors_are_told_apart() {
     let error = once(&store, &tx).await.expect_err("its session is gone");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(error.to_string().contains("lost"), "{error}");
+}
+
+// FAULTS A10
+#[tokio::test]
+async fn another_message_is_kept_aside_and_another_database_refused() {
+    let schema = Schema::shared();
+    let store = schema.shop().await;
+    let orders = Inbox::builder("orders", store.clone()).build().expect("an inbox");
+    let mut shop = connect(schema.url()).await;
+    for (payload, expected) in [("x", "first"), ("x", "duplicate"), ("y", "conflict"), ("y", "conflict")] {
+        let mut tx = shop.transaction().await.expect("begin");
+        let message = Message::new("1", "order.placed", payload)
+            .with_header("a", "b")
+            .with_ordering_key("k")
+            .with_time(oncebox::time::Timestamp::from_millis(7));
+        let mark = orders.once(&mut tx, &message, "charge").await.expect("mark");
+        assert_eq!(mark.as_str(), expected);
+        tx.commit().await.expect("commit");
+    }
+    assert_eq!(schema.count("@aside WHERE reason = 'conflict' AND time = 7 AND tenant IS NULL").await, 1);
+    let twin = schema.twin();
+    let _there = twin.shop().await;
+    let mut shop = connect(twin.url()).await;
+    let tx = shop.transaction().await.expect("begin");
+    assert_eq!(once(&store, &tx).await.expect_err("another database").kind(), ErrorKind::Refused);
 }

@@ -199,7 +199,11 @@ fn statements_of(source: &str) -> Vec<String> {
             found.push(format!("SELECT EXISTS{condition}"));
         }
         if let Some(at) = piece.find("WITH ") {
-            let into = ["INTO places, line_lanes, line_handlers, line_keys", "INTO places, seqs"];
+            let into = [
+                "INTO places, line_lanes, line_handlers, line_keys",
+                "INTO places, seqs",
+                "INTO home, open, before, marked, known",
+            ];
             found.push(into.iter().fold(piece[at..].to_owned(), |sql, into| sql.replace(into, "")));
         }
     }

@@ -33,22 +33,23 @@ impl<S> Sealed<S> {
         marked.push(MARK, Bytes::from_static(b"1"));
         let mut new = new.clone();
         new.message = Arc::new(with(&new.message, sealed.into(), marked));
-        new.fingerprint = Self::fingerprint(keys, &new);
+        new.fingerprint = Self::fingerprint(keys, &new.inbox, &new.key, new.fingerprint);
         Ok(new)
     }
 
-    /// A digest of payload, inbox and key that says nothing without the secret: not even that two messages are the same.
-    fn fingerprint(keys: &Keyring, new: &NewMessage) -> Fingerprint {
+    /// A digest of payload, inbox and key that says nothing without the secret: not even that two messages are the same. The
+    /// type stays readable in it, as it is in the message.
+    pub(crate) fn fingerprint(keys: &Keyring, inbox: &InboxName, key: &Key, fingerprint: Fingerprint) -> Fingerprint {
         let mut context = hmac::Context::with_key(keys.fingerprints());
         context.update(b"oncebox sealed fingerprint 1");
-        context.update(&(new.inbox.as_str().len() as u64).to_le_bytes());
-        context.update(new.inbox.as_str().as_bytes());
-        context.update(new.key.as_bytes());
-        context.update(new.fingerprint.as_bytes());
+        context.update(&(inbox.as_str().len() as u64).to_le_bytes());
+        context.update(inbox.as_str().as_bytes());
+        context.update(key.as_bytes());
+        context.update(fingerprint.as_bytes());
         let tag = context.sign();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&tag.as_ref()[..16]);
-        Fingerprint::from_bytes(bytes)
+        fingerprint.with_secret(&bytes)
     }
 
     /// The message as it was.

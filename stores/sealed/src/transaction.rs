@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use oncebox::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use crate::Sealed;
 use crate::seal::{Place, open, seal};
@@ -45,8 +45,15 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        self.store.mark(tx, inbox, key, handler)
+        let fingerprint = fingerprint.map(|plain| self.fingerprint(inbox, key, plain));
+        self.store.mark(tx, inbox, key, handler, fingerprint)
+    }
+
+    async fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> Result<()> {
+        let sealed = self.seal_new(message)?;
+        self.store.quarantine(tx, &sealed).await
     }
 
     async fn record(

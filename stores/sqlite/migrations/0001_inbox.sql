@@ -224,7 +224,9 @@ CREATE TABLE oncebox_absorbed (
     seq INTEGER PRIMARY KEY,
     count INTEGER NOT NULL,
     first INTEGER NOT NULL,
-    last INTEGER NOT NULL
+    last INTEGER NOT NULL,
+    -- How many of them had another payload.
+    varied INTEGER NOT NULL
 ) STRICT;
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
@@ -253,6 +255,8 @@ CREATE TABLE oncebox_mark (
     digest BLOB NOT NULL,
     handler TEXT NOT NULL,
     at INTEGER NOT NULL,
+    -- Tells the message from another one under its key; nothing for `once` of an id alone.
+    fingerprint BLOB CHECK (length(fingerprint) = 16),
     -- What a duplicate is answered with. Last, so that nobody reads it on the way to something else.
     result BLOB,
     UNIQUE (digest, handler)

@@ -1,10 +1,9 @@
 //! Accept: store each message once, with one entry per handler.
 
-use oncebox::config::OnConflict;
 use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, InboxName, Message, OrderKey, Result};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::entry::Pending;
 use crate::error::store_error;
@@ -96,7 +95,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
         let age = work.now.since(known.received_at);
         return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
     }
-    if known.fingerprint != new.fingerprint && new.on_conflict != OnConflict::FirstWins {
+    if new.conflicts_with(&known.fingerprint) {
         set_aside(work, inbox, new, AsideReason::Conflict)?;
         return Ok(Accepted::Conflict(Seq(seq)));
     }
@@ -115,7 +114,8 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
     let added = handlers.len() - known.handlers.len();
     if added == 0 {
         let age = work.now.since(known.received_at);
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
+        let varied = known.fingerprint != new.fingerprint;
+        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age).varied(varied)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {
@@ -188,14 +188,27 @@ pub(crate) fn insert_entry(
 }
 
 fn set_aside(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: AsideReason) -> Result<()> {
+    insert_aside(work.connection, inbox, new, reason, work.now)
+}
+
+/// Keeps a message aside, on any connection.
+pub(crate) fn insert_aside(
+    connection: &Connection,
+    inbox: i64,
+    new: &NewMessage,
+    reason: AsideReason,
+    now: Timestamp,
+) -> Result<()> {
     let message = &new.message;
-    work.statement(include_str!("../sql/accept/aside.sql"))?
+    connection
+        .prepare_cached(include_str!("../sql/accept/aside.sql"))
+        .map_err(store_error)?
         .execute(params![
             inbox,
             &new.key.as_bytes()[..],
             &new.fingerprint.as_bytes()[..],
             reason.as_str(),
-            work.now.as_millis(),
+            now.as_millis(),
             message.time().map(Timestamp::as_millis),
             message.tenant(),
             message.source(),

@@ -43,9 +43,12 @@ pub(crate) fn remember(
 
 pub(crate) fn absorbed(work: &Work<'_>, batch: &[Absorbed]) -> Result<()> {
     let mut statement = work.statement(include_str!("../sql/history/absorb.sql"))?;
-    for Absorbed { seq, count, first, last } in batch {
+    for Absorbed { seq, count, first, last, varied } in batch {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
-        statement.execute(params![seq.0, count, first.as_millis(), last.as_millis()]).map_err(store_error)?;
+        let varied = i64::try_from(*varied).unwrap_or(i64::MAX);
+        statement
+            .execute(params![seq.0, count, first.as_millis(), last.as_millis(), varied])
+            .map_err(store_error)?;
     }
     Ok(())
 }
@@ -63,7 +66,8 @@ pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<O
         .statement(include_str!("../sql/history/absorbed.sql"))?
         .query_row([seq.0], |row| {
             let (first, last) = (Timestamp::from_millis(row.get(1)?), Timestamp::from_millis(row.get(2)?));
-            Ok(Absorbed { seq, count: row.get::<_, i64>(0)?.unsigned_abs(), first, last })
+            let number = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
+            Ok(Absorbed { seq, count: number(0)?, first, last, varied: number(3)? })
         })
         .optional()
         .map_err(store_error)?;

@@ -219,6 +219,10 @@ impl Sqlite {
     /// Call it first in the transaction: then a duplicate that runs at the same time waits here, and its body does not
     /// run. `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
     ///
+    /// A connection whose main database is another file is refused ([`ErrorKind::Refused`]), an attached file of the inbox
+    /// included: SQLite commits several files one by one. It knows the id alone, so it cannot tell another message under the same id;
+    /// [`Inbox::once`](oncebox::Inbox::once) can.
+    ///
     #[doc = include_str!("../docs/once.md")]
     pub fn once(
         &self,
@@ -239,7 +243,8 @@ impl Sqlite {
         key: &Key,
         handler: &str,
     ) -> Result<Mark> {
-        mark::mark(tx, inbox, key, &HandlerKey::new(handler)?, self.inner.clock.now())
+        self.check_file(tx)?;
+        mark::mark(tx, inbox, key, &HandlerKey::new(handler)?, None, self.inner.clock.now())
     }
 
     async fn call<T, F>(&self, work: F) -> Result<T>

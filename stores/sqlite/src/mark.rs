@@ -1,14 +1,18 @@
 //! Mark, record and recall: remember inside the caller's own transaction that a key was handled, and with which result.
 
 use std::future::Future;
+use std::path::Path;
 
 use bytes::Bytes;
-use oncebox::store::MarkIn;
+use oncebox::store::{AsideReason, MarkIn, NewMessage};
 use oncebox::time::Timestamp;
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result};
+use oncebox::{
+    Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result,
+};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::Sqlite;
+use crate::accept::insert_aside;
 use crate::error::store_error;
 use crate::transaction::SqliteTx;
 
@@ -19,6 +23,7 @@ pub(crate) fn mark(
     inbox: &InboxName,
     key: &Key,
     handler: &HandlerKey,
+    fingerprint: Option<Fingerprint>,
     now: Timestamp,
 ) -> Result<Mark> {
     if connection.is_autocommit() {
@@ -28,10 +33,39 @@ pub(crate) fn mark(
     let marked = connection
         .prepare_cached(include_str!("../sql/mark/mark.sql"))
         .and_then(|mut statement| {
-            statement.execute(params![inbox.as_str(), &key.as_bytes()[..], handler.as_str(), now.as_millis()])
+            statement.execute(params![
+                inbox.as_str(),
+                &key.as_bytes()[..],
+                handler.as_str(),
+                now.as_millis(),
+                fingerprint.as_ref().map(Fingerprint::as_bytes),
+            ])
         })
         .map_err(store_error)?;
-    Ok(if marked == 1 { Mark::First } else { Mark::Duplicate })
+    if marked == 1 {
+        return Ok(Mark::First);
+    }
+    if fingerprint.is_none() {
+        return Ok(Mark::Duplicate);
+    }
+    let known: Option<Option<[u8; 16]>> = connection
+        .prepare_cached(include_str!("../sql/mark/fingerprint.sql"))
+        .and_then(|mut statement| {
+            statement.query_row(params![&key.as_bytes()[..], handler.as_str()], |row| row.get(0)).optional()
+        })
+        .map_err(store_error)?;
+    Ok(Mark::of_known(known.flatten().map(Fingerprint::from_bytes), fingerprint))
+}
+
+/// Keeps a message aside, in the transaction that found it in conflict with a mark.
+pub(crate) fn quarantine(connection: &Connection, new: &NewMessage, now: Timestamp) -> Result<()> {
+    let inbox: i64 = connection
+        .prepare_cached(include_str!("../sql/mark/inbox.sql"))
+        .and_then(|mut statement| {
+            statement.query_row(params![new.inbox.as_str(), i64::MIN], |row| row.get(0))
+        })
+        .map_err(store_error)?;
+    insert_aside(connection, inbox, new, AsideReason::Conflict, now)
 }
 
 /// Leaves a result with a mark.
@@ -58,6 +92,24 @@ pub(crate) fn recall(connection: &Connection, key: &Key, handler: &HandlerKey) -
     Ok(result.flatten().map(Into::into))
 }
 
+/// Whether two paths lead to one file, as links do.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    if other.as_os_str().is_empty() {
+        return false;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let place = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
+        place(one).is_some_and(|one| place(other) == Some(one))
+    }
+    #[cfg(not(unix))]
+    {
+        let place = |path: &Path| path.canonicalize().ok();
+        place(one).is_some_and(|one| place(other) == Some(one))
+    }
+}
+
 /// The inbox and key of an id that `once` is called with.
 pub(crate) fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
     let inbox = InboxName::new(inbox)?;
@@ -67,6 +119,21 @@ pub(crate) fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
 }
 
 impl Sqlite {
+    /// Refuses a connection to another file: its mark would be in another database than the inbox, and so would neither keep a
+    /// duplicate of this one from running nor ever be swept. Only a file that was replaced under its path cannot be told.
+    pub(crate) fn check_file(&self, connection: &Connection) -> Result<()> {
+        let (own, other) = (&self.inner.opener.path, connection.path().unwrap_or_default());
+        if own.as_os_str() == other || is_same_file(own, Path::new(other)) {
+            return Ok(());
+        }
+        let what = format!(
+            "the transaction is one of the file {other:?}, and the inbox is in {:?}: nothing was marked; open the transaction on a \
+             connection to the file of the inbox, as its main database",
+            own.display()
+        );
+        Err(Error::new(ErrorKind::Refused, what))
+    }
+
     /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be
     /// answered with. Once for each mark.
     pub fn once_record(
@@ -102,9 +169,16 @@ impl MarkIn<SqliteTx> for Sqlite {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
         let now = self.inner.clock.now();
-        std::future::ready(tx.check().and_then(|()| mark(tx, inbox, key, handler, now)))
+        let checked = tx.check().and_then(|()| self.check_file(tx));
+        std::future::ready(checked.and_then(|()| mark(tx, inbox, key, handler, fingerprint, now)))
+    }
+
+    fn quarantine(&self, tx: &mut SqliteTx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send {
+        let checked = tx.check().and_then(|()| self.check_file(tx));
+        std::future::ready(checked.and_then(|()| quarantine(tx, message, self.inner.clock.now())))
     }
 
     fn record(
@@ -138,8 +212,20 @@ impl MarkIn<Connection> for Sqlite {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        std::future::ready(mark(tx, inbox, key, handler, self.inner.clock.now()))
+        let now = self.inner.clock.now();
+        let checked = self.check_file(tx);
+        std::future::ready(checked.and_then(|()| mark(tx, inbox, key, handler, fingerprint, now)))
+    }
+
+    fn quarantine(
+        &self,
+        tx: &mut Connection,
+        message: &NewMessage,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let checked = self.check_file(tx);
+        std::future::ready(checked.and_then(|()| quarantine(tx, message, self.inner.clock.now())))
     }
 
     fn record(

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use oncebox::store::Mark;
-use oncebox::{Error, ErrorKind};
+use oncebox::{Error, ErrorKind, Inbox, Message};
 use oncebox_sqlite::Sqlite;
 use oncebox_sqlite::rusqlite::{Connection, TransactionBehavior};
 use support::File;
@@ -170,8 +170,8 @@ fn a_connection_to_another_file_is_told_so() {
     let (store, mut shop) = (file.open(), elsewhere.connect());
     let tx = shop.transaction().expect("begin");
     let error = once(&store, &tx).expect_err("no inbox there");
-    assert_eq!(error.kind(), ErrorKind::SchemaOutdated, "{error}");
-    assert!(error.to_string().contains("no tables of an inbox"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.what().contains("the file of the inbox"), "{error}");
 }
 
 #[test]
@@ -186,4 +186,55 @@ fn names_are_checked() {
     ] {
         assert_eq!(store.once(&tx, inbox, id, handler).expect_err("a bad name").kind(), kind);
     }
+}
+
+#[test]
+fn a_connection_to_another_file_is_refused_though_it_has_such_tables() {
+    let (file, other) = (File::new(), File::new());
+    let (store, there) = (file.open(), other.open());
+    let mut wrong = other.connect();
+    let tx = wrong.transaction().expect("begin");
+    let error = once(&store, &tx).expect_err("it is another file");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.what().contains("nothing was marked"), "{error}");
+    assert_eq!(once(&there, &tx).expect("mark"), Mark::First, "nothing was marked before");
+    tx.commit().expect("commit");
+    // SQLite commits the files of one transaction one by one.
+    let mut memory = Connection::open_in_memory().expect("a connection");
+    let attach = format!("ATTACH DATABASE '{}' AS inbox", file.path().display());
+    memory.execute_batch(&attach).expect("attached");
+    let tx = memory.transaction().expect("begin");
+    assert_eq!(once(&store, &tx).expect_err("it is no file").kind(), ErrorKind::Refused);
+    drop(tx);
+    assert_eq!((marks(&file), marks(&other)), (0, 1));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_to_the_file_leads_to_the_same_inbox() {
+    let file = File::new();
+    let store = file.open();
+    let dir = tempfile::tempdir().expect("a directory");
+    let link = dir.path().join("link.db");
+    std::os::unix::fs::symlink(file.path(), &link).expect("a link");
+    let mut shop = Connection::open(&link).expect("a connection");
+    let tx = shop.transaction().expect("begin");
+    assert_eq!(once(&store, &tx).expect("mark"), Mark::First);
+    tx.commit().expect("commit");
+    assert_eq!(marks(&file), 1);
+}
+
+// FAULTS A10
+#[tokio::test]
+async fn another_message_is_kept_aside_with_the_callers_commit() {
+    let file = File::new();
+    let inbox = Inbox::builder("orders", file.open()).build().expect("an inbox");
+    let mut shop = file.connect();
+    for (payload, expected) in [("x", "first"), ("x", "duplicate"), ("y", "conflict"), ("y", "conflict")] {
+        shop.execute_batch("BEGIN").expect("begin");
+        let mark = inbox.once(&mut shop, &Message::new("1", "order.placed", payload), "charge").await;
+        assert_eq!(mark.expect("mark").as_str(), expected);
+        shop.execute_batch("COMMIT").expect("commit");
+    }
+    assert_eq!((marks(&file), file.count("oncebox_aside")), (1, 1));
 }

@@ -133,7 +133,8 @@ async fn what_sqlite_rolled_back_cannot_be_completed() {
 async fn what_sqlite_rolled_back_is_not_marked() {
     let (file, store) = shop();
     let mut tx = rolled_back_inside(&file, &store).await;
-    let error = store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect_err("no transaction");
+    let error =
+        store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect_err("no transaction");
     assert_eq!(error.kind(), ErrorKind::Handler, "{error}");
     drop(tx);
     assert_eq!(file.count("oncebox_mark"), 0);
@@ -292,7 +293,7 @@ async fn a_panic_rolls_back_and_frees_the_way() {
 async fn marks_and_completions_of_one_transaction_share_its_fate() {
     let (file, store) = shop();
     let mut tx = store.begin().await.expect("begin");
-    let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect("mark");
+    let mark = store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect("mark");
     assert_eq!(mark, Mark::First);
     drop(tx);
     assert_eq!(file.count("oncebox_mark"), 0);

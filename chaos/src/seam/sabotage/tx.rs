@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::state::Settlement;
-use oncebox::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
-use oncebox::{HandlerKey, InboxName, Key, Result};
+use oncebox::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
 
 use super::super::{Rigged, pause};
 use super::Sabotaged;
@@ -31,7 +31,7 @@ impl<S: Rigged + Clone> Transactional for Sabotaged<S> {
             // The work is done; now the mark.
             pause(Duration::from_millis(20)).await;
             let mut tx = self.store.begin().await?;
-            let _ = self.store.mark(&mut tx, &inbox, &key, &handler).await?;
+            let _ = self.store.mark(&mut tx, &inbox, &key, &handler, None).await?;
             self.store.commit(tx).await?;
         }
         Ok(())
@@ -43,18 +43,29 @@ impl<S: Rigged + Clone> Transactional for Sabotaged<S> {
 }
 
 impl<S: Rigged + Clone> MarkIn<S::Tx> for Sabotaged<S> {
-    async fn mark(&self, tx: &mut S::Tx, inbox: &InboxName, key: &Key, handler: &HandlerKey) -> Result<Mark> {
+    async fn mark(
+        &self,
+        tx: &mut S::Tx,
+        inbox: &InboxName,
+        key: &Key,
+        handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
+    ) -> Result<Mark> {
         if !self.is(Bug::CheckThenInsert) {
-            return self.store.mark(tx, inbox, key, handler).await;
+            return self.store.mark(tx, inbox, key, handler, fingerprint).await;
         }
         // A look, which leaves nothing.
         let mut look = self.store.begin().await?;
-        let found = self.store.mark(&mut look, inbox, key, handler).await?;
+        let found = self.store.mark(&mut look, inbox, key, handler, fingerprint).await?;
         self.store.rollback(look).await;
         if found == Mark::First {
             self.tinker.mark_later((inbox.clone(), *key, handler.clone()));
         }
         Ok(found)
+    }
+
+    async fn quarantine(&self, tx: &mut S::Tx, message: &NewMessage) -> Result<()> {
+        self.store.quarantine(tx, message).await
     }
 
     async fn record(

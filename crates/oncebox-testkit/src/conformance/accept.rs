@@ -209,8 +209,21 @@ pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &
     let seq = h.first(offer("1")).await;
     let mut second = conflicting("1", "other");
     second.on_conflict = OnConflict::FirstWins;
-    assert_eq!(h.accept(second).await, again(seq));
+    let varied = Accepted::Duplicate(Known::new(seq, std::time::Duration::ZERO).varied(true));
+    assert_eq!(h.accept(second).await, varied);
+    assert_eq!(h.accept(offer("1")).await, again(seq));
     assert_eq!(h.count().await.kept_aside, 0);
+}
+
+// The handlers of the other type must not be given the first message in its place.
+pub async fn first_wins_keeps_another_type_aside<S: StoreUnderTest>(h: &Harness<S>) {
+    let seq = h.first(offer("1")).await;
+    let other = Message::new("1", "order.cancelled", "1").with_source("shop");
+    let mut other = offer_routed(other, ["h", "i"].map(crate::fixture::route));
+    other.on_conflict = OnConflict::FirstWins;
+    assert_eq!(h.accept(other).await, Accepted::Conflict(seq));
+    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(h.show("1").await.expect("known").entries.len(), 1);
 }
 
 pub async fn a_delay_postpones_the_first_attempt<S: StoreUnderTest>(h: &Harness<S>) {

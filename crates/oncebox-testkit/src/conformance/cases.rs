@@ -27,6 +27,7 @@ macro_rules! store_conformance {
                     another_type_under_the_key_is_a_conflict,
                     a_conflict_does_not_pile_up,
                     first_wins_takes_a_conflict_for_a_duplicate,
+                    first_wins_keeps_another_type_aside,
                     a_delay_postpones_the_first_attempt,
                     inboxes_do_not_share_keys,
                     a_batch_may_serve_several_inboxes,
@@ -228,6 +229,17 @@ macro_rules! store_conformance {
                     a_completion_keeps_the_counters,
                     a_completion_releases_the_next_in_order,
                     a_rescue_and_a_commit_have_one_winner,
+                }
+                quarantine {
+                    another_message_under_a_mark_is_in_conflict,
+                    a_mark_without_a_fingerprint_compares_nothing,
+                    a_conflict_is_seen_by_its_own_transaction,
+                    of_rivals_with_other_messages_none_is_a_duplicate,
+                    what_is_in_conflict_with_a_mark_is_kept_aside,
+                    a_quarantine_is_undone_with_its_transaction,
+                    an_inbox_of_marks_alone_can_quarantine,
+                    another_message_is_not_run_inline_and_kept_aside,
+                    once_keeps_another_message_aside,
                 }
                 result {
                     a_result_comes_back_with_its_mark,

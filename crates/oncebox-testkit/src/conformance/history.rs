@@ -69,6 +69,7 @@ pub async fn absorbed_duplicates_are_summed_up<S: StoreUnderTest>(h: &Harness<S>
         count,
         first: start.after(first * SECOND),
         last: start.after(last * SECOND),
+        varied: count / 2,
     };
     assert_eq!(explain(h, "1").await.history.absorbed, None);
     h.store.absorbed(&[absorbed(one, 3, 2, 4), absorbed(two, 1, 1, 1)]).await.expect("absorbed");
@@ -82,7 +83,7 @@ pub async fn absorbed_duplicates_are_summed_up<S: StoreUnderTest>(h: &Harness<S>
 pub async fn history_leaves_with_its_message<S: StoreUnderTest>(h: &Harness<S>) {
     let poisoned = h.poisoned("1").await;
     h.store
-        .absorbed(&[Absorbed { seq: poisoned.seq, count: 1, first: h.now(), last: h.now() }])
+        .absorbed(&[Absorbed { seq: poisoned.seq, count: 1, first: h.now(), last: h.now(), varied: 0 }])
         .await
         .expect("absorbed");
     h.advance(RETENTION);

@@ -32,14 +32,14 @@ pub async fn inboxes_do_not_share_marks<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.mark("1", "h").await, Mark::First);
     let mut tx = h.store.begin().await.expect("begin");
     let key = key_in(&other, &message("1"));
-    assert_eq!(h.store.mark(&mut tx, &other, &key, &handler("h")).await.expect("mark"), Mark::First);
+    assert_eq!(h.store.mark(&mut tx, &other, &key, &handler("h"), None).await.expect("mark"), Mark::First);
 }
 
 pub async fn a_mark_twice_in_one_transaction_is_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
     let mut answers = Vec::new();
     for _ in 0..2 {
-        answers.push(h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect("mark"));
+        answers.push(h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect("mark"));
     }
     assert_eq!(answers, [Mark::First, Mark::Duplicate]);
     h.store.commit(tx).await.expect("commit");
@@ -57,7 +57,10 @@ pub async fn a_rollback_leaves_no_mark<S: StoreUnderTest>(h: &Harness<S>) {
 // DESIGN rule 2: the body of a concurrent duplicate does not run.
 pub async fn an_open_mark_is_not_free<S: StoreUnderTest>(h: &Harness<S>) {
     let mut tx = h.store.begin().await.expect("begin");
-    assert_eq!(h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h")).await.expect("mark"), Mark::First);
+    assert_eq!(
+        h.store.mark(&mut tx, &inbox(), &key("1"), &handler("h"), None).await.expect("mark"),
+        Mark::First
+    );
     let mut rival = tokio::spawn({
         let store = h.store.clone();
         async move { mark(&store, "1", "h").await }
@@ -230,10 +233,10 @@ pub(super) async fn begin_marked<S: StoreUnderTest>(store: &S, id: &str) -> S::T
     let start = Instant::now();
     loop {
         let mut tx = store.begin().await.expect("begin");
-        match store.mark(&mut tx, &inbox(), &key(id), &handler("h")).await.expect("mark") {
+        match store.mark(&mut tx, &inbox(), &key(id), &handler("h"), None).await.expect("mark") {
             Mark::First => return tx,
             Mark::Busy => drop(tx),
-            Mark::Duplicate => panic!("a mark that was rolled back is left"),
+            Mark::Duplicate | Mark::Conflict(_) => panic!("a mark that was rolled back is left"),
         }
         stay_patient(start).await;
     }

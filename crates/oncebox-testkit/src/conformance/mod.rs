@@ -53,6 +53,8 @@ pub mod order;
 #[doc(hidden)]
 pub mod orphans;
 #[doc(hidden)]
+pub mod quarantine;
+#[doc(hidden)]
 pub mod register;
 #[doc(hidden)]
 pub mod rename;

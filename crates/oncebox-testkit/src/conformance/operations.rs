@@ -414,7 +414,8 @@ pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest
     h.store.register(&RegisterParams::new(inbox_named("other"), HOUR)).await.expect("register");
     assert!(codes(Some(24 * HOUR)).await.is_empty());
     assert_eq!(codes(Some(25 * HOUR)).await, ["short_window"]);
-    let late = |hours: u32| Absorbed { seq, count: 1, first: h.now(), last: h.now().after(HOUR * hours) };
+    let late =
+        |hours: u32| Absorbed { seq, count: 1, first: h.now(), last: h.now().after(HOUR * hours), varied: 0 };
     h.store.absorbed(&[late(12)]).await.expect("absorbed");
     assert!(codes(None).await.is_empty(), "twice as long is enough");
     h.store.absorbed(&[late(13)]).await.expect("absorbed");

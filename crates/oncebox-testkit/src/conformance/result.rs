@@ -18,7 +18,7 @@ async fn leave<S: StoreUnderTest>(h: &Harness<S>, id: &str, result: &[u8]) {
 async fn recall<S: StoreUnderTest>(h: &Harness<S>, id: &str, by: &str) -> Option<Vec<u8>> {
     let mut tx = h.store.begin().await.expect("begin");
     let (inbox, key, handler) = (inbox(), key(id), handler(by));
-    assert_eq!(h.store.mark(&mut tx, &inbox, &key, &handler).await.expect("mark"), Mark::Duplicate);
+    assert_eq!(h.store.mark(&mut tx, &inbox, &key, &handler, None).await.expect("mark"), Mark::Duplicate);
     let result = h.store.recall(&mut tx, &inbox, &key, &handler).await.expect("recall");
     result.map(|result| result.to_vec())
 }
@@ -80,7 +80,7 @@ pub async fn a_result_is_left_once<S: StoreUnderTest>(h: &Harness<S>) {
     h.store.commit(tx).await.expect("a refusal does not spoil the transaction");
     // A duplicate does not change what was said before.
     let mut tx = h.store.begin().await.expect("begin");
-    assert_eq!(h.store.mark(&mut tx, &inbox, &key, &handler).await.expect("mark"), Mark::Duplicate);
+    assert_eq!(h.store.mark(&mut tx, &inbox, &key, &handler, None).await.expect("mark"), Mark::Duplicate);
     let again = h.store.record(&mut tx, &inbox, &key, &handler, b"third").await;
     assert_eq!(again.expect_err("it has one").kind(), ErrorKind::Refused);
     drop(tx);
@@ -101,7 +101,7 @@ pub async fn handlers_and_inboxes_do_not_share_results<S: StoreUnderTest>(h: &Ha
     for (inbox, by) in marks {
         let mut tx = h.store.begin().await.expect("begin");
         let (key, by) = (key_in(inbox, &message("1")), handler(by));
-        assert_eq!(h.store.mark(&mut tx, inbox, &key, &by).await.expect("mark"), Mark::First);
+        assert_eq!(h.store.mark(&mut tx, inbox, &key, &by, None).await.expect("mark"), Mark::First);
         let result = format!("{inbox} {by}");
         h.store.record(&mut tx, inbox, &key, &by, result.as_bytes()).await.expect("record");
         h.store.commit(tx).await.expect("commit");

@@ -206,7 +206,7 @@ async fn hold<S: StoreUnderTest>(h: &Harness<S>, claims: &[Claim]) -> (Vec<Settl
 }
 
 async fn mark<S: StoreUnderTest>(h: &Harness<S>, tx: &mut S::Tx, id: &str) -> Mark {
-    h.store.mark(tx, &inbox(), &key(id), &handler("h")).await.expect("mark")
+    h.store.mark(tx, &inbox(), &key(id), &handler("h"), None).await.expect("mark")
 }
 
 /// Completes and commits; says `LeaseLost` if one of the claims is lost.

@@ -112,7 +112,10 @@ pub async fn a_commit_is_not_made_twice<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     let store = losing_the_answer(h, Verb::Commit);
     let mut tx = store.begin().await.expect("begin");
-    assert_eq!(store.mark(&mut tx, &inbox(), &key("2"), &handler("h")).await.expect("mark"), Mark::First);
+    assert_eq!(
+        store.mark(&mut tx, &inbox(), &key("2"), &handler("h"), None).await.expect("mark"),
+        Mark::First
+    );
     assert_eq!(store.complete(&mut tx, &claim).await.expect("complete"), Settled::Applied);
     unknown(store.commit(tx).await);
     assert_eq!(h.complete(&claim).await, Settled::LeaseLost);

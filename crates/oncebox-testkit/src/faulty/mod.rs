@@ -16,7 +16,7 @@ use oncebox::store::{
     OperationId, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
     Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
 };
-use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Result};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
 /// A store around another one, in which calls fail as its [`Faults`] say. Clones share their faults.
 ///
@@ -195,8 +195,13 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for FaultyStore<S> {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        self.run(Verb::Mark, self.store.mark(tx, inbox, key, handler))
+        self.run(Verb::Mark, self.store.mark(tx, inbox, key, handler, fingerprint))
+    }
+
+    fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send {
+        self.run(Verb::Quarantine, self.store.quarantine(tx, message))
     }
 
     fn record(

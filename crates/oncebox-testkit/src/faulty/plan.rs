@@ -24,6 +24,7 @@ pub enum Verb {
     Begin,
     Commit,
     Mark,
+    Quarantine,
     Record,
     Recall,
     Complete,

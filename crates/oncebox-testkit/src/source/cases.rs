@@ -34,6 +34,7 @@ macro_rules! source_conformance {
                     what_somebody_else_works_on_is_not_acknowledged,
                     what_failed_comes_again,
                     what_its_handler_refuses_is_rejected,
+                    another_message_under_its_key_is_kept_aside_and_comes_no_more,
                     an_unknown_commit_of_its_handler_is_not_acknowledged,
                 }
             );

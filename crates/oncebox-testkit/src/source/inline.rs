@@ -48,6 +48,22 @@ pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &World<T>
     world.transport.stop(instance).await;
 }
 
+// FAULTS A10: as what is in conflict with a stored message.
+pub async fn another_message_under_its_key_is_kept_aside_and_comes_no_more<T: Transport>(world: &World<T>) {
+    let instance = world.start().await;
+    world.send("m", INLINE, "one").await;
+    world.settled(1, 0).await;
+    world.send("m", INLINE, "other").await;
+    world
+        .until(async |world: &World<T>| {
+            let books = world.books().await;
+            books.waiting == 0 && books.done + books.rejected == 2
+        })
+        .await;
+    assert_eq!((world.counts().await.conflicts, world.runs("one"), world.runs("other")), (1, 1, 0));
+    world.transport.stop(instance).await;
+}
+
 // FAULTS A4
 pub async fn an_unknown_commit_of_its_handler_is_not_acknowledged<T: Transport>(world: &World<T>) {
     let instance = world.start().await;

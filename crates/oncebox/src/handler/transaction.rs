@@ -10,10 +10,10 @@ use bytes::Bytes;
 use tracing::Instrument as _;
 
 use crate::error::Result;
-use crate::key::Key;
+use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::Observed;
-use crate::store::{Claim, Mark, MarkIn, Settled, ShareIn, Store, Transactional};
+use crate::store::{Claim, Mark, MarkIn, NewMessage, Settled, ShareIn, Store, Transactional};
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -25,7 +25,10 @@ pub(crate) trait FinishTx: Send {
     fn complete(self: Box<Self>, claim: Claim) -> Boxed<'static, Result<Settled>>;
 
     /// Marks the key: the first step of an inline handler.
-    fn mark<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Mark>>;
+    fn mark<'a>(&'a mut self, marked: &'a Marked, fingerprint: Fingerprint) -> Boxed<'a, Result<Mark>>;
+
+    /// Keeps a message aside whose key is marked for another one.
+    fn quarantine<'a>(&'a mut self, message: &'a NewMessage) -> Boxed<'a, Result<()>>;
 
     /// The result that was left with the mark.
     fn recall<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Option<Bytes>>>;
@@ -88,9 +91,13 @@ where
         })
     }
 
-    fn mark<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Mark>> {
+    fn mark<'a>(&'a mut self, marked: &'a Marked, fingerprint: Fingerprint) -> Boxed<'a, Result<Mark>> {
         let Marked { inbox, key, handler } = marked;
-        Box::pin(self.store.mark(&mut self.tx, inbox, key, handler))
+        Box::pin(self.store.mark(&mut self.tx, inbox, key, handler, Some(fingerprint)))
+    }
+
+    fn quarantine<'a>(&'a mut self, message: &'a NewMessage) -> Boxed<'a, Result<()>> {
+        Box::pin(self.store.quarantine(&mut self.tx, message))
     }
 
     fn recall<'a>(&'a mut self, marked: &'a Marked) -> Boxed<'a, Result<Option<Bytes>>> {

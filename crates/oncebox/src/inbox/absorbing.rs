@@ -25,7 +25,8 @@ impl Absorbing {
             return;
         }
         let now = now();
-        let one = Absorbed { seq: known.seq, count: 1, first: now, last: now };
+        let varied = u64::from(known.varied);
+        let one = Absorbed { seq: known.seq, count: 1, first: now, last: now, varied };
         counted.entry(known.seq).and_modify(|known| *known = known.and(one)).or_insert(one);
     }
 
@@ -56,14 +57,15 @@ mod tests {
         let at = Timestamp::from_millis;
         for round in 1..=3 {
             for n in 0..2_000 {
-                let known = Accepted::Duplicate(Known::new(Seq(n), Duration::ZERO));
+                let known = Known::new(Seq(n), Duration::ZERO).varied(round == 2);
+                let known = Accepted::Duplicate(known);
                 absorbing.note(&known, || at(round));
             }
         }
         absorbing.note(&Accepted::Stale, || at(9));
         let taken = absorbing.take();
         assert_eq!(taken.len(), MOST);
-        assert_eq!(taken[7], Absorbed { seq: Seq(7), count: 3, first: at(1), last: at(3) });
+        assert_eq!(taken[7], Absorbed { seq: Seq(7), count: 3, first: at(1), last: at(3), varied: 1 });
         assert!(absorbing.take().is_empty());
     }
 }

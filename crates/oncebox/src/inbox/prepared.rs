@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Shared;
 use crate::config::{MissingKey, OnConflict, OnDuplicate, Tenants, Unrouted};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Dedupe, Fingerprint, Key, KeyContext, Naming, OrderKey};
+use crate::key::{Dedupe, Fingerprint, Key, KeyContext, MessageKey, Naming, OrderKey};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
@@ -30,22 +30,30 @@ impl Offers {
         1 + self.others.len()
     }
 
+    /// The keys of its fire-and-forget handlers, in the order of the registry.
+    pub(super) fn forget(&self) -> &[Key] {
+        &self.forget
+    }
+
     /// The key of a message that goes by one key and asks for no order.
     pub(super) fn key_alone(&self) -> Option<&Key> {
         (self.others.is_empty() && self.first.order.is_none()).then_some(&self.first.key)
     }
 
-    /// Adds handlers to the offer with their key, or makes one.
-    fn add(&mut self, key: Key, routes: &Arc<[Route]>) {
+    /// Adds handlers to the offer with their key, or makes one. Of two policies for one key the stricter one counts.
+    fn add(&mut self, MessageKey { key, on_conflict }: MessageKey, routes: &Arc<[Route]>) {
         let mut all = std::iter::once(&mut self.first).chain(&mut self.others);
         if let Some(offer) = all.find(|offer| offer.key == key) {
             if !routes.is_empty() {
                 offer.routes = offer.routes.iter().chain(&**routes).cloned().collect();
             }
+            if on_conflict == OnConflict::KeepAside {
+                offer.on_conflict = on_conflict;
+            }
             return;
         }
         let (mut offer, routes) = (self.first.clone(), Arc::clone(routes));
-        (offer.key, offer.routes) = (key, routes);
+        (offer.key, offer.on_conflict, offer.routes) = (key, on_conflict, routes);
         self.others.push(offer);
     }
 }
@@ -57,15 +65,32 @@ pub(crate) struct Prepared {
     /// For the durable handlers; nothing if it has inline ones alone.
     pub(crate) offers: Option<Offers>,
     /// The keys of its inline handlers, in the order of the registry.
-    pub(crate) inline: Vec<Key>,
+    pub(crate) inline: Vec<MessageKey>,
 }
 
 /// What the store said of all offers of a message.
 pub(crate) struct Answer {
     /// Of all of them together, as [`Accepted::and`] puts it.
     pub(crate) whole: Accepted,
-    /// The keys under which it was kept aside, in conflict or stale: under these it may have run before.
-    pub(crate) kept_aside: Vec<Key>,
+    first: Accepted,
+    /// Of the others, in their order.
+    others: Vec<Accepted>,
+}
+
+impl Answer {
+    /// Each offer with its answer.
+    pub(crate) fn each<'a>(
+        &'a self,
+        offers: &'a Offers,
+    ) -> impl Iterator<Item = (&'a NewMessage, Accepted)> + 'a {
+        offers.iter().zip(std::iter::once(self.first).chain(self.others.iter().copied()))
+    }
+
+    /// The answer for a key under which the message was kept aside, in conflict or stale: under that it may have run before.
+    pub(crate) fn kept_aside(&self, offers: &Offers, key: &Key) -> Option<Accepted> {
+        let is_aside = |one: &Accepted| matches!(one, Accepted::Conflict(_) | Accepted::Stale);
+        self.each(offers).find(|(offer, one)| offer.key == *key && is_aside(one)).map(|(_, one)| one)
+    }
 }
 
 impl<S: Store> Shared<S> {
@@ -78,7 +103,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Checks a message and finds the keys of its inline handlers.
-    pub(crate) fn prepare_inline(&self, message: &Arc<Message>) -> Result<Vec<Key>> {
+    pub(crate) fn prepare_inline(&self, message: &Arc<Message>) -> Result<Vec<MessageKey>> {
         let keys = self.check_routed(message).and_then(|()| self.inline_keys(&mut Keys::new(self, message)));
         self.counted(message, keys)
     }
@@ -105,17 +130,18 @@ impl<S: Store> Shared<S> {
     pub(crate) fn key_of(&self, message: &Message, handler: &HandlerKey) -> Result<Option<Key>> {
         self.check(message)?;
         let dedupe = self.registry.dedupe(message.kind(), Some(handler));
-        Keys::new(self, message).known(&dedupe, Some(self.current(handler)))
+        Ok(Keys::new(self, message).known(&dedupe, Some(self.current(handler)))?.map(|known| known.key))
     }
 
     /// The key under which payloads of a message are told apart; `None` if it is not compared.
     pub(super) fn plain_key(&self, message: &Message, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
         let dedupe = self.registry.dedupe(message.kind(), handler);
-        Keys::new(self, message).plain(&dedupe, handler.map(|handler| self.current(handler)))
+        let plain = Keys::new(self, message).plain(&dedupe, handler.map(|handler| self.current(handler)))?;
+        Ok(plain.map(|plain| plain.key))
     }
 
     /// The key for the mark of a handler; one that nothing else has, if repeats are not recognised.
-    pub(crate) fn mark_key(&self, message: &Message, handler: &HandlerKey) -> Result<Key> {
+    pub(crate) fn mark_key(&self, message: &Message, handler: &HandlerKey) -> Result<MessageKey> {
         self.check(message)?;
         let dedupe = self.registry.dedupe(message.kind(), Some(handler));
         Keys::new(self, message).of(&dedupe, Some(self.current(handler)))
@@ -161,11 +187,11 @@ impl<S: Store> Shared<S> {
     fn offers(&self, message: &Arc<Message>, keys: &mut Keys<'_, S>, delay: Duration) -> Result<Offers> {
         let kind = message.kind();
         let forget = self.registry.forget(kind);
-        let forget: Vec<Key> = forget
+        let forget: Vec<MessageKey> = forget
             .map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key)))
             .collect::<Result<_>>()?;
         let (first, others) = match (self.registry.groups(kind), forget.first()) {
-            ([], Some(key)) => ((*key, self.registry.no_routes()), &[][..]),
+            ([], Some(known)) => ((*known, self.registry.no_routes()), &[][..]),
             ([], None) => {
                 let key = keys.of(&self.registry.dedupe(kind, None), None)?;
                 ((key, self.registry.no_routes()), &[][..])
@@ -175,20 +201,17 @@ impl<S: Store> Shared<S> {
                 ((key, Arc::clone(&first.routes)), others)
             }
         };
-        let mut new = NewMessage::new(self.name.clone(), first.0, self.in_order(message)?, first.1);
-        // What is new by its key cannot be in conflict.
-        if self.config.on_conflict == OnConflict::FirstWins {
-            new.on_conflict = OnConflict::FirstWins;
-        }
+        let mut new = NewMessage::new(self.name.clone(), first.0.key, self.in_order(message)?, first.1);
+        new.on_conflict = first.0.on_conflict;
         new.delay = delay;
         let mut offers = Offers { first: new, others: Vec::new(), forget: Vec::new() };
         for group in others {
             offers.add(keys.of(&group.dedupe, group.handler.as_ref())?, &group.routes);
         }
-        for key in &forget {
-            offers.add(*key, &self.registry.no_routes());
+        for known in &forget {
+            offers.add(*known, &self.registry.no_routes());
         }
-        offers.forget = forget;
+        offers.forget = forget.into_iter().map(|known| known.key).collect();
         for offer in std::iter::once(&mut offers.first).chain(&mut offers.others) {
             offer.compared = keys.unique != Some(offer.key);
         }
@@ -225,7 +248,7 @@ impl<S: Store> Shared<S> {
         OrderKey::of(&self.name, &message.clone().with_ordering_key(order.of(message)?))
     }
 
-    fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<Key>> {
+    fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<MessageKey>> {
         let handlers = self.registry.inline(keys.message.kind());
         handlers.map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key))).collect()
     }
@@ -271,16 +294,14 @@ impl<S: Store> Shared<S> {
         accepted: &mut impl Iterator<Item = Accepted>,
     ) -> Result<Answer> {
         let mut next = || accepted.next().ok_or_else(short_answer);
-        let mut all = Answer { whole: next()?, kept_aside: Vec::new() };
-        let mut one = all.whole;
-        for (place, offer) in offers.iter().enumerate() {
-            if place > 0 {
-                one = next()?;
-                all.whole = all.whole.and(one);
-            }
-            if matches!(one, Accepted::Conflict(_) | Accepted::Stale) {
-                all.kept_aside.push(offer.key);
-            }
+        let first = next()?;
+        let mut all = Answer { whole: first, first, others: Vec::new() };
+        for _ in &offers.others {
+            let one = next()?;
+            all.whole = all.whole.and(one);
+            all.others.push(one);
+        }
+        for (offer, one) in all.each(offers) {
             self.announce(one, offer, &offers.forget);
         }
         Ok(all)
@@ -364,33 +385,34 @@ impl<'a, S: Store> Keys<'a, S> {
     }
 
     /// The key by which a handler recognises the message, or one that nothing else has.
-    fn of(&mut self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Key> {
-        Ok(match self.known(dedupe, handler)? {
-            Some(key) => key,
-            None => self.unique(if matches!(dedupe, Dedupe::Off) { "off" } else { "missing_key" }),
-        })
+    fn of(&mut self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<MessageKey> {
+        if let Some(known) = self.known(dedupe, handler)? {
+            return Ok(known);
+        }
+        let key = self.unique(if matches!(dedupe, Dedupe::Off) { "off" } else { "missing_key" });
+        Ok(MessageKey { key, on_conflict: OnConflict::KeepAside })
     }
 
     /// The key by which a handler recognises the message; `None` if it does not.
-    fn known(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
-        let key = self.plain(dedupe, handler)?;
-        if self.inbox.config.on_conflict != OnConflict::AcceptAsNew {
-            return Ok(key);
+    fn known(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<MessageKey>> {
+        let mut known = self.plain(dedupe, handler)?;
+        if let Some(MessageKey { key, on_conflict: OnConflict::AcceptAsNew }) = &mut known {
+            *key = key.of_payload(&Fingerprint::of(self.message));
         }
-        Ok(key.map(|key| key.of_payload(&Fingerprint::of(self.message))))
+        Ok(known)
     }
 
     /// The same, whatever its payload.
-    fn plain(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
+    fn plain(&self, dedupe: &Dedupe, handler: Option<&HandlerKey>) -> Result<Option<MessageKey>> {
         let Shared { name, config, .. } = self.inbox;
         let context = KeyContext::new(name, handler).adopting(config.adopted_tenant.as_deref());
-        let key = match dedupe {
+        let (strategy, naming) = match dedupe {
             Dedupe::Off => return Ok(None),
-            Dedupe::On => config.key.key_in(&context, self.message, Naming::Kind),
-            Dedupe::By(strategy) => strategy.key_in(&context, self.message, Naming::Full),
+            Dedupe::On => (&config.key, Naming::Kind),
+            Dedupe::By(strategy) => (strategy, Naming::Full),
         };
-        match key {
-            Ok(key) => Ok(Some(key)),
+        match strategy.identify(&context, self.message, naming, config.on_conflict) {
+            Ok(known) => Ok(Some(known)),
             Err(error)
                 if error.kind() == ErrorKind::MissingKey
                     && (config.missing_key == MissingKey::Undeduplicated || self.inbox.is_direct()) =>

@@ -60,21 +60,31 @@ impl Variants {
 impl<S: Store> Shared<S> {
     /// Counts an offer whose key came before with another payload, if that is allowed.
     pub(super) fn note_variant(&self, accepted: &Accepted, offer: &NewMessage) {
-        let allowed = match self.config.on_conflict {
-            OnConflict::KeepAside => false,
-            OnConflict::FirstWins => matches!(accepted, Accepted::First(_) | Accepted::Duplicate(_)),
+        match (offer.on_conflict, accepted) {
+            (OnConflict::FirstWins, Accepted::Duplicate(known)) if known.varied => {
+                self.note_first_wins(&offer.message, &offer.key);
+            }
             // A repeat of a payload is none.
-            OnConflict::AcceptAsNew => matches!(accepted, Accepted::First(_)),
-        };
-        if allowed && offer.compared {
-            let handler = offer.routes.first().map(|route| &route.key);
-            self.note_payload(&offer.message, handler, offer.fingerprint);
+            (OnConflict::AcceptAsNew, Accepted::First(_)) if offer.compared => {
+                let handler = offer.routes.first().map(|route| &route.key);
+                self.note_payload(&offer.message, handler, offer.fingerprint);
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts a message whose key is known with another payload, where the first one counts.
+    pub(super) fn note_first_wins(&self, message: &Message, key: &Key) {
+        let (inbox, kind) = (&self.name, message.kind());
+        emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "first_wins")]);
+        if let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) {
+            tracing::warn!(%inbox, kind, %key, unsaid, "a key came again with another payload; the first one counts, and this one is dropped");
         }
     }
 
     /// The same for a message that an inline handler was given.
-    pub(crate) fn note_inline(&self, message: &Message, handler: &HandlerKey) {
-        if self.config.on_conflict == OnConflict::AcceptAsNew {
+    pub(crate) fn note_inline(&self, message: &Message, handler: &HandlerKey, policy: OnConflict) {
+        if policy == OnConflict::AcceptAsNew {
             self.note_payload(message, Some(handler), Fingerprint::of(message));
         }
     }
@@ -82,20 +92,11 @@ impl<S: Store> Shared<S> {
     fn note_payload(&self, message: &Message, handler: Option<&HandlerKey>, fingerprint: Fingerprint) {
         let Ok(Some(key)) = self.plain_key(message, handler) else { return };
         let Some(other) = self.variants.note(key, fingerprint) else { return };
-        let inbox = &self.name;
-        let policy = match self.config.on_conflict {
-            OnConflict::AcceptAsNew => "accept_as_new",
-            _ => "first_wins",
-        };
-        emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", policy)]);
+        let (inbox, kind) = (&self.name, message.kind());
+        emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "accept_as_new")]);
         let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) else { return };
-        let kind = message.kind();
-        if policy == "accept_as_new" {
-            let (before, key) = (key.of_payload(&other), key.of_payload(&fingerprint));
-            tracing::warn!(%inbox, kind, %before, %key, unsaid, "a key came again with another payload; it is taken as a message of its own");
-        } else {
-            tracing::warn!(%inbox, kind, %key, unsaid, "a key came again with another payload; the first one counts, and this one is dropped");
-        }
+        let (before, key) = (key.of_payload(&other), key.of_payload(&fingerprint));
+        tracing::warn!(%inbox, kind, %before, %key, unsaid, "a key came again with another payload; it is taken as a message of its own");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The dedupe identity of a message.
 
 mod dedupe;
+mod policy;
 mod strategy;
 
 pub use dedupe::Dedupe;
@@ -10,6 +11,7 @@ pub(crate) use strategy::{Naming, json_field};
 
 use std::fmt;
 
+use crate::config::OnConflict;
 use crate::message::Message;
 use crate::name::InboxName;
 
@@ -103,6 +105,13 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The key of a message where it goes, and what happens if another message came under it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageKey {
+    pub(crate) key: Key,
+    pub(crate) on_conflict: OnConflict,
+}
+
 /// What tells two messages under one key apart: a digest of type and payload, or of what
 /// [takes its place](Message::compared_by).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -117,13 +126,32 @@ impl Fingerprint {
         *self == Self::ERASED
     }
 
-    /// The fingerprint of a message.
+    /// How many of its bytes tell the type alone.
+    const TYPE: usize = 4;
+
+    /// The fingerprint of a message. Four bytes tell the type, the others type and payload together.
     pub fn of(message: &Message) -> Self {
-        let mut digest = Digest::new(b"oncebox fingerprint 1");
-        digest.part(message.kind().as_bytes());
-        digest.part(message.compared());
-        let [bytes, _] = split(digest.finish());
+        let mut of_type = Digest::new(b"oncebox type fingerprint 1");
+        of_type.part(message.kind().as_bytes());
+        let mut whole = Digest::new(b"oncebox fingerprint 1");
+        whole.part(message.kind().as_bytes());
+        whole.part(message.compared());
+        let [mut bytes, _] = split(whole.finish());
+        bytes[..Self::TYPE].copy_from_slice(&of_type.finish()[..Self::TYPE]);
         Self(bytes)
+    }
+
+    /// Whether both are of messages of one type.
+    pub fn is_same_type(&self, other: &Self) -> bool {
+        self.0[..Self::TYPE] == other.0[..Self::TYPE]
+    }
+
+    /// This fingerprint with other bytes in the place of those that tell type and payload together. For a store that hides
+    /// payloads from those who can guess them; it keeps the type readable.
+    #[must_use]
+    pub fn with_secret(mut self, secret: &[u8; 16]) -> Self {
+        self.0[Self::TYPE..].copy_from_slice(&secret[Self::TYPE..]);
+        self
     }
 
     /// From the bytes a store kept.
@@ -265,6 +293,17 @@ mod tests {
         for value in [&b"0"[..], b" 1 ", b"\0", b"\xff", b" \xff ", "\u{200b}".as_bytes()] {
             assert!(!is_blank(value), "{value:?}");
         }
+    }
+
+    #[test]
+    fn a_fingerprint_tells_payloads_and_types_apart() {
+        let print = |kind: &str, payload: &'static str| Fingerprint::of(&Message::new("1", kind, payload));
+        assert_eq!(print("a", "x"), print("a", "x"));
+        assert_ne!(print("a", "x"), print("a", "y"));
+        assert!(print("a", "x").is_same_type(&print("a", "y")));
+        assert!(!print("a", "x").is_same_type(&print("b", "x")));
+        let hidden = print("a", "x").with_secret(&[7; 16]);
+        assert!(hidden != print("a", "x") && hidden.is_same_type(&print("a", "x")));
     }
 
     #[test]

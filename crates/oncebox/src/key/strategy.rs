@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Key, is_blank};
+use super::{Key, MessageKey, is_blank};
+use crate::config::OnConflict;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -42,6 +43,8 @@ pub enum KeyStrategy {
     Custom(Custom),
     /// A function of the message and of where it goes; it is asked for each handler.
     CustomWith(CustomWith),
+    /// A strategy with a policy of its own for [conflicts](OnConflict). Made by [`on_conflict`](Self::on_conflict).
+    WithPolicy(Box<KeyStrategy>, OnConflict),
 }
 
 /// Where a message goes: what a key may depend on besides the message.
@@ -133,9 +136,22 @@ impl KeyStrategy {
 
     /// The key of `message` where it goes.
     pub(crate) fn key_in(&self, context: &KeyContext<'_>, message: &Message, naming: Naming) -> Result<Key> {
+        Ok(self.identify(context, message, naming, None)?.key)
+    }
+
+    /// The key of `message` where it goes, and the policy for conflicts under it. `policy` counts for a strategy that has none of
+    /// its own.
+    pub(crate) fn identify(
+        &self,
+        context: &KeyContext<'_>,
+        message: &Message,
+        naming: Naming,
+        policy: Option<OnConflict>,
+    ) -> Result<MessageKey> {
         let by_id = || {
             let parts: [&[u8]; 2] = [b"id", message.id()];
-            Key::within(context.inbox, context.tenant(message), message.source(), parts)
+            let key = Key::within(context.inbox, context.tenant(message), message.source(), parts);
+            MessageKey { key, on_conflict: self.policy().or(policy).unwrap_or(OnConflict::KeepAside) }
         };
         // Most messages: nothing has to be put together.
         if matches!(self, Self::MessageId) && !is_blank(message.id()) {
@@ -143,7 +159,9 @@ impl KeyStrategy {
         }
         let mut parts = Vec::new();
         if self.select(context, message, naming, &mut parts) {
-            return Ok(Key::within(context.inbox, context.tenant(message), message.source(), parts));
+            let key = Key::within(context.inbox, context.tenant(message), message.source(), parts);
+            let on_conflict = self.policy().or(policy).unwrap_or_else(|| self.usual_policy());
+            return Ok(MessageKey { key, on_conflict });
         }
         if is_blank(message.id()) {
             let what = format!(
@@ -187,6 +205,7 @@ impl KeyStrategy {
             Self::Composite(all) => {
                 return !all.is_empty() && all.iter().all(|one| one.select(context, message, naming, parts));
             }
+            Self::WithPolicy(strategy, _) => return strategy.select(context, message, naming, parts),
             Self::Custom(select) => ("custom", select(message)),
             Self::CustomWith(select) => ("custom", select(message, context)),
         };
@@ -203,6 +222,7 @@ impl KeyStrategy {
     /// Whether two handlers may get different keys for one message.
     pub(crate) fn asks_for_handler(&self) -> bool {
         match self {
+            Self::WithPolicy(strategy, _) => strategy.asks_for_handler(),
             Self::Handler | Self::CustomWith(_) => true,
             Self::Composite(all) => all.iter().any(Self::asks_for_handler),
             _ => false,
@@ -221,6 +241,7 @@ impl KeyStrategy {
             (Self::Composite(a), Self::Composite(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same(b))
             }
+            (Self::WithPolicy(a, one), Self::WithPolicy(b, other)) => one == other && a.is_same(b),
             (Self::Custom(a), Self::Custom(b)) => Arc::ptr_eq(a, b),
             (Self::CustomWith(a), Self::CustomWith(b)) => Arc::ptr_eq(a, b),
             _ => false,
@@ -242,6 +263,7 @@ impl KeyStrategy {
             Self::Handler => {
                 Some("all messages of a handler would have one key; use it as a part of a `Composite`")
             }
+            Self::WithPolicy(strategy, _) => strategy.flaw(),
             Self::Composite(all) if all.iter().all(|one| matches!(one, Self::Handler)) => {
                 Some("all messages of a handler would have one key; add what tells messages apart")
             }
@@ -317,6 +339,9 @@ impl fmt::Debug for KeyStrategy {
             Self::Composite(all) => f.debug_tuple("Composite").field(all).finish(),
             Self::Custom(_) => f.write_str("Custom"),
             Self::CustomWith(_) => f.write_str("CustomWith"),
+            Self::WithPolicy(strategy, policy) => {
+                f.debug_tuple("WithPolicy").field(strategy).field(policy).finish()
+            }
         }
     }
 }

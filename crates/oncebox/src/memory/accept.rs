@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tables::{Aside, Entry, Scope, Stored, Tables};
-use crate::config::OnConflict;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Fingerprint;
 use crate::store::{Accepted, AsideId, AsideReason, Known, NewMessage, Route, Seq};
@@ -25,9 +24,7 @@ fn verdict(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Times
     let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
         Some(known) if known.is_erased() => Verdict::Known,
-        Some(known) if known != new.fingerprint && new.on_conflict != OnConflict::FirstWins => {
-            Verdict::KeptAside(AsideReason::Conflict)
-        }
+        Some(known) if new.conflicts_with(&known) => Verdict::KeptAside(AsideReason::Conflict),
         _ if stale => Verdict::KeptAside(AsideReason::Stale),
         Some(_) => Verdict::Known,
         None => Verdict::New,
@@ -48,7 +45,7 @@ impl Tables {
         let known = scope.keys.get(&new.key).copied();
         match (verdict(new, scope.fingerprint(new), scope.forgotten(new)), known) {
             (Verdict::Known, Some(seq)) => match scope.add_entries(seq, new, now) {
-                0 => Accepted::Duplicate(Known::new(seq, scope.age(seq, now))),
+                0 => Accepted::Duplicate(scope.known(seq, new, now)),
                 added => Accepted::HandlersAdded(seq, added),
             },
             (Verdict::KeptAside(reason), seq) => {
@@ -76,10 +73,19 @@ impl Tables {
         if batch.len() <= room || self.growth(batch) <= room {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Full,
-            format!("the memory store holds {stored} of at most {} messages", self.capacity),
-        ))
+        Err(self.full(stored))
+    }
+
+    /// Refuses a message that is to be kept aside and does not fit.
+    pub(super) fn check_room_aside(&mut self, new: &NewMessage) -> Result<()> {
+        let known = self.scope(&new.inbox).asides.contains_key(&(new.key, *new.fingerprint.as_bytes()));
+        let stored: usize = self.scopes.values().map(|scope| scope.messages.len() + scope.asides.len()).sum();
+        if known || stored < self.capacity { Ok(()) } else { Err(self.full(stored)) }
+    }
+
+    fn full(&self, stored: usize) -> Error {
+        let what = format!("the memory store holds {stored} of at most {} messages", self.capacity);
+        Error::new(ErrorKind::Full, what)
     }
 
     /// How many places a batch takes.
@@ -164,12 +170,13 @@ impl Scope {
         missing
     }
 
-    /// How long a message has been here.
-    fn age(&self, seq: Seq, now: Timestamp) -> Duration {
-        self.messages.get(&seq).map_or(Duration::ZERO, |stored| now.since(stored.received_at))
+    /// What is known of a message that came again.
+    fn known(&self, seq: Seq, new: &NewMessage, now: Timestamp) -> Known {
+        let Some(stored) = self.messages.get(&seq) else { return Known::new(seq, Duration::ZERO) };
+        Known::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)
     }
 
-    fn keep_aside(&mut self, new: &NewMessage, reason: AsideReason, now: Timestamp) {
+    pub(super) fn keep_aside(&mut self, new: &NewMessage, reason: AsideReason, now: Timestamp) {
         let under = (new.key, *new.fingerprint.as_bytes());
         if self.asides.contains_key(&under) {
             return;

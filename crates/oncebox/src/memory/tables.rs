@@ -32,9 +32,9 @@ pub(super) struct Tables {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum MarkRow {
     /// Held by a transaction that has not ended.
-    Open,
-    /// Committed, with the result that was left, if one was.
-    Done(Option<Bytes>),
+    Open(Option<Fingerprint>),
+    /// Committed, with the fingerprint that was given and the result that was left.
+    Done(Option<Fingerprint>, Option<Bytes>),
 }
 
 /// Everything of one inbox. A handler is known by its origin, here and in the indexes; marks by the key that made them.

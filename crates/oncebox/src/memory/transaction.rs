@@ -8,10 +8,10 @@ use bytes::Bytes;
 use super::tables::{MarkRow, Tables};
 use super::{Memory, Shared};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::Key;
+use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Settlement;
-use crate::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
+use crate::store::{AsideReason, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
 use crate::time::Timestamp;
 
 /// An open transaction of a [`Memory`] store: marks and completions that become visible together. Dropping it rolls
@@ -23,6 +23,8 @@ pub struct MemoryTx {
     /// Results, each with the place of its mark in `marks`.
     results: Vec<(usize, Bytes)>,
     completions: Vec<Claim>,
+    /// Messages to be kept aside.
+    asides: Vec<NewMessage>,
     savepoint: Savepoint,
 }
 
@@ -32,6 +34,7 @@ struct Savepoint {
     marks: usize,
     results: usize,
     completions: usize,
+    asides: usize,
 }
 
 impl MemoryTx {
@@ -85,7 +88,14 @@ impl MemoryTx {
         for (place, (inbox, (key, handler))) in std::mem::take(&mut self.marks).into_iter().enumerate() {
             let scope = tables.scope(&inbox);
             scope.mark_ages.entry(handler.clone()).or_default().insert((now, key));
-            scope.marks.insert((key, handler), MarkRow::Done(self.result(place).cloned()));
+            let fingerprint = match scope.marks.get(&(key, handler.clone())) {
+                Some(MarkRow::Open(fingerprint) | MarkRow::Done(fingerprint, _)) => *fingerprint,
+                None => None,
+            };
+            scope.marks.insert((key, handler), MarkRow::Done(fingerprint, self.result(place).cloned()));
+        }
+        for new in self.asides.drain(..) {
+            tables.scope(&new.inbox).keep_aside(&new, AsideReason::Conflict, now);
         }
         Ok(())
     }
@@ -116,6 +126,7 @@ impl Transactional for Memory {
             marks: Vec::new(),
             results: Vec::new(),
             completions: Vec::new(),
+            asides: Vec::new(),
             savepoint: Savepoint::default(),
         })
     }
@@ -133,21 +144,31 @@ impl MarkIn<MemoryTx> for Memory {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
         tx.is_of(self)?;
         let id = (*key, handler.clone());
         let mut tables = self.shared.tables.lock();
         let scope = tables.scope(inbox);
         Ok(match scope.marks.get(&id) {
-            Some(MarkRow::Done(_)) => Mark::Duplicate,
-            Some(MarkRow::Open) if tx.own(inbox, key, handler).is_some() => Mark::Duplicate,
-            Some(MarkRow::Open) => Mark::Busy,
+            Some(MarkRow::Done(known, _)) => Mark::of_known(*known, fingerprint),
+            Some(MarkRow::Open(known)) if tx.own(inbox, key, handler).is_some() => {
+                Mark::of_known(*known, fingerprint)
+            }
+            Some(MarkRow::Open(_)) => Mark::Busy,
             None => {
-                scope.marks.insert(id.clone(), MarkRow::Open);
+                scope.marks.insert(id.clone(), MarkRow::Open(fingerprint));
                 tx.marks.push((inbox.clone(), id));
                 Mark::First
             }
         })
+    }
+
+    async fn quarantine(&self, tx: &mut MemoryTx, message: &NewMessage) -> Result<()> {
+        tx.is_of(self)?;
+        self.shared.tables.lock().check_room_aside(message)?;
+        tx.asides.push(message.clone());
+        Ok(())
     }
 
     async fn record(
@@ -181,8 +202,8 @@ impl MarkIn<MemoryTx> for Memory {
         }
         let mut tables = self.shared.tables.lock();
         Ok(match tables.scope(inbox).marks.get(&(*key, handler.clone())) {
-            Some(MarkRow::Done(result)) => result.clone(),
-            Some(MarkRow::Open) | None => None,
+            Some(MarkRow::Done(_, result)) => result.clone(),
+            Some(MarkRow::Open(_)) | None => None,
         })
     }
 }
@@ -207,14 +228,19 @@ impl ShareIn<MemoryTx> for Memory {
 
     async fn savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
         tx.is_of(self)?;
-        tx.savepoint =
-            Savepoint { marks: tx.marks.len(), results: tx.results.len(), completions: tx.completions.len() };
+        tx.savepoint = Savepoint {
+            marks: tx.marks.len(),
+            results: tx.results.len(),
+            completions: tx.completions.len(),
+            asides: tx.asides.len(),
+        };
         Ok(())
     }
 
     async fn rollback_to_savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
         tx.is_of(self)?;
-        let Savepoint { marks, results, completions } = tx.savepoint;
+        let Savepoint { marks, results, completions, asides } = tx.savepoint;
+        tx.asides.truncate(asides);
         tx.unmark(marks);
         tx.results.truncate(results);
         tx.completions.truncate(completions);

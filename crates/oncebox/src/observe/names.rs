@@ -101,6 +101,7 @@ const VERB: Label = words(
         "commit",
         "rollback",
         "mark",
+        "quarantine",
         "record",
         "recall",
         "complete",
@@ -157,12 +158,12 @@ const REASON: Label = words(
 );
 const POLICY: Label = words("policy", &["first_wins", "accept_as_new"]);
 const WHY: Label = words("reason", &["missing_key", "off"]);
-const MARK: Label = words("outcome", &["first", "duplicate", "busy"]);
+const MARK: Label = words("outcome", &["first", "duplicate", "busy", "conflict"]);
 const EVENT: Label = words(
     "event",
     &["done", "fail", "exhaust", "reject", "defer", "snooze", "release", "dismiss", "crash", "crash_out"],
 );
-const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "failed"]);
+const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "conflict", "failed"]);
 const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
 const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
 const WHAT: Label = words("what", &["messages", "entries", "marks", "operations"]);
@@ -233,7 +234,7 @@ metrics! {
     Counter ACCEPTED = "oncebox_accepted_total" [INBOX, OUTCOME] None,
         "Messages offered to the store, by what it answered. Duplicates and conflicts that were kept aside are counted here.";
     Counter CONFLICTS = "oncebox_allowed_conflicts_total" [INBOX, POLICY] None,
-        "Keys that came again with another payload where `on_conflict` allows it. Each process counts what it noticed among the last 10,000 keys that it took.";
+        "Messages whose key was known with another payload, where the policy of the key allows it. `first_wins` counts each of them; `accept_as_new` those that a process noticed among the last 10,000 keys that it took.";
     Counter REFUSED = "oncebox_refused_total" [INBOX, REASON] None,
         "Messages refused before the store was asked, by reason; those without a key among them.";
     Counter UNDEDUPLICATED = "oncebox_undeduplicated_total" [INBOX, WHY] None,

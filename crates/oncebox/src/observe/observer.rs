@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{emit, hush::Hush, names};
 use crate::error::{BoxError, Error};
 use crate::message::Message;
-use crate::name::InboxName;
+use crate::name::{HandlerKey, InboxName};
 use crate::state::Event;
 use crate::store::{Accepted, Claim, NewMessage};
 
@@ -20,6 +20,12 @@ pub type Noted = Result<(), BoxError>;
 pub trait Observer: Send + Sync + 'static {
     /// A message was offered to the store, and this is what it answered.
     fn accepted(&self, message: &NewMessage, answer: Accepted) -> Noted {
+        Ok(())
+    }
+
+    /// A message is kept aside, because this handler, which is inline or uses `once`, has done its work for another message under
+    /// the same key. With `once` it is stored when the caller commits.
+    fn kept_aside(&self, message: &NewMessage, handler: &HandlerKey) -> Noted {
         Ok(())
     }
 

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use super::observed::lost;
 use super::{Observed, emit, names};
 use crate::error::Result;
-use crate::key::Key;
+use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
-use crate::store::{Claim, Mark, MarkIn, SettleIn, Settled, ShareIn, Transactional};
+use crate::store::{Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
 
 impl<S: Transactional> Transactional for Observed<S> {
     type Tx = S::Tx;
@@ -61,14 +61,19 @@ impl<Tx: ?Sized, S: MarkIn<Tx>> MarkIn<Tx> for Observed<S> {
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        let call = self.store.mark(tx, inbox, key, handler);
+        let call = self.store.mark(tx, inbox, key, handler, fingerprint);
         async move {
             let mark = self.observe("mark", 1, call).await?;
             let outcome = emit::word("outcome", mark.as_str());
             emit::count(names::MARKED, 1, [emit::inbox(inbox), emit::handler(handler), outcome]);
             Ok(mark)
         }
+    }
+
+    fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send {
+        self.observe("quarantine", 1, self.store.quarantine(tx, message))
     }
 
     fn record(

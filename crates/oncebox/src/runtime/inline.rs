@@ -9,9 +9,9 @@ use tracing::{Instrument as _, Span};
 use super::executor::{run, uncommitted};
 use super::repeat::is_transient;
 use crate::error::{Error, ErrorKind, Result};
-use crate::handler::{Context, Marked, Registered};
+use crate::handler::{Context, FinishTx, Marked, Registered};
 use crate::inbox::{Processed, Shared};
-use crate::key::Key;
+use crate::key::{Fingerprint, MessageKey};
 use crate::message::Message;
 use crate::observe::{emit, names};
 use crate::state::Retry;
@@ -35,7 +35,7 @@ enum Unit {
 pub(crate) struct Inline<'a, S: Store> {
     pub(crate) inbox: &'a Arc<Shared<S>>,
     pub(crate) handler: &'a Arc<Registered<S>>,
-    pub(crate) key: Key,
+    pub(crate) key: MessageKey,
     pub(crate) message: &'a Arc<Message>,
     /// Whether somebody asks for the results of duplicates.
     pub(crate) recall: bool,
@@ -48,9 +48,9 @@ impl<S: Store> Inline<'_, S> {
         let answer = self.run_again().await;
         if let Ok((processed, _)) = &answer {
             let [inbox, handler] = self.labels();
-            emit::count(names::INLINE, 1, [inbox, handler, emit::word("result", word(processed))]);
+            emit::count(names::INLINE, 1, [inbox, handler, emit::word("result", processed.as_str())]);
             if *processed == Processed::Done {
-                self.inbox.note_inline(self.message, &self.handler.route.key);
+                self.inbox.note_inline(self.message, &self.handler.route.key, self.key.on_conflict);
             }
         }
         answer
@@ -66,7 +66,7 @@ impl<S: Store> Inline<'_, S> {
             match self.unit().await {
                 Unit::Ended(answer) => return answer,
                 Unit::Transient(_) => {
-                    tracing::debug!(%handler, key = %self.key, rerun, "the database ended the transaction; once more");
+                    tracing::debug!(%handler, key = %self.key.key, rerun, "the database ended the transaction; once more");
                     emit::count(names::RERUNS, 1, self.labels());
                     self.inbox.clock.sleep(pauses.delay(rerun, self.spread(rerun))).await;
                 }
@@ -79,7 +79,7 @@ impl<S: Store> Inline<'_, S> {
 
     /// Keeps messages apart that were in each other's way. The same message is never in its own: it is marked.
     fn spread(&self, rerun: u32) -> u32 {
-        let [a, b, c, d, ..] = *self.key.as_bytes();
+        let [a, b, c, d, ..] = *self.key.key.as_bytes();
         u32::from_le_bytes([a, b, c, d]).wrapping_add(rerun.wrapping_mul(0x9E37_79B9))
     }
 
@@ -93,9 +93,10 @@ impl<S: Store> Inline<'_, S> {
             Ok(tx) => tx,
             Err(error) => return Unit::Ended(Err(error)),
         };
-        let marked =
-            Marked { inbox: self.inbox.name.clone(), key: self.key, handler: self.handler.route.key.clone() };
-        match tx.mark(&marked).await {
+        let (key, handler) = (self.key.key, self.handler.route.key.clone());
+        let marked = Marked { inbox: self.inbox.name.clone(), key, handler };
+        let mark = tx.mark(&marked, Fingerprint::of(self.message)).await;
+        match mark.map(|mark| self.inbox.judged(mark, &self.key, self.message)) {
             Err(error) => {
                 tx.rollback().await;
                 return self.store_failed(error);
@@ -108,10 +109,11 @@ impl<S: Store> Inline<'_, S> {
                     Err(error) => self.store_failed(error),
                 };
             }
+            Ok(Mark::Conflict(_)) => return self.keep_aside(tx).await,
             Ok(Mark::First) => {}
         }
         let (surroundings, message) = (self.inbox.surroundings(), Arc::clone(self.message));
-        let mut context = Context::new(surroundings, message, self.key, marked.handler.clone(), 1, 0)
+        let mut context = Context::new(surroundings, message, key, marked.handler.clone(), 1, 0)
             .answering(self.inbox.config.limits.result);
         context.set_tx(tx);
         let watch = self.inbox.store.watch();
@@ -147,22 +149,33 @@ impl<S: Store> Inline<'_, S> {
         }
     }
 
+    /// Keeps a message aside whose key is marked for another one, as accepting it would.
+    async fn keep_aside(&self, mut tx: Box<dyn FinishTx>) -> Unit {
+        let new = self.inbox.in_conflict(&self.key, Arc::clone(self.message));
+        if let Err(error) = tx.quarantine(&new).await {
+            tx.rollback().await;
+            return self.store_failed(error);
+        }
+        // A task of its own: a commit must not be torn when the caller goes away.
+        match tokio::spawn(tx.commit(None)).await {
+            Ok(Ok(())) => {
+                self.inbox.note_kept_aside(&new, &self.handler.route.key);
+                Unit::Ended(Ok((Processed::Conflict, None)))
+            }
+            Ok(Err(error)) => self.store_failed(error),
+            Err(panic) => {
+                let what = format!("the commit panicked: {panic}");
+                Unit::Ended(Err(Error::new(ErrorKind::CommitUnknown, what)))
+            }
+        }
+    }
+
     fn store_failed(&self, error: Error) -> Unit {
         if is_transient(&*self.inbox.store, &error) {
             Unit::Transient(Err(error))
         } else {
             Unit::Ended(Err(error))
         }
-    }
-}
-
-/// The word for an answer in metrics.
-const fn word(processed: &Processed) -> &'static str {
-    match processed {
-        Processed::Done => "done",
-        Processed::Duplicate => "duplicate",
-        Processed::Busy => "busy",
-        Processed::Failed(_) => "failed",
     }
 }
 

@@ -12,7 +12,7 @@ use super::lines::Lines;
 use crate::config::ShortWindow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::SourceState;
-use crate::inbox::{Answer, Prepared, Processed, Receipt, Received, Shared};
+use crate::inbox::{Answer, HandlerAnswer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
 use crate::source::{Delivery, Gather, Redelivery, Source};
 use crate::store::{Accepted, Store};
@@ -245,26 +245,34 @@ impl<S: Store> Shared<S> {
     ) -> Result<Received> {
         let message = &prepared.message;
         if self.is_direct() {
-            let receipt = super::run_directly(self, message).await?;
-            return Ok(Received { receipt, accepted: None, duplicate: false });
+            let (receipt, handlers) = super::run_directly(self, message).await?;
+            return Ok(Received { receipt, accepted: None, duplicate: false, handlers });
         }
         super::registered(self).await?;
         let accepted = answer.as_ref().map(|answer| answer.whole);
-        let kept_aside = answer.map(|answer| answer.kept_aside).unwrap_or_default();
+        let stored = prepared.offers.as_ref().zip(answer);
+        let mut handlers =
+            stored.as_ref().map_or_else(Vec::new, |(offers, answer)| self.answers(message, offers, answer));
         let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
             // What is kept aside for a person does not run under the same key.
-            if !kept_aside.contains(key) {
-                let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
-                let (processed, _) = inline.run().await?;
-                duplicate &= processed == Processed::Duplicate;
-                receipt = receipt.and(Receipt::of(processed, &handler.registration.policy));
-            }
+            let aside = stored.as_ref().and_then(|(offers, answer)| answer.kept_aside(offers, &key.key));
+            let said = match aside {
+                Some(aside) => HandlerAnswer::Stored(aside),
+                None => {
+                    let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
+                    let (processed, _) = inline.run().await?;
+                    duplicate &= processed == Processed::Duplicate;
+                    receipt = receipt.and(Receipt::of(processed.clone(), &handler.registration.policy));
+                    HandlerAnswer::Ran(processed)
+                }
+            };
+            handlers.push((handler.route.key.clone(), said));
         }
         if duplicate {
             self.note_duplicate(message);
         }
-        Ok(Received { receipt, accepted, duplicate })
+        Ok(Received { receipt, accepted, duplicate, handlers })
     }
 }

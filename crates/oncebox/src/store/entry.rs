@@ -154,6 +154,12 @@ impl NewMessage {
         }
     }
 
+    /// Whether it is in conflict with the message that its key is known with. Where the first wins, another payload of the same
+    /// type is none; another type always is, because its handlers would be given a message that is not theirs.
+    pub fn conflicts_with(&self, known: &Fingerprint) -> bool {
+        self.on_conflict.is_conflict(known, &self.fingerprint)
+    }
+
     /// When it was made, if that decides whether it may have been forgotten.
     pub fn doubtful_since(&self) -> Option<Timestamp> {
         self.message.time().filter(|_| self.compared)
@@ -168,12 +174,22 @@ pub struct Known {
     pub seq: Seq,
     /// How long before this one it came, on the store's clock.
     pub age: Duration,
+    /// Whether this one has another payload than the first. Only where
+    /// [the first wins](crate::config::OnConflict::FirstWins): elsewhere it is no duplicate.
+    pub varied: bool,
 }
 
 impl Known {
     /// A message that came `age` ago.
     pub const fn new(seq: Seq, age: Duration) -> Self {
-        Self { seq, age }
+        Self { seq, age, varied: false }
+    }
+
+    /// The same, for a duplicate that has another payload, or has not.
+    #[must_use]
+    pub const fn varied(mut self, varied: bool) -> Self {
+        self.varied = varied;
+        self
     }
 }
 

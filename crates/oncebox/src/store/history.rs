@@ -1,6 +1,6 @@
 //! What a store remembers of what happened to a message, and what follows from it.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::{ClaimId, EntryView, MessageView, OperationView, Seq};
 use crate::key::Key;
@@ -69,6 +69,9 @@ pub struct Absorbed {
     pub first: Timestamp,
     /// When the last came.
     pub last: Timestamp,
+    /// How many of them had another payload than the message: duplicates only because
+    /// [the first wins](crate::config::OnConflict::FirstWins).
+    pub varied: u64,
 }
 
 impl Absorbed {
@@ -80,6 +83,7 @@ impl Absorbed {
             count: self.count.saturating_add(other.count),
             first: self.first.min(other.first),
             last: self.last.max(other.last),
+            varied: self.varied.saturating_add(other.varied),
         }
     }
 }
@@ -273,9 +277,12 @@ impl Explanation {
             let what = "delivered first, and stored; an operator erased its content since".to_owned();
             story.push((entry.received_at, what));
         }
-        if let Some(Absorbed { count, first, last, .. }) = &self.history.absorbed {
-            story
-                .push((*first, format!("delivered again and absorbed, at least {count} times until {last}")));
+        if let Some(Absorbed { count, first, last, varied, .. }) = &self.history.absorbed {
+            let mut line = format!("delivered again and absorbed, at least {count} times until {last}");
+            if *varied > 0 {
+                let _ = write!(line, "; {varied} of these had another payload, and the first one counts");
+            }
+            story.push((*first, line));
         }
         for aside in &self.view.kept_aside {
             let why = format!("delivered and kept aside: {}", aside.reason.as_str());

@@ -4,9 +4,9 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use super::{Claim, Settled, Store};
+use super::{Claim, NewMessage, Settled, Store};
 use crate::error::Result;
-use crate::key::Key;
+use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 
 /// What a mark found.
@@ -17,9 +17,12 @@ pub enum Mark {
     First,
     /// The work was committed before.
     Duplicate,
-    /// Somebody else holds the key in a transaction that has not ended: neither done nor free. Hold the delivery
-    /// back; never acknowledge it.
+    /// Another transaction that has not ended holds the key: it is neither done nor free. Hold the delivery back; never
+    /// acknowledge it.
     Busy,
+    /// The work was committed before, for another message under the same key: the one with this fingerprint. Do not do
+    /// the work for this one, and do not take it for a duplicate.
+    Conflict(Fingerprint),
 }
 
 impl Mark {
@@ -28,12 +31,22 @@ impl Mark {
         matches!(self, Self::First)
     }
 
+    /// The answer for a key that is marked: `known` is the fingerprint of its mark, `new` that of the message that came now.
+    /// Without one of the two nothing can be compared, and the message is a duplicate.
+    pub fn of_known(known: Option<Fingerprint>, new: Option<Fingerprint>) -> Self {
+        match known.filter(|known| new.is_some_and(|new| new != *known)) {
+            Some(known) => Self::Conflict(known),
+            None => Self::Duplicate,
+        }
+    }
+
     /// The word for it in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
             Self::Duplicate => "duplicate",
             Self::Busy => "busy",
+            Self::Conflict(_) => "conflict",
         }
     }
 }
@@ -81,13 +94,22 @@ pub trait Transactional: SettleIn<<Self as Transactional>::Tx> {
 )]
 pub trait MarkIn<Tx: ?Sized>: Store {
     /// Marks the key for the handler. Do this first in the transaction: then a concurrent duplicate cannot run.
+    ///
+    /// The mark keeps the fingerprint. A later mark of the key with another fingerprint is answered
+    /// [`Mark::Conflict`], as [`Mark::of_known`] has it; the policy of the inbox decides what that means. A transaction of another
+    /// database is [`Refused`](crate::ErrorKind::Refused), as far as the store can tell without another round trip.
     fn mark(
         &self,
         tx: &mut Tx,
         inbox: &InboxName,
         key: &Key,
         handler: &HandlerKey,
+        fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send;
+
+    /// Keeps a message aside after [`Mark::Conflict`] in the same transaction, as [`accept`](Store::accept) does with one in
+    /// conflict: operators list it, and no sweep removes it. The same message again adds nothing.
+    fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send;
 
     /// Leaves a result with a mark that this transaction made, for whoever finds the mark later. Once for each mark:
     /// [`Refused`](crate::ErrorKind::Refused) if there is a result already, or no mark.

@@ -162,7 +162,8 @@ async fn add_handlers(
         }
     }
     if routes.is_empty() {
-        return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?))));
+        let varied = get::<Vec<u8>>(row, 2)? != offer.new.fingerprint.as_bytes();
+        return Ok(Some(Accepted::Duplicate(known_for(seq, get(row, 1)?).varied(varied))));
     }
     // The message came back for others while one of these had forgotten it.
     if let Some(time) = offer.new.doubtful_since() {

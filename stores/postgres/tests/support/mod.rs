@@ -52,6 +52,13 @@ impl Schema {
         schema
     }
 
+    /// Under the same name on another server.
+    pub(crate) fn twin(&self) -> Self {
+        let mut twin = Self::new(shared::newest_url());
+        twin.name.clone_from(&self.name);
+        twin
+    }
+
     /// On a server of the test's own.
     pub(crate) fn on(cluster: &Cluster) -> Self {
         let mut schema = Self::new(cluster.url("postgres"));

@@ -1,1 +1,2 @@
-SELECT count, first, last FROM oncebox_absorbed WHERE seq = ?1
+-- Reads how many deliveries of a message were absorbed. ?1 number of the message.
+SELECT count, first, last, varied FROM oncebox_absorbed WHERE seq = ?1

@@ -115,7 +115,8 @@ impl Books {
     ) -> Result<Accepted, String> {
         if let Some(Stored { seq, payload, received_at }) = self.messages.get(&offer.id) {
             let (seq, age) = (*seq, now.since(*received_at));
-            if *payload != offer.payload && !offer.first_wins {
+            let varied = *payload != offer.payload;
+            if varied && !offer.first_wins {
                 self.asides.insert((offer.id, offer.payload));
                 return Ok(Accepted::Conflict(seq));
             }
@@ -127,7 +128,7 @@ impl Books {
             }
             return Ok(match self.add(seq, offer, now) {
                 added if added > 0 && !repeated => Accepted::HandlersAdded(seq, added),
-                _ => Accepted::Duplicate(Known::new(seq, age)),
+                _ => Accepted::Duplicate(Known::new(seq, age).varied(varied)),
             });
         }
         let mut handlers: Vec<_> = offer.handlers.iter().copied().map(Some).collect();

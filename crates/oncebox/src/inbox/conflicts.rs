@@ -1,0 +1,40 @@
+//! Messages whose key is marked for another one: what that means, and what is said of it.
+
+use std::sync::Arc;
+
+use super::Shared;
+use crate::key::{Fingerprint, MessageKey};
+use crate::message::Message;
+use crate::name::HandlerKey;
+use crate::observe::{emit, names};
+use crate::store::{Mark, NewMessage, Store};
+
+impl<S: Store> Shared<S> {
+    /// What the answer to a mark means under the policy of its key: a conflict that the policy allows is a duplicate, and is
+    /// counted.
+    pub(crate) fn judged(&self, mark: Mark, key: &MessageKey, message: &Message) -> Mark {
+        match mark {
+            Mark::Conflict(known) if !key.on_conflict.is_conflict(&known, &Fingerprint::of(message)) => {
+                self.note_first_wins(message, &key.key);
+                Mark::Duplicate
+            }
+            mark => mark,
+        }
+    }
+
+    /// A message as it is kept aside.
+    pub(crate) fn in_conflict(&self, key: &MessageKey, message: Arc<Message>) -> NewMessage {
+        NewMessage::new(self.name.clone(), key.key, message, self.registry.no_routes())
+    }
+
+    /// Counts and logs a message that was kept aside because a handler has done its work for another one.
+    pub(crate) fn note_kept_aside(&self, new: &NewMessage, handler: &HandlerKey) {
+        let (inbox, key, watch) = (&self.name, &new.key, self.store.watch());
+        emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), emit::word("outcome", "conflict")]);
+        watch.tell(inbox, |observer| observer.kept_aside(new, handler));
+        if let Some(unsaid) = watch.may_say("kept aside", inbox.as_str()) {
+            let kind = new.message.kind();
+            tracing::warn!(%inbox, %key, %handler, kind, unsaid, "kept aside: its key was handled with another payload");
+        }
+    }
+}

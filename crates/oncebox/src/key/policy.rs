@@ -1,0 +1,117 @@
+//! What a conflict under a key means, by the strategy that selected the key.
+
+use super::KeyStrategy;
+use crate::config::OnConflict;
+
+/// Headers that connect messages, and so come again with others.
+const CORRELATIONS: [&str; 2] = ["correlation-id", "x-correlation-id"];
+
+impl KeyStrategy {
+    /// Says what happens when a key of this strategy comes again with another message. It counts more than
+    /// [`Config::on_conflict`](crate::Config::on_conflict), and for the strategy as a whole: within a
+    /// [`Composite`](Self::Composite) it says nothing.
+    #[must_use]
+    pub fn on_conflict(self, policy: OnConflict) -> Self {
+        match self {
+            Self::WithPolicy(strategy, _) => Self::WithPolicy(strategy, policy),
+            strategy => Self::WithPolicy(Box::new(strategy), policy),
+        }
+    }
+
+    /// The policy that was set beside the strategy.
+    pub(super) fn policy(&self) -> Option<OnConflict> {
+        match self {
+            Self::WithPolicy(_, policy) => Some(*policy),
+            _ => None,
+        }
+    }
+
+    /// The policy for a strategy of which nothing is said.
+    pub(super) fn usual_policy(&self) -> OnConflict {
+        let names_a_message = match self {
+            // Any header may hold an id, but for one that says it does not.
+            Self::Header(name) => !CORRELATIONS.iter().any(|known| name.eq_ignore_ascii_case(known)),
+            strategy => strategy.holds_message_id(),
+        };
+        if names_a_message { OnConflict::KeepAside } else { OnConflict::FirstWins }
+    }
+
+    /// Whether what it selects is, or holds, what names one message and no other.
+    fn holds_message_id(&self) -> bool {
+        match self {
+            Self::MessageId | Self::Content | Self::CloudEvents => true,
+            Self::Header(name) => name.eq_ignore_ascii_case(Self::MESSAGE_ID_HEADER),
+            Self::Composite(all) => all.iter().any(Self::holds_message_id),
+            Self::WithPolicy(strategy, _) => strategy.holds_message_id(),
+            Self::JsonPointer(_) | Self::Handler | Self::Custom(_) | Self::CustomWith(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{KeyContext, Naming};
+    use super::*;
+    use crate::message::Message;
+    use crate::name::InboxName;
+
+    /// What a strategy does with a conflict under the key of a message, with a setting of the inbox or without.
+    fn policy(strategy: &KeyStrategy, message: &Message, config: Option<OnConflict>) -> OnConflict {
+        let inbox = InboxName::new("orders").unwrap();
+        let context = KeyContext::new(&inbox, None);
+        strategy.identify(&context, message, Naming::Kind, config).unwrap().on_conflict
+    }
+
+    fn message() -> Message {
+        Message::new("1", "t", r#"{"order":7}"#)
+            .with_header("correlation-id", "c")
+            .with_header("message-id", "m")
+            .with_header("x-request-id", "r")
+            .with_header("ce-source", "/shop")
+            .with_header("ce-id", "e")
+    }
+
+    // FAULTS A10
+    #[test]
+    fn keys_of_messages_are_kept_aside_and_those_of_the_business_are_duplicates() {
+        use OnConflict::{FirstWins, KeepAside};
+        let composite =
+            |strategy| KeyStrategy::Composite(vec![KeyStrategy::json_pointer("/order"), strategy]);
+        let custom = || KeyStrategy::custom(|_| Some(b"x".to_vec()));
+        for (strategy, expected) in [
+            (KeyStrategy::MessageId, KeepAside),
+            (KeyStrategy::cloud_events(), KeepAside),
+            (KeyStrategy::message_id_header(), KeepAside),
+            (KeyStrategy::header("X-Request-Id"), KeepAside),
+            (KeyStrategy::Content, KeepAside),
+            (KeyStrategy::correlation_id(), FirstWins),
+            (KeyStrategy::header("Correlation-Id"), FirstWins),
+            (KeyStrategy::json_pointer("/order"), FirstWins),
+            (custom(), FirstWins),
+            (KeyStrategy::custom_with(|_, _| Some(b"x".to_vec())), FirstWins),
+            (composite(KeyStrategy::correlation_id()), FirstWins),
+            (composite(KeyStrategy::header("x-request-id")), FirstWins),
+            (composite(KeyStrategy::MessageId), KeepAside),
+            // What selects nothing goes by the message id.
+            (KeyStrategy::json_pointer("/absent"), KeepAside),
+            (KeyStrategy::handler_and_correlation_id(), KeepAside),
+        ] {
+            assert_eq!(policy(&strategy, &message(), None), expected, "{strategy:?}");
+            for set in [KeepAside, FirstWins, OnConflict::AcceptAsNew] {
+                assert_eq!(policy(&strategy, &message(), Some(set)), set, "{strategy:?}");
+                let beside = strategy.clone().on_conflict(set);
+                assert_eq!(policy(&beside, &message(), Some(expected)), set, "{beside:?}");
+                assert!(!beside.is_same(&strategy) && beside.is_same(&beside.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_beside_a_strategy_changes_no_key() {
+        let inbox = InboxName::new("orders").unwrap();
+        let plain = KeyStrategy::json_pointer("/order");
+        let beside = plain.clone().on_conflict(OnConflict::KeepAside).on_conflict(OnConflict::FirstWins);
+        assert_eq!(plain.key(&inbox, &message()).unwrap(), beside.key(&inbox, &message()).unwrap());
+        assert!(KeyStrategy::Handler.on_conflict(OnConflict::FirstWins).flaw().is_some());
+    }
+}
