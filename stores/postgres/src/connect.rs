@@ -280,7 +280,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
     }
 }
 
-/// How PgBouncer refuses a parameter that it does not know.
+/// How `PgBouncer` refuses a parameter that it does not know.
 const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// A borrowed connection.
