@@ -116,7 +116,7 @@ impl Planner {
             match (degraded.at, unhealthy.at) {
                 (Some(at), _) => self.wrong(at, compared),
                 (None, at) => {
-                    self.wrong(at.unwrap_or(0), format!("{compared} by default; set `{mild}`, too"))
+                    self.wrong(at.unwrap_or(0), format!("{compared} by default; set `{mild}`, too"));
                 }
             }
         }
