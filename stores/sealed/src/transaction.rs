@@ -47,12 +47,13 @@ impl<Tx: ?Sized + Send, S: MarkIn<Tx>> MarkIn<Tx> for Sealed<S> {
         handler: &HandlerKey,
         fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send {
-        let fingerprint = fingerprint.map(|plain| self.fingerprint(inbox, key, plain));
+        let keys = self.keys.keys();
+        let fingerprint = fingerprint.map(|plain| Self::fingerprint(&keys, inbox, key, plain));
         self.store.mark(tx, inbox, key, handler, fingerprint)
     }
 
     async fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> Result<()> {
-        let sealed = self.seal_new(message)?;
+        let sealed = Self::seal_new(&self.keys.keys(), message)?;
         self.store.quarantine(tx, &sealed).await
     }
 
