@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod act;
 mod ask;
 mod jobs;
+mod logins;
 mod look;
 mod openapi;
 mod problem;
@@ -34,9 +35,10 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use tower::ServiceExt as _;
 
-use access::{Access, Role, Who};
+use access::{Access, Role, Who, names_own_host};
 use ask::Ask;
 use jobs::Jobs;
+use logins::RefusedLogins;
 use oncebox::state::Operation;
 use problem::{Cause, Problem};
 use routes::{Call, Method, PREFIX, ROUTES, Route};
@@ -106,6 +108,7 @@ impl Current {
 pub(crate) struct Api {
     current: RwLock<Arc<Current>>,
     jobs: Jobs,
+    refused: RefusedLogins,
 }
 
 impl Api {
@@ -120,6 +123,23 @@ impl Api {
     /// Stops operations on many: they are carried on when somebody asks for them again.
     pub(crate) fn close(&self) {
         self.jobs.close();
+    }
+
+    /// Who asks, if they may. What needs no role is shown to every program that asks this machine, and otherwise to those with a
+    /// token: `None` is neither of them.
+    fn let_in(&self, current: &Current, role: Option<Role>, head: &Parts) -> Result<Option<Who>, Problem> {
+        let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+        let Some(role) = role else {
+            let known = || current.access.who(head, peer).ok().filter(|who| who.name.is_some());
+            let anyone = || Who { name: None, roles: Vec::new() };
+            return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
+        };
+        let who = current.access.who(head, peer).and_then(|who| match who.may(role) {
+            true => Ok(who),
+            false => Err(Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str()))),
+        });
+        let refused = |problem: &Problem| self.refused.note(problem.cause(), problem.detail(), head, peer);
+        who.inspect_err(refused).map(Some)
     }
 
     /// Everything that is answered. `metrics` are the routes for those.
@@ -143,12 +163,12 @@ impl Api {
             let inner = inner.clone();
             let answer = async move |request: Request| {
                 let (head, body) = request.into_parts();
-                match let_in(&api.current(), role, &head) {
-                    Ok(_) => {
-                        problem::guarded(inner.oneshot(Request::from_parts(head, body)).await.into_response())
-                    }
-                    Err(problem) => problem.into_response(),
-                }
+                let who = match api.let_in(&api.current(), role, &head) {
+                    Ok(who) => who,
+                    Err(problem) => return problem.into_response(),
+                };
+                let answer = inner.oneshot(Request::from_parts(head, body)).await.into_response();
+                if who.is_some() { problem::guarded(answer) } else { without_details(&answer) }
             };
             router = router.route(path, get(answer));
         }
@@ -160,15 +180,10 @@ impl Api {
     }
 }
 
-/// Who asks, if they may.
-fn let_in(current: &Current, role: Option<Role>, head: &Parts) -> Result<Who, Problem> {
-    let Some(role) = role else { return Ok(Who { name: None, roles: Vec::new() }) };
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-    let who = current.access.who(head, peer)?;
-    if who.may(role) {
-        return Ok(who);
-    }
-    Err(Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str())))
+/// The status of an answer about health, for those who may not see more: any page in a browser can be made to ask.
+fn without_details(answer: &Response) -> Response {
+    let word = if answer.status().is_success() { "ok\n" } else { "not ok\n" };
+    problem::respond(answer.status(), "text/plain; charset=utf-8", Body::from(word))
 }
 
 async fn answer(
@@ -198,7 +213,9 @@ async fn answered(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let current = api.current();
-    let who = let_in(&current, route.role, &head)?;
+    let foreign =
+        || Problem::new(Cause::Forbidden, "the request is for a host that is not this machine; send a token");
+    let who = api.let_in(&current, route.role, &head)?.ok_or_else(foreign)?;
     let parts = parts.map_err(|_| Problem::new(Cause::Malformed, "the path cannot be read"))?;
     let parts = parts.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let body = if route.takes_body() { read(&head.headers, body).await? } else { Bytes::new() };

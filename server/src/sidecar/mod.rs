@@ -1,6 +1,7 @@
 //! `oncebox serve`: messages come in, are stored once, and go out to HTTP endpoints.
 
 mod banner;
+mod descriptors;
 mod fleet;
 mod ingress;
 mod notify;
@@ -24,6 +25,7 @@ use tokio::task::JoinSet;
 use crate::api::Api;
 use crate::cli::{Exit, Failed};
 use crate::config::{self, Loaded, Plan, Secrets};
+use descriptors::Connections;
 use fleet::Fleet;
 use ingress::Front;
 use signals::{Signal, Signals};
@@ -60,6 +62,7 @@ pub(crate) async fn serve(
     json: bool,
     metrics: Router,
 ) -> Result<(), Failed> {
+    let descriptors = descriptors::raise_limit();
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
@@ -68,7 +71,8 @@ pub(crate) async fn serve(
     let operators = bind_api(origin, &plan).map_err(|error| Exit::Start.with(error))?;
     let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
     // Whoever asks is told that we are not ready, while a store is waited for.
-    let door = Door::start(&plan, listener).map_err(|error| Exit::Start.with(error))?;
+    let connections = descriptors::divide(&plan, descriptors);
+    let door = Door::start(&plan, listener, connections).map_err(|error| Exit::Start.with(error))?;
     let base = banner::base(&plan, addresses.messages);
     let stores = tokio::select! {
         stores = Stores::open(&plan.stores, &base) => stores.map_err(|error| Exit::Start.with(error))?,
@@ -138,6 +142,7 @@ struct Door {
     front: Arc<Front>,
     api: Arc<Api>,
     tls: Option<Tls>,
+    connections: Connections,
     /// Ends the servers.
     stop: watch::Sender<bool>,
     servers: JoinSet<()>,
@@ -145,16 +150,18 @@ struct Door {
 
 impl Door {
     /// Opens the address where messages come in, without taking any yet.
-    fn start(plan: &Plan, listener: TcpListener) -> Result<Self> {
+    fn start(plan: &Plan, listener: TcpListener, connections: Connections) -> Result<Self> {
         let tls = plan.tls.as_ref();
         let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
         let api = Arc::new(Api::default());
         let front = Arc::new(Front::waiting(Arc::clone(&api)));
-        let mut server = Server::new(listener, front.router()).limits(ingress::limits(plan));
+        let mut server =
+            Server::new(listener, front.router()).limits(ingress::limits(plan, connections.messages));
         if let Some(tls) = &tls {
             server = server.tls(tls.clone());
         }
-        let mut door = Self { front, api, tls, stop: watch::Sender::new(false), servers: JoinSet::new() };
+        let (stop, servers) = (watch::Sender::new(false), JoinSet::new());
+        let mut door = Self { front, api, tls, connections, stop, servers };
         door.spawn(server);
         Ok(door)
     }
@@ -202,7 +209,8 @@ impl<'a> Sidecar<'a> {
         door.api.replace(fleet.served(&plan, &stores)?);
         door.front.open(fleet.router());
         if let Some((listener, metrics)) = operators {
-            let mut server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(&plan));
+            let limits = ingress::limits(&plan, door.connections.operators);
+            let mut server = Server::new(listener, door.api.router(&metrics)).limits(limits);
             if let Some(tls) = door.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls)) {
                 server = server.tls(tls.clone());
             }

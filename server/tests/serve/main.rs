@@ -4,6 +4,8 @@
 mod answers;
 mod api;
 mod config;
+mod descriptors;
+mod doors;
 mod languages;
 mod network;
 mod postgres;
@@ -15,3 +17,4 @@ mod sources;
 mod stop;
 mod support;
 mod tls;
+mod untrusted;

@@ -97,7 +97,8 @@ fn is_passed_on(parts: &Parts) -> bool {
 
 /// Returns whether a page in a browser made a request, other than those that are let in.
 fn is_from_page(parts: &Parts, host: &Authority, pages: Pages) -> bool {
-    let values = |name: &str| parts.headers.get_all(name).iter().map(|value| value.as_bytes().to_ascii_lowercase());
+    let values =
+        |name: &str| parts.headers.get_all(name).iter().map(|value| value.as_bytes().to_ascii_lowercase());
     let own = format!("http://{host}").to_ascii_lowercase();
     match pages {
         Pages::Refused => values(ORIGIN.as_str()).chain(values("sec-fetch-site")).next().is_some(),
@@ -175,7 +176,9 @@ mod tests {
     // FAULTS S1, S7: a page in a browser on this machine, whose name was made to lead here.
     #[test]
     fn the_host_has_to_be_this_machine() {
-        for host in ["127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:8080", "127.9.9.9", "localhost", "LocalHost:1"] {
+        for host in
+            ["127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:8080", "127.9.9.9", "localhost", "LocalHost:1"]
+        {
             assert_eq!(local(host), Ok(()), "{host}");
             let uri = format!("http://{host}/in/x");
             assert_eq!(check(Some(NEAR), &uri, &[], Pages::Refused), Ok(()), "{host}");
@@ -185,8 +188,13 @@ mod tests {
                 Err(NotLocal::NoHost)
             );
         }
-        for host in ["evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "10.1.2.3"]
-        {
+        for host in [
+            "evil.example",
+            "evil.example:80",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "10.1.2.3",
+        ] {
             assert_eq!(local(host), Err(NotLocal::Host), "{host}");
             let uri = format!("http://{host}/in/x");
             assert_eq!(check(Some(NEAR), &uri, &[], Pages::Refused), Err(NotLocal::Host), "{host}");
@@ -214,7 +222,8 @@ mod tests {
                 assert_eq!(check(Some(NEAR), "/", &headers, pages), Err(NotLocal::Proxy), "{name}");
             }
         }
-        let mut old = Request::get("/").version(Version::HTTP_10).header("host", "localhost").body(()).unwrap();
+        let mut old =
+            Request::get("/").version(Version::HTTP_10).header("host", "localhost").body(()).unwrap();
         *old.version_mut() = Version::HTTP_10;
         let parts = old.into_parts().0;
         assert_eq!(check_local(&parts, Some(NEAR.parse().unwrap()), Pages::SameOrigin), Err(NotLocal::Proxy));
@@ -222,9 +231,8 @@ mod tests {
 
     #[test]
     fn a_page_is_let_in_only_where_its_own_host_is_asked() {
-        let ask = |name, value, pages| {
-            check(Some(NEAR), "/", &[("host", "127.0.0.1:8472"), (name, value)], pages)
-        };
+        let ask =
+            |name, value, pages| check(Some(NEAR), "/", &[("host", "127.0.0.1:8472"), (name, value)], pages);
         for (name, value) in [("origin", "http://127.0.0.1:8472"), ("sec-fetch-site", "same-origin")] {
             assert_eq!(ask(name, value, Pages::SameOrigin), Ok(()), "{name}");
             assert_eq!(ask(name, value, Pages::Refused), Err(NotLocal::Page), "{name}");

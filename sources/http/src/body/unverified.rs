@@ -93,7 +93,8 @@ impl UnverifiedShare {
             return true;
         }
         let charge = self.needed.next_power_of_two().max(LEAST);
-        let grown = self.pool.held.lock().charge(self.peer, self.number, charge - self.charged, self.pool.max);
+        let grown =
+            self.pool.held.lock().charge(self.peer, self.number, charge - self.charged, self.pool.max);
         if grown {
             self.charged = charge;
         }
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!((pool.bytes(), pool.held.lock().networks.len()), (0, 0));
     }
 
-    // FAULTS A18, S5: whoever holds most gives way to one who holds less.
+    // FAULTS A18, S5: the connection that holds most gives way to one that holds less.
     #[test]
     fn the_largest_connection_of_the_largest_address_gives_way() {
         let pool = UnverifiedPool::new(64 * KIB);

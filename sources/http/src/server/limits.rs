@@ -27,7 +27,7 @@ pub struct Limits {
     /// Requests that a connection may take back before they are answered; then it is closed. Default 200.
     pub resets: usize,
     /// Requests of one address that may fail to prove who sends them and are answered at once; ten more every second. Further
-    /// ones wait for their answer, up to a second. Default 100.
+    /// ones wait for their answer, up to five seconds. Default 100.
     pub refusals: u32,
     /// How long open requests may go on once the server is to stop. Default 20 seconds.
     pub grace: Duration,

@@ -156,12 +156,14 @@ impl Standard {
     }
 
     pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
-        let Some(StandardSignatures { id, time, shared, keyed }) = self.signatures(proof) else { return false };
-        let by_secret = |macs: &Macs| {
-            !shared.is_empty() && macs.verify(&[id, b".", time, b".", proof.body], &shared)
+        let Some(StandardSignatures { id, time, shared, keyed }) = self.signatures(proof) else {
+            return false;
         };
+        let by_secret =
+            |macs: &Macs| !shared.is_empty() && macs.verify(&[id, b".", time, b".", proof.body], &shared);
         self.macs.as_ref().is_some_and(by_secret)
-            || (!keyed.is_empty() && self.any_key_signed(&[id, b".", time, b".", proof.body].concat(), &keyed))
+            || (!keyed.is_empty()
+                && self.any_key_signed(&[id, b".", time, b".", proof.body].concat(), &keyed))
     }
 
     fn any_key_signed(&self, signed: &[u8], signatures: &[Vec<u8>]) -> bool {

@@ -95,7 +95,9 @@ fn what_no_body_can_make_good_is_known_by_its_head() {
     let stripe = Verify::stripe(["secret"]).unwrap();
     let signed = |value: &str| head(&stripe, &[("stripe-signature", value)]);
     assert_eq!(signed(&format!("t=1000,v1={hex}")), HeadProof::NeedsBody);
-    for wrong in ["t=1000", &format!("v1={hex}"), &format!("t=1,v1={hex}"), &format!("t=1000,t=1000,v1={hex}")] {
+    for wrong in
+        ["t=1000", &format!("v1={hex}"), &format!("t=1,v1={hex}"), &format!("t=1000,t=1000,v1={hex}")]
+    {
         assert_eq!(signed(wrong), HeadProof::Fails, "{wrong}");
     }
 
@@ -145,7 +147,9 @@ fn a_body_is_digested_a_few_times_at_most() {
     }
     let (parts, now) = (parts(headers), Timestamp::from_millis(1_000_000));
     let proof = Proof { parts: &parts, body: &body, peer: None, now, window: REPLAY_WINDOW };
-    for (secrets, expected) in [(vec!["whsec_c2VjcmV0"], 1), (vec![public], 2), (vec!["whsec_c2VjcmV0", public], 3)] {
+    for (secrets, expected) in
+        [(vec!["whsec_c2VjcmV0"], 1), (vec![public], 2), (vec!["whsec_c2VjcmV0", public], 3)]
+    {
         let verify = Verify::standard_webhooks(&secrets).unwrap();
         DIGESTED.set(0);
         assert!(!verify.holds(&proof));
