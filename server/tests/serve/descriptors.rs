@@ -46,7 +46,7 @@ fn no_poison(sidecar: &Sidecar) {
 fn idle_connections_take_nothing_from_deliveries_and_operators() {
     let handler = Receiver::good();
     // One failed attempt would poison a message.
-    let config = one_handler(&handler.url(), "retry = \"never\"");
+    let config = one_handler(&handler.url(), "retry = \"never\"\n[api]\nlisten = \"127.0.0.1:0\"\n");
     let sidecar = Sidecar::limited(256, &config);
     let operators = sidecar.operators();
     let mut sender = KeptConnection::new(&sidecar);

@@ -91,7 +91,10 @@ fn health_and_description_are_not_shown_to_foreign_names() {
 fn refused_logins_are_logged_and_counted() {
     let handler = Receiver::good();
     let (token, table) = super::api::token("ada", &["viewer"]);
-    let sidecar = Sidecar::with(&format!("{}\n{table}", one_handler(&handler.url(), "")));
+    let sidecar = Sidecar::with(&format!(
+        "{}\n[api]\nlisten = \"127.0.0.1:0\"\n{table}",
+        one_handler(&handler.url(), "")
+    ));
     let url = format!("{}/api/v1/inboxes", sidecar.operators());
     let ask = |url: &str, token: &str| {
         let bearer = format!("Bearer {token}");

@@ -12,6 +12,8 @@ use oncebox_strangers::feed;
 use super::support::{Receiver, Sidecar, post};
 
 const CONFIG: &str = "
+[api]
+listen = \"127.0.0.1:0\"
 [inbox.messages]
 [inbox.messages.http.messages]
 format = \"plain\"
