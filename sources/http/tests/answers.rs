@@ -181,6 +181,9 @@ async fn a_store_that_is_away_and_a_commit_nobody_knows_of_are_503() {
     assert_eq!(world.send("2", "{}").await.problem(), "outcome-unknown");
 }
 
+/// Looks like a signature, and is none.
+const FORGED: &str = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
+
 // FAULTS S2, S4: nobody learns from the answer what was wrong, and nothing is stored.
 #[tokio::test]
 async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing() {
@@ -202,11 +205,13 @@ async fn everybody_who_is_not_verified_gets_the_same_answer_and_leaves_nothing()
         ("/in/github", with(&[])),
         ("/in/github", with(&[("x-hub-signature-256", "sha256=00")])),
         ("/in/github", with(&[("x-hub-signature-256", "nonsense")])),
+        ("/in/github", with(&[("x-hub-signature-256", FORGED)])),
         ("/in/github", with(&[TOKEN])),
         ("/in/stripe", with(&[("stripe-signature", "t=1,v1=00")])),
         ("/in/local", with(&[("x-forwarded-for", "10.0.0.1")])),
         ("/in/local", with(&[("origin", "http://evil.example")])),
         ("/in/local", with(&[("host", "evil.example")])),
+        ("/in/local", with(&[("cf-connecting-ip", "10.0.0.1")])),
     ];
     let mut answers = Vec::new();
     for (path, headers) in &attempts {

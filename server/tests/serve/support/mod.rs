@@ -5,8 +5,8 @@ mod receiver;
 mod sidecar;
 mod watched;
 
-pub(crate) use client::{Answer, get, post, request};
-pub(crate) use receiver::{Receiver, Reply, Request, Tls};
+pub(crate) use client::{Answer, get, post, raw, request};
+pub(crate) use receiver::{Receiver, Reply, Request, Tls, free_port};
 pub(crate) use sidecar::{Sidecar, oncebox};
 
 use std::time::Duration;
