@@ -231,7 +231,9 @@ impl<S: Store> Store for Observed<S> {
 
     async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
         let rescued = self.observe("rescue", params.limit, self.store.rescue(params)).await?;
-        rescued.iter().for_each(|rescued| self.watch.propagator.rescued(rescued));
+        for rescued in &rescued {
+            self.watch.propagator.rescued(rescued);
+        }
         Ok(rescued)
     }
 

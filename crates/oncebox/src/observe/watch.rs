@@ -43,7 +43,7 @@ impl std::fmt::Debug for Watch {
 impl Watch {
     pub(crate) fn new(clock: SharedClock, observers: Observers, propagator: Propagator) -> Self {
         let (hush, pulses, claims) = (Hush::new(clock.clone()), Pulses::default(), Arc::default());
-        Self { hush, clock, propagator, pulses, claims, observers }
+        Self { clock, hush, propagator, pulses, claims, observers }
     }
 
     /// Tells every observer.

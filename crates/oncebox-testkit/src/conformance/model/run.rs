@@ -202,13 +202,19 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let params = if suspect { params.suspect().idle(idle) } else { params };
         let (claimed, _) = self.call(Verb::Claim, lost, async |store| store.claim(&params).await).await?;
         let claimed = claimed.map_err(failed("claim"))?;
-        self.check_claim(name, params.mode, limit, &claimed)?;
+        self.check_claim(name, (params.mode, lost), limit, &claimed)?;
         let alone = idle && claimed.len() == 1;
         self.lease(name, &route.key, claimed, Some(alone))
     }
 
     /// What may be claimed is, the longest due first, and nothing else.
-    fn check_claim(&self, name: &str, mode: ClaimMode, most: usize, claimed: &[Claimed]) -> Checked {
+    fn check_claim(
+        &self,
+        name: &str,
+        (mode, lost): (ClaimMode, Lost),
+        most: usize,
+        claimed: &[Claimed],
+    ) -> Checked {
         let due = self.books.claimable(name, mode, self.h.now());
         // What was due before the clock was turned back may stay so, and what was dated then may not be due yet.
         let wrong_clock = self.turned_back > Duration::ZERO;
@@ -225,11 +231,17 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         check(claimed.iter().all(known), says)?;
         // An ordered entry may be dated anew when it is released, so its place among the others is the store's choice.
         let free = wrong_clock || due.iter().any(|(.., id)| is_ordered(*id));
-        let wanted: Vec<_> = match mode {
+        let mut wanted: Vec<_> = match mode {
             ClaimMode::Healthy => due.iter().take(most).map(|(_, seq, _)| *seq).collect(),
             ClaimMode::Suspect => self.books.company(name, &due, most),
         };
-        check(free || wanted.into_iter().eq(claimed.iter().map(|one| one.claim.seq)), says)
+        let mut found: Vec<_> = claimed.iter().map(|one| one.claim.seq).collect();
+        if lost == Lost::After {
+            // A claim is read back in any order.
+            wanted.sort_unstable();
+            found.sort_unstable();
+        }
+        check(free || wanted == found, says)
     }
 
     async fn rescue(
