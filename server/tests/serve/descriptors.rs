@@ -20,15 +20,24 @@ impl KeptConnection {
         let head = "POST /in/orders HTTP/1.1\r\nhost: localhost\r\nmessage-type: t\r\ncontent-length: 2\r\n";
         self.0.write_all(format!("{head}message-id: {id}\r\n\r\n{{}}").as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // Answers to messages end with the brace of their document.
-        while !answer.ends_with(b"}") {
+        while !is_whole(&answer) {
             let mut bytes = [0; 1_024];
-            let len = self.0.read(&mut bytes).unwrap();
-            assert!(len > 0, "it hung up: {}", String::from_utf8_lossy(&answer));
+            let read = self.0.read(&mut bytes);
+            let len = read.unwrap_or_else(|error| panic!("no answer for {id}: {error}; {answer:?}"));
+            assert!(len > 0, "it hung up on {id}: {}", String::from_utf8_lossy(&answer));
             answer.extend_from_slice(&bytes[..len]);
         }
         String::from_utf8_lossy(&answer[9..12]).parse().unwrap()
     }
+}
+
+/// Whether an answer is there with its whole body.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let mut lengths = head.lines().filter_map(|line| line.split_once(": "));
+    let length = lengths.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    length.and_then(|(_, length)| length.parse().ok()).is_none_or(|length: usize| body.len() >= length)
 }
 
 /// Strangers who connect and say nothing.
