@@ -31,7 +31,7 @@ impl<S: Store> Inbox<S> {
         let mark = shared.store.mark(tx, &shared.name, &key.key, &handler, fingerprint).await?;
         let mark = shared.judged(mark, &key, message);
         if matches!(mark, Mark::Conflict(_)) {
-            let new = shared.in_conflict(&key, shared.own(message.clone()));
+            let new = shared.in_conflict(&key, shared.own(message.clone()).0);
             shared.store.quarantine(tx, &new).await?;
             shared.note_kept_aside(&new, &handler);
         }

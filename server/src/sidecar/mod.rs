@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::api::{Api, AwaitedStore};
 use crate::cli::{Exit, Failed};
-use crate::config::{self, Loaded, Plan, Secrets, StorePlan};
+use crate::config::{self, Loaded, Plan, Secrets};
 use descriptors::Connections;
 use fleet::Fleet;
 use ingress::Front;

@@ -4,7 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::support::{Sidecar, free_port, post};
+use oncebox_servers::Port;
+
+use super::support::{Sidecar, post};
 
 /// The commands of the README's first steps do what it says, in its order: the sidecar first, then the receiver, then the sender.
 #[test]
@@ -14,7 +16,8 @@ fn the_first_steps_of_the_readme_work() {
     let commands: Vec<&str> = readme.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
     let [serve, receive, send, ..] = commands[..] else { panic!("there are three steps") };
     // Ports of this test instead of those that a reader has free.
-    let port = free_port().to_string();
+    let reserved = Port::free().unwrap();
+    let port = reserved.number().to_string();
     let serve = serve.strip_prefix("cargo run --release -- serve ").unwrap().replace("9000", &port);
     let sidecar = Sidecar::quick(&serve.split(' ').collect::<Vec<_>>());
     let shell = |command: &str| {

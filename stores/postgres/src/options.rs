@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use oncebox::store::{Migrate, Migration, Walk};
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, Result};
+use sqlx::postgres::PgConnectOptions;
 
 use crate::connect::Pool;
 use crate::error::at_start;

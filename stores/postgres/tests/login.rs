@@ -151,7 +151,7 @@ async fn a_parameter_that_a_pooler_refuses_is_named_with_what_to_write() {
     for pooled in [true, false] {
         let options = Postgres::options(&url).expect("a good URL").pooled(pooled);
         let error = options.open().await.expect_err("it is refused");
-        assert_eq!(error.kind(), oncebox::ErrorKind::InvalidConfig, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
         let text = error.to_string();
         assert!(text.contains("`[pgbouncer]`") && text.contains("`ignore_startup_parameters = "), "{text}");
     }

@@ -39,7 +39,12 @@ impl<S> Sealed<S> {
 
     /// A digest of payload, inbox and key that says nothing without the secret: not even that two messages are the same. The
     /// type stays readable in it, as it is in the message.
-    pub(crate) fn fingerprint(keys: &Keyring, inbox: &InboxName, key: &Key, fingerprint: Fingerprint) -> Fingerprint {
+    pub(crate) fn fingerprint(
+        keys: &Keyring,
+        inbox: &InboxName,
+        key: &Key,
+        fingerprint: Fingerprint,
+    ) -> Fingerprint {
         let mut context = hmac::Context::with_key(keys.fingerprints());
         context.update(b"oncebox sealed fingerprint 1");
         context.update(&(inbox.as_str().len() as u64).to_le_bytes());

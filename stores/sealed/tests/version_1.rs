@@ -105,7 +105,7 @@ async fn an_error_and_a_result_of_version_1_are_shown() {
     let mut result = b"oncebox-sealed\0".to_vec();
     result.extend(URL_SAFE_NO_PAD.decode(RESULT).unwrap());
     let mut tx = plain.begin().await.unwrap();
-    assert!(matches!(plain.mark(&mut tx, &inbox(), &KEY, &handler()).await.unwrap(), Mark::First));
+    assert!(matches!(plain.mark(&mut tx, &inbox(), &KEY, &handler(), None).await.unwrap(), Mark::First));
     plain.record(&mut tx, &inbox(), &KEY, &handler(), &result).await.unwrap();
     plain.commit(tx).await.unwrap();
     let store = file.sealed();

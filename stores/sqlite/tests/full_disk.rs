@@ -9,6 +9,7 @@ use std::process::Command;
 
 use oncebox::store::{Accepted, Store as _};
 use oncebox::{ErrorKind, Message};
+use oncebox_sqlite::rusqlite::Connection;
 use oncebox_sqlite::{Sqlite, Synchronous};
 use support::{accept, check, first, offer_message};
 
@@ -70,5 +71,5 @@ async fn a_commit_that_finds_no_room_is_full_and_not_in_doubt() {
     assert!(matches!(known, Accepted::Duplicate(_)), "{known:?}");
     let stored = store.accept(&[large()]).await.expect("accept");
     assert!(matches!(stored[0], Accepted::First(_)), "nothing of it was stored before: {stored:?}");
-    check(&oncebox_sqlite::rusqlite::Connection::open(&file).expect("another connection"));
+    check(&Connection::open(&file).expect("another connection"));
 }

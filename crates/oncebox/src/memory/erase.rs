@@ -56,8 +56,8 @@ impl Scope {
             }
         }
         for mark in &marks {
-            if let Some(MarkRow::Done(result)) = self.marks.get_mut(mark) {
-                *result = None;
+            if let Some(MarkRow::Done(fingerprint, result)) = self.marks.get_mut(mark) {
+                (*fingerprint, *result) = (None, None);
             }
         }
         Ok(ErasureCounts::new(unfinished.len(), under.len()))

@@ -572,8 +572,8 @@ mod tests {
             Answer::Erased(ErasureCounts::new(1, 2)),
             Answer::Begun,
         ];
-        for answer in answers {
-            assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
+        for answer in &answers {
+            assert_eq!(Answer::decode(&answer.encode()).unwrap(), *answer);
         }
         // FAULTS S12: what was erased is in no record of what was done before.
         let without = Answer::without_content(&answers[1].encode()).unwrap();

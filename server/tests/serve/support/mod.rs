@@ -6,7 +6,7 @@ mod sidecar;
 mod watched;
 
 pub(crate) use client::{Answer, get, post, raw, request};
-pub(crate) use receiver::{Receiver, Reply, Request, Tls, free_port};
+pub(crate) use receiver::{Receiver, Reply, Request, Tls};
 pub(crate) use sidecar::{Sidecar, oncebox};
 
 use std::time::Duration;

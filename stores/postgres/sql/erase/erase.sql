@@ -12,6 +12,6 @@ WITH proof AS (
 ), aside AS (
     DELETE FROM @aside WHERE digest = $2 AND inbox = $3 RETURNING 1
 ), mark AS (
-    UPDATE @mark SET result = NULL WHERE lane = $1 AND digest = $2 AND result IS NOT NULL
+    UPDATE @mark SET result = NULL, fingerprint = NULL WHERE lane = $1 AND digest = $2
 )
 SELECT (SELECT count(*) FROM aside), EXISTS (SELECT 1 FROM @mark WHERE lane = $1 AND digest = $2)

@@ -1,2 +1,2 @@
--- Takes the results out of the marks of a key. The condition counts every mark. ?1 key.
-UPDATE oncebox_mark SET result = NULL WHERE digest = ?1
+-- Takes results and fingerprints out of the marks of a key. The condition counts every mark. ?1 key.
+UPDATE oncebox_mark SET result = NULL, fingerprint = NULL WHERE digest = ?1
