@@ -112,7 +112,8 @@ const STANDARD_TAG: &str = "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 type RefusedRequest<'a> = (&'a str, Option<&'a str>, Vec<(&'a str, &'a str)>, &'a str, Option<&'a str>);
 
 fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<'a>> {
-    let signed_as = |time, tag| [("webhook-id", "a"), ("webhook-timestamp", time), ("webhook-signature", tag)];
+    let signed_as =
+        |time, tag| [("webhook-id", "a"), ("webhook-timestamp", time), ("webhook-signature", tag)];
     let signed = |time| signed_as(time, STANDARD_TAG);
     let svix = |time| vec![("svix-id", "a"), ("svix-timestamp", time), ("svix-signature", STANDARD_TAG)];
     let slack_as = |time, tag| vec![("x-slack-request-timestamp", time), ("x-slack-signature", tag)];
@@ -146,13 +147,7 @@ fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<
         ("std", Some(FAR), signed(old).to_vec(), "old_timestamp", None),
         ("std", Some(FAR), signed(soon).to_vec(), "future_timestamp", None),
         ("std", Some(FAR), signed(now).to_vec(), "wrong_signature", None),
-        (
-            "std",
-            Some(FAR),
-            signed_as(now, "v1,AAAA").to_vec(),
-            "malformed_header",
-            Some("webhook-signature"),
-        ),
+        ("std", Some(FAR), signed_as(now, "v1,AAAA").to_vec(), "malformed_header", Some("webhook-signature")),
         ("std", Some(FAR), svix(old), "old_timestamp", None),
         ("std", Some(FAR), svix(now), "wrong_signature", None),
         ("std", Some(FAR), svix(now)[..2].to_vec(), "missing_header", Some("svix-signature")),
