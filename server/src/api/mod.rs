@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod act;
 mod ask;
 mod jobs;
+mod logins;
 mod look;
 mod openapi;
 mod problem;
@@ -35,9 +36,10 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use tower::ServiceExt as _;
 
-use access::{Access, Role, Who};
+use access::{Access, Role, Who, names_own_host};
 use ask::Ask;
 use jobs::Jobs;
+use logins::RefusedLogins;
 use oncebox::state::Operation;
 use problem::{Cause, Problem};
 use routes::{Call, Method, PREFIX, ROUTES, Route};
@@ -110,6 +112,7 @@ pub(crate) struct Api {
     /// What the process waits for before it serves any inbox.
     awaited: RwLock<Option<AwaitedStore>>,
     jobs: Jobs,
+    refused: RefusedLogins,
 }
 
 impl Api {
@@ -143,6 +146,23 @@ impl Api {
         self.jobs.close();
     }
 
+    /// Who asks, if they may. What needs no role is shown to every program that asks this machine, and otherwise to those with a
+    /// token: `None` is neither of them.
+    fn let_in(&self, current: &Current, role: Option<Role>, head: &Parts) -> Result<Option<Who>, Problem> {
+        let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+        let Some(role) = role else {
+            let known = || current.access.who(head, peer).ok().filter(|who| who.name.is_some());
+            let anyone = || Who { name: None, roles: Vec::new() };
+            return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
+        };
+        let who = current.access.who(head, peer).and_then(|who| match who.may(role) {
+            true => Ok(who),
+            false => Err(Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str()))),
+        });
+        let refused = |problem: &Problem| self.refused.note(problem.cause(), problem.detail(), head, peer);
+        who.inspect_err(refused).map(Some)
+    }
+
     /// Everything that is answered. `metrics` are the routes for those.
     pub(crate) fn router(self: &Arc<Self>, metrics: &Router) -> Router {
         let mut router = Router::new();
@@ -164,15 +184,15 @@ impl Api {
             let inner = inner.clone();
             let answer = async move |request: Request| {
                 let (head, body) = request.into_parts();
-                if let (None, Some(store)) = (role, api.awaited()) {
-                    return starting::health(path, store);
-                }
-                match let_in(&api.current(), role, &head) {
-                    Ok(_) => {
-                        problem::guarded(inner.oneshot(Request::from_parts(head, body)).await.into_response())
-                    }
-                    Err(problem) => problem.into_response(),
-                }
+                let who = match api.let_in(&api.current(), role, &head) {
+                    Ok(who) => who,
+                    Err(problem) => return problem.into_response(),
+                };
+                let answer = match (role, api.awaited()) {
+                    (None, Some(store)) => starting::health(path, store),
+                    _ => inner.oneshot(Request::from_parts(head, body)).await.into_response(),
+                };
+                if who.is_some() { problem::guarded(answer) } else { without_details(&answer) }
             };
             router = router.route(path, get(answer));
         }
@@ -184,15 +204,10 @@ impl Api {
     }
 }
 
-/// Who asks, if they may.
-fn let_in(current: &Current, role: Option<Role>, head: &Parts) -> Result<Who, Problem> {
-    let Some(role) = role else { return Ok(Who { name: None, roles: Vec::new() }) };
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-    let who = current.access.who(head, peer)?;
-    if who.may(role) {
-        return Ok(who);
-    }
-    Err(Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str())))
+/// The status of an answer about health, for those who may not see more: any page in a browser can be made to ask.
+fn without_details(answer: &Response) -> Response {
+    let word = if answer.status().is_success() { "ok\n" } else { "not ok\n" };
+    problem::respond(answer.status(), "text/plain; charset=utf-8", Body::from(word))
 }
 
 async fn answer(
@@ -222,7 +237,9 @@ async fn answered(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let current = api.current();
-    let who = let_in(&current, route.role, &head)?;
+    let foreign =
+        || Problem::new(Cause::Forbidden, "the request is for a host that is not this machine; send a token");
+    let who = api.let_in(&current, route.role, &head)?.ok_or_else(foreign)?;
     if let (Some(_), Some(store)) = (route.role, api.awaited()) {
         return Err(Problem::new(Cause::Unavailable, format!("the store {:?} is not open yet", store.store)));
     }

@@ -94,9 +94,13 @@ impl Problem {
         }
     }
 
-    #[cfg(test)]
     pub(crate) const fn cause(&self) -> Cause {
         self.cause
+    }
+
+    /// What happened, for this request.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
     }
 
     fn document(&self) -> wire::Problem {

@@ -1,6 +1,7 @@
 //! Handlers that are HTTP endpoints: one request for each attempt, and what the answer means.
 
 mod answer;
+mod descriptors;
 mod headers;
 mod network;
 mod resolve;
@@ -11,10 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use oncebox::{BoxError, Context, Message, Registration, Store, handler};
+use oncebox::{BoxError, Context, Message, Registration, Snooze, Store, handler};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Client, Url};
 
+use descriptors::{DESCRIPTORS_AGAIN, DescriptorsLog, lacks_descriptors};
 use headers::Run;
 
 pub(crate) use answer::On4xx;
@@ -48,12 +50,14 @@ struct Courier {
     client: Client,
     inbox: String,
     endpoint: Endpoint,
+    descriptors_log: DescriptorsLog,
 }
 
 /// A handler under `key` that delivers to an endpoint.
 pub(crate) fn deliver_to<S: Store>(inbox: &str, key: &str, endpoint: Endpoint) -> Result<Registration<S>> {
     let client = client(&endpoint).context("cannot make an HTTP client")?;
-    let courier = Arc::new(Courier { client, inbox: inbox.to_owned(), endpoint });
+    let descriptors_log = DescriptorsLog::default();
+    let courier = Arc::new(Courier { client, inbox: inbox.to_owned(), endpoint, descriptors_log });
     let run = for_every_context(move |message: Message, cx: &mut Context<S>| {
         let (courier, run) = (Arc::clone(&courier), courier.run(cx));
         async move { courier.deliver(&message, &run).await }
@@ -110,7 +114,24 @@ impl Courier {
         let request = self.client.post(url.clone()).headers(self.headers(message, run));
         let sent = tokio::time::timeout(*timeout, request.body(message.payload().clone()).send()).await;
         let response = sent.map_err(|_| format!("the handler did not answer within {timeout:?}"))?;
-        answer::judge(response.map_err(|error| failed(&error))?, *on_4xx).await
+        let response = match response {
+            Ok(response) => response,
+            Err(error) if lacks_descriptors(&error) => return Err(self.no_descriptors()),
+            Err(error) => return Err(failed(&error).into()),
+        };
+        answer::judge(response, *on_4xx).await
+    }
+
+    /// The handler was never asked: no attempt is counted.
+    fn no_descriptors(&self) -> BoxError {
+        let wait = DESCRIPTORS_AGAIN.mul_f64(1.0 + fastrand::f64());
+        if self.descriptors_log.allow() {
+            tracing::warn!(
+                inbox = self.inbox,
+                "no file descriptor for a delivery: it is tried again, and no attempt is counted; raise the limit (`ulimit -n`, `LimitNOFILE`)"
+            );
+        }
+        Snooze(wait).into()
     }
 
     fn headers(&self, message: &Message, run: &Run) -> HeaderMap {

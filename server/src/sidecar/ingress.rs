@@ -99,8 +99,9 @@ async fn not_yet() -> impl IntoResponse {
 }
 
 /// What connections may cost, and how long they may go on at the end.
-pub(super) fn limits(plan: &Plan) -> Limits {
+pub(super) fn limits(plan: &Plan, connections: usize) -> Limits {
     let mut limits = Limits::default();
+    limits.connections = connections;
     if let Some(grace) = plan.inboxes.iter().map(|inbox| inbox.config.grace).max() {
         limits.grace = grace;
     }
@@ -122,6 +123,7 @@ pub(super) fn router<'a, S: Store>(
     }
     // Large bodies may have half of it, and two of the largest are to fit.
     bodies.in_flight = bodies.in_flight.max(bodies.max.saturating_mul(4));
+    bodies.unverified = bodies.unverified.max(bodies.max.saturating_mul(4));
     ingress.bodies(bodies).into_router().map_err(|error| anyhow::anyhow!("{}", error.what()))
 }
 

@@ -1,6 +1,7 @@
 //! `oncebox serve`: messages come in, are stored once, and go out to HTTP endpoints.
 
 mod banner;
+mod descriptors;
 mod fleet;
 mod ingress;
 mod notify;
@@ -24,6 +25,7 @@ use tokio::task::JoinSet;
 use crate::api::{Api, AwaitedStore};
 use crate::cli::{Exit, Failed};
 use crate::config::{self, Loaded, Plan, Secrets};
+use descriptors::Connections;
 use fleet::Fleet;
 use ingress::Front;
 use signals::{Signal, Signals};
@@ -60,6 +62,7 @@ pub(crate) async fn serve(
     json: bool,
     metrics: Router,
 ) -> Result<(), Failed> {
+    let descriptors = descriptors::raise_limit();
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
     let loaded = rehearse(origin.load(listen)?)?;
@@ -69,7 +72,9 @@ pub(crate) async fn serve(
     let addresses = Addresses::of(&listener, operators.as_ref()).map_err(|error| Exit::Start.with(error))?;
     // Both ports answer from the first moment: a probe that gets no answer would end the process while it waits for a store.
     let operators = operators.map(|listener| (listener, metrics));
-    let door = Door::start(&plan, listener, operators).map_err(|error| Exit::Start.with(error))?;
+    let connections = descriptors::divide(&plan, descriptors);
+    let door =
+        Door::start(&plan, listener, operators, connections).map_err(|error| Exit::Start.with(error))?;
     let watch = banner::watch(&plan, addresses);
     let stores = tokio::select! {
         stores = Stores::open(&plan.stores, &watch, &door.api) => stores.map_err(|error| Exit::Start.with(error))?,
@@ -145,7 +150,12 @@ struct Door {
 
 impl Door {
     /// Answers at the address where messages come in, without taking any yet, and at the one for operators.
-    fn start(plan: &Plan, listener: TcpListener, operators: Option<(TcpListener, Router)>) -> Result<Self> {
+    fn start(
+        plan: &Plan,
+        listener: TcpListener,
+        operators: Option<(TcpListener, Router)>,
+        connections: Connections,
+    ) -> Result<Self> {
         let tls = plan.tls.as_ref();
         let tls = tls.map(|tls| Tls::from_pem(tls.certificate.as_bytes(), tls.key.as_bytes())).transpose()?;
         let api = Arc::new(Api::default());
@@ -154,14 +164,17 @@ impl Door {
             api.wait_for(AwaitedStore { store: store.name.clone(), reason: None });
         }
         let front = Arc::new(Front::waiting(Arc::clone(&api)));
-        let mut server = Server::new(listener, front.router()).limits(ingress::limits(plan));
+        let mut server =
+            Server::new(listener, front.router()).limits(ingress::limits(plan, connections.messages));
         if let Some(tls) = &tls {
             server = server.tls(tls.clone());
         }
-        let mut door = Self { front, api, tls, stop: watch::Sender::new(false), servers: JoinSet::new() };
+        let (stop, servers) = (watch::Sender::new(false), JoinSet::new());
+        let mut door = Self { front, api, tls, stop, servers };
         door.spawn(server);
         if let Some((listener, metrics)) = operators {
-            let mut server = Server::new(listener, door.api.router(&metrics)).limits(ingress::limits(plan));
+            let limits = ingress::limits(plan, connections.operators);
+            let mut server = Server::new(listener, door.api.router(&metrics)).limits(limits);
             if let Some(tls) = door.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls)) {
                 server = server.tls(tls.clone());
             }

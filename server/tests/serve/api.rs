@@ -25,7 +25,7 @@ fn fresh() -> String {
 }
 
 /// A token, and the lines of a configuration that let it in.
-fn token(name: &str, roles: &[&str]) -> (String, String) {
+pub(crate) fn token(name: &str, roles: &[&str]) -> (String, String) {
     let roles: Vec<&str> = roles.iter().flat_map(|role| ["--role", role]).collect();
     let made = oncebox(Path::new("."), &[&["token", name], &roles[..]].concat());
     assert!(made.status.success(), "{made:?}");

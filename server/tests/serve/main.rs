@@ -4,6 +4,8 @@
 mod answers;
 mod api;
 mod config;
+mod descriptors;
+mod doors;
 mod languages;
 mod login;
 mod network;
@@ -20,3 +22,4 @@ mod support;
 mod tenants;
 mod tls;
 mod traces;
+mod untrusted;

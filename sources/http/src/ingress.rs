@@ -1,7 +1,7 @@
 //! Endpoints together: from a request to the store, and back to an answer.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,20 +11,21 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use metrics::SharedString;
 use oncebox::observe::{Hush, names};
-use oncebox::time::{SharedClock, SystemClock};
+use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
+use tokio::sync::Semaphore;
 
 use crate::answer::{self, Answer};
-use crate::body::{self, BodyLimits, Budget, Share};
+use crate::body::{self, BodyLimits, Budget, Holding, Share, UnverifiedPool, UnverifiedShare};
 use crate::endpoint::Endpoint;
 use crate::format::{Content, Sent, kept};
 use crate::problem::{Cause, Problem, respond};
 use crate::quota::Bucket;
 use crate::together::Together;
-use crate::verify::{Proof, REPLAY_WINDOW, Refusal, Verify};
+use crate::verify::{HeadProof, Proof, Refusal, Verify};
 
 /// So many lines a minute say why the senders of one endpoint are not verified, for each reason.
 const LINES: u32 = 5;
@@ -68,8 +69,8 @@ impl<S: Store> Sink for Inbox<S> {
 
 /// Endpoints and the inboxes they feed; becomes an [`axum::Router`].
 ///
-/// All endpoints live under one path, `/in` if nothing else is said. Who sends to an address under it that is none gets
-/// the same answer as one who cannot prove who it is, so that addresses cannot be found by trying.
+/// All endpoints live under one path, `/in` if nothing else is said. A request to a path under it that no endpoint has gets the
+/// same answer as one whose sender is not verified. The time until the answer may still tell the two apart.
 #[must_use]
 pub struct Ingress {
     prefix: String,
@@ -145,17 +146,11 @@ impl Ingress {
                 return refuse(format!("two endpoints have the path {path:?}"));
             }
         }
-        let budget = Budget::new(bodies.in_flight);
+        let (budget, unverified) = (Budget::new(bodies.in_flight), UnverifiedPool::new(bodies.unverified));
         let route = format!("{prefix}/{{*path}}");
-        let gate = Gate {
-            prefix,
-            routes,
-            nobody: Verify::nobody()?,
-            bodies,
-            budget,
-            hush: Hush::new(clock.clone()),
-            clock,
-        };
+        let digests = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
+        let hush = Hush::new(clock.clone());
+        let gate = Gate { prefix, routes, bodies, budget, unverified, digests, hush, clock };
         Ok(Router::new().route(&route, axum::routing::any(take)).with_state(Arc::new(gate)))
     }
 }
@@ -174,9 +169,13 @@ impl std::fmt::Debug for Ingress {
 struct Gate {
     prefix: String,
     routes: HashMap<Box<str>, Arc<Route>>,
-    nobody: Verify,
     bodies: BodyLimits,
+    /// For senders that are verified.
     budget: Arc<Budget>,
+    /// For those that are not.
+    unverified: Arc<UnverifiedPool>,
+    /// Large bodies that are digested at once.
+    digests: Semaphore,
     hush: Hush,
     clock: SharedClock,
 }
@@ -190,12 +189,12 @@ struct Route {
     bucket: Option<Bucket>,
 }
 
-/// Up to the proof, a request is treated alike whether its address exists or not.
 async fn take(State(gate): State<Arc<Gate>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    gate.take(&parts, body).await.unwrap_or_else(|problem| {
-        let route = gate.routes.get(gate.path(&parts));
-        count(route.map(|route| &route.source), problem.cause.word());
+    let route = gate.routes.get(gate.path(&parts)).cloned();
+    let taken = gate.take(route.as_ref(), parts, body).await;
+    taken.unwrap_or_else(|problem| {
+        count(route.map(|route| Arc::clone(&route.source)).as_ref(), problem.cause.word());
         problem.into_response()
     })
 }
@@ -208,13 +207,54 @@ fn count(source: Option<&Arc<str>>, answer: &'static str) {
 }
 
 impl Gate {
-    async fn take(&self, parts: &Parts, body: Body) -> Result<Response, Problem> {
+    async fn take(&self, route: Option<&Arc<Route>>, parts: Parts, body: Body) -> Result<Response, Problem> {
         if parts.method != Method::POST {
-            return Err(Problem::new(Cause::Method, "only POST brings messages"));
+            return Err(Problem::new(Cause::Method, "only POST brings messages").of_stranger());
         }
-        let (body, share) = body::read(body, &parts.headers, &self.bodies, &self.budget).await?;
-        let route = self.verified(parts, &body).map_err(|refusal| self.refused(parts, refusal))?;
-        route.take(parts, body, share, &self.clock).await
+        // First what needs no body: only what can still turn out good is read.
+        let now = self.clock.now();
+        let standing = route.map_or(HeadProof::Fails, |route| route.check_head(&parts, now));
+        match (route, standing) {
+            (Some(route), HeadProof::Holds) => {
+                let (mut share, max) = (Share::none(&self.budget), self.max_body(route));
+                let holding = Holding::Verified(&mut share);
+                let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
+                route.take(&parts, body, share, &self.clock).await
+            }
+            (Some(route), HeadProof::NeedsBody) => {
+                let proven = self.prove(route, parts, body, now).await;
+                let (parts, body, room) = proven.map_err(Problem::of_stranger)?;
+                let mut share = Share::none(&self.budget);
+                share.grow(body.len())?;
+                drop(room);
+                route.take(&parts, body, share, &self.clock).await
+            }
+            _ => {
+                let refused = self.refused(route, &parts, now);
+                body::discard(body, &parts.headers).await;
+                Err(refused)
+            }
+        }
+    }
+
+    fn max_body(&self, route: &Route) -> usize {
+        self.bodies.max.min(route.endpoint.max_body)
+    }
+
+    /// Reads a body whose sender it has to prove, in the room for strangers.
+    async fn prove(
+        &self,
+        route: &Arc<Route>,
+        parts: Parts,
+        body: Body,
+        now: Timestamp,
+    ) -> Result<(Parts, Bytes, UnverifiedShare), Problem> {
+        let room = self.unverified.enter(peer(&parts), head_bytes(&parts.headers));
+        let mut room = room.ok_or_else(body::no_room_for_strangers)?;
+        let (holding, max) = (Holding::Unverified(&mut room), self.max_body(route));
+        let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
+        let (parts, body, holds) = self.verified(route, parts, body, now).await?;
+        if holds { Ok((parts, body, room)) } else { Err(self.refused(Some(route), &parts, now)) }
     }
 
     /// The path of an endpoint, as it is registered.
@@ -222,9 +262,9 @@ impl Gate {
         parts.uri.path().strip_prefix(&*self.prefix).unwrap_or_default()
     }
 
-    /// The one answer to a sender that was not verified. The operator is told why.
-    fn refused(&self, parts: &Parts, refusal: Refusal) -> Problem {
-        let route = self.routes.get(self.path(parts));
+    /// The one answer to a sender that was not verified. The operator is told why; the head alone shows it.
+    fn refused(&self, route: Option<&Arc<Route>>, parts: &Parts, now: Timestamp) -> Problem {
+        let refusal = route.map_or(Refusal::UnknownPath, |route| route.refusal(parts, now));
         let (source, reason) = (route.map_or("", |route| &route.source), refusal.word());
         let label = route.map_or(SharedString::const_str(""), |route| Arc::clone(&route.source).into());
         metrics::counter!(names::HTTP_UNVERIFIED, "source" => label, "reason" => reason).increment(1);
@@ -245,33 +285,64 @@ impl Gate {
         Problem::unverified()
     }
 
-    /// The endpoint of a request, if its sender is who it should be.
-    fn verified(&self, parts: &Parts, body: &Bytes) -> Result<&Arc<Route>, Refusal> {
-        let route = self.routes.get(self.path(parts));
-        let endpoint = route.map(|route| &route.endpoint);
-        let verify = endpoint.and_then(|endpoint| endpoint.verify.as_ref());
-        let window = endpoint.map_or(REPLAY_WINDOW, |endpoint| endpoint.window);
-        let proof = Proof {
-            headers: &parts.headers,
-            body,
-            peer: peer(parts),
-            authority: parts.uri.authority(),
-            now: self.clock.now(),
-            window,
-        };
-        let holds = Verify::any_holds(verify, &self.nobody, &proof);
-        if let Some(route) = route.filter(|_| holds) {
-            return Ok(route);
+    /// Checks the proof that needs the body. Large bodies are digested away from the threads that serve connections, a few at
+    /// once.
+    async fn verified(
+        &self,
+        route: &Arc<Route>,
+        parts: Parts,
+        body: Bytes,
+        now: Timestamp,
+    ) -> Result<(Parts, Bytes, bool), Problem> {
+        let digests = route.endpoint.verify.as_ref().is_some_and(Verify::digests_body);
+        if !digests || body.len() <= body::SMALL {
+            let holds = route.holds(&parts, &body, now);
+            return Ok((parts, body, holds));
         }
-        Err(verify.map_or(Refusal::UnknownPath, |verify| verify.refusal(&proof)))
+        let _turn = self.digests.acquire().await;
+        let route = Arc::clone(route);
+        let digested = tokio::task::spawn_blocking(move || {
+            let holds = route.holds(&parts, &body, now);
+            (parts, body, holds)
+        });
+        digested.await.map_err(|error| {
+            tracing::error!(%error, "cannot verify a signature");
+            Problem::new(Cause::Unavailable, "the signature could not be checked")
+        })
     }
 }
 
-fn peer(parts: &Parts) -> Option<IpAddr> {
-    parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
+fn peer(parts: &Parts) -> Option<SocketAddr> {
+    parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer)
+}
+
+/// Bytes of the head of a request that are in memory while its body is read, roughly.
+fn head_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().fold(1 << 10, |bytes, (name, value)| bytes + name.as_str().len() + value.len() + 64)
 }
 
 impl Route {
+    fn proof<'a>(&self, parts: &'a Parts, body: &'a [u8], now: Timestamp) -> Proof<'a> {
+        let peer = peer(parts).map(|peer| peer.ip());
+        Proof { parts, body, peer, now, window: self.endpoint.window }
+    }
+
+    fn check_head(&self, parts: &Parts, now: Timestamp) -> HeadProof {
+        let verify = self.endpoint.verify.as_ref();
+        verify.map_or(HeadProof::Fails, |verify| verify.check_head(&self.proof(parts, b"", now)))
+    }
+
+    /// Why a request of this endpoint was not verified. An endpoint without a proof takes nothing, as one that is not there.
+    fn refusal(&self, parts: &Parts, now: Timestamp) -> Refusal {
+        let verify = self.endpoint.verify.as_ref();
+        verify.map_or(Refusal::UnknownPath, |verify| verify.refusal(&self.proof(parts, b"", now)))
+    }
+
+    fn holds(&self, parts: &Parts, body: &[u8], now: Timestamp) -> bool {
+        let verify = self.endpoint.verify.as_ref();
+        verify.is_some_and(|verify| verify.holds(&self.proof(parts, body, now)))
+    }
+
     async fn take(
         &self,
         parts: &Parts,
@@ -279,10 +350,7 @@ impl Route {
         share: Share,
         clock: &SharedClock,
     ) -> Result<Response, Problem> {
-        let Endpoint { max_body, max_batch, .. } = self.endpoint;
-        if body.len() > max_body {
-            return Err(body::too_large(max_body));
-        }
+        let Endpoint { max_batch, .. } = self.endpoint;
         let proof = self.endpoint.verify.as_ref().and_then(Verify::header);
         let kind = self.endpoint.kind.as_deref();
         let headers = &parts.headers;

@@ -8,6 +8,7 @@ mod body;
 mod endpoint;
 mod format;
 mod ingress;
+mod local;
 mod problem;
 mod quota;
 mod secret;
@@ -19,6 +20,7 @@ pub use body::BodyLimits;
 pub use endpoint::Endpoint;
 pub use format::ShopifyId;
 pub use ingress::Ingress;
+pub use local::{NotLocal, Pages, check_local, is_address_host, is_loopback_host, named_host};
 /// How events are read and written.
 pub use oncebox_cloudevents as cloudevents;
 pub use quota::Quota;

@@ -8,6 +8,8 @@ use http::{HeaderValue, StatusCode, header};
 use oncebox::{Error, ErrorKind};
 use serde::Serialize;
 
+use crate::server::Unproven;
+
 /// Why a request, or one message of it, was not simply taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -15,6 +17,8 @@ pub(crate) struct Problem {
     /// What happened, for this request.
     pub(crate) detail: String,
     pub(crate) retry_after: Option<Duration>,
+    /// Whether its sender has not proven who it is.
+    pub(crate) unproven: bool,
 }
 
 macro_rules! causes {
@@ -104,7 +108,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 impl Problem {
     pub(crate) fn new(cause: Cause, detail: impl Into<String>) -> Self {
         let again = matches!(cause.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::CONFLICT);
-        Self { cause, detail: detail.into(), retry_after: again.then_some(RETRY_AFTER) }
+        Self { cause, detail: detail.into(), retry_after: again.then_some(RETRY_AFTER), unproven: false }
     }
 
     pub(crate) fn after(mut self, wait: Duration) -> Self {
@@ -112,9 +116,15 @@ impl Problem {
         self
     }
 
+    /// The same, for a sender that has not proven who it is.
+    pub(crate) fn of_stranger(mut self) -> Self {
+        self.unproven = true;
+        self
+    }
+
     /// The one answer for everybody who is not who it should be.
     pub(crate) fn unverified() -> Self {
-        Self::new(Cause::Unverified, "the request was not verified")
+        Self::new(Cause::Unverified, "the request was not verified").of_stranger()
     }
 
     /// From an error of the inbox. What is wrong with the message is told; what is wrong with the store is logged, and
@@ -162,6 +172,9 @@ impl IntoResponse for Problem {
         let json = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = respond(self.status(), "application/problem+json", Body::from(json));
         after(&mut response, self.retry_after);
+        if self.unproven {
+            response.extensions_mut().insert(Unproven);
+        }
         if self.cause == Cause::Unverified {
             // Required with every 401, and the same for all ways to prove who one is.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

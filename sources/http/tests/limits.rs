@@ -31,8 +31,12 @@ fn bodies(set: impl FnOnce(&mut BodyLimits)) -> BodyLimits {
 }
 
 async fn server(limits: Limits, bodies: BodyLimits) -> Running {
+    server_for(Verify::open(), limits, bodies).await
+}
+
+async fn server_for(verify: Verify, limits: Limits, bodies: BodyLimits) -> Running {
     let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
-    let ingress = Ingress::new().bodies(bodies).endpoint(Endpoint::plain("x").verify(Verify::open()), &inbox);
+    let ingress = Ingress::new().bodies(bodies).endpoint(Endpoint::plain("x").verify(verify), &inbox);
     Running::start(ingress.into_router().expect("a valid endpoint"), limits).await
 }
 
@@ -206,10 +210,11 @@ async fn bodies_that_come_too_slowly_are_given_up() {
 // FAULTS A18: bytes count when they come; what is only announced takes nothing from others.
 #[tokio::test]
 async fn all_bodies_together_are_bounded() {
-    let server = server(Limits::default(), bodies(|bodies| bodies.in_flight = 60_000)).await;
+    let room = bodies(|bodies| bodies.in_flight = 60_000);
+    let server = server_for(Verify::loopback(), Limits::default(), room).await;
     let head = |announced: usize| {
         format!(
-            "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: {announced}\r\n\r\n"
+            "POST /in/x HTTP/1.1\r\nhost: localhost\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: {announced}\r\n\r\n"
         )
     };
     let mut announces = server.connect().await;
@@ -236,6 +241,77 @@ async fn all_bodies_together_are_bounded() {
     drop(holds);
     let taken = async { while other().await.status == 503 {} };
     in_time("there is room again", taken).await;
+}
+
+// FAULTS A18, S5: bodies of senders that are not verified have a bound of their own; the one that holds most gives way.
+#[tokio::test]
+async fn bodies_of_strangers_together_are_bounded() {
+    let room = bodies(|bodies| (bodies.unverified, bodies.in_flight) = (64 << 10, usize::MAX));
+    let server = server(Limits::default(), room).await;
+    let head =
+        "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 60000\r\n\r\n";
+    let mut holds = server.connect().await;
+    holds.send(head).await;
+    holds.send(vec![b'x'; 40_000]).await;
+    // It takes a moment until the server has read what it was sent.
+    let given_way = async {
+        loop {
+            let small =
+                server.post("/in/x", &[("message-id", "2"), ("message-type", "t")], vec![b'x'; 10_000]).await;
+            assert!([200, 202].contains(&small.status), "{small:?}");
+            if let Ok(answer) = tokio::time::timeout(SHORT, holds.answer()).await {
+                return answer.unwrap();
+            }
+        }
+    };
+    let answer = in_time("the large one gives way", given_way).await;
+    assert_eq!((answer.status, &*answer.problem()), (503, "unavailable"));
+    assert!(answer.header("retry-after").is_some());
+}
+
+// FAULTS S2: an address that fails to prove who it is waits for its answers; others do not, and neither do good requests.
+#[tokio::test]
+async fn refusals_become_slow() {
+    let set = limits(|limits| limits.refusals = 3);
+    let server = server_for(Verify::tokens(["token"]).expect("a token"), set, BodyLimits::default()).await;
+    let mut client = server.connect().await;
+    for _ in 0..3 {
+        assert_eq!(client.post("/in/x", &HEADERS, "{}").await.status, 401);
+    }
+    client.send(request("/in/x", &HEADERS, "{}")).await;
+    let early = tokio::time::timeout(Duration::from_millis(50), client.answer()).await;
+    let good = [HEADERS[0], HEADERS[1], ("authorization", "Bearer token")];
+    assert_eq!(in_time("a good one is answered", server.post("/in/x", &good, "{}")).await.status, 202);
+    if early.is_err() {
+        assert_eq!(in_time("the refused one, too", client.answer()).await.unwrap().status, 401);
+    }
+    // One that begins to wait later waits longer.
+    let start = std::time::Instant::now();
+    let refused = (0..5).map(|_| server.post("/in/x", &HEADERS, "{}"));
+    for answer in futures(refused).await {
+        assert_eq!(answer.status, 401);
+    }
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+}
+
+/// All at once.
+async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut all: Vec<_> = all.map(|one| (Some(Box::pin(one)), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in &mut all {
+            if let Some(waiting) = future
+                && let std::task::Poll::Ready(ended) = waiting.as_mut().poll(cx)
+            {
+                (*future, *output) = (None, Some(ended));
+            }
+        }
+        if all.iter().all(|(_, output)| output.is_some()) {
+            return std::task::Poll::Ready(());
+        }
+        std::task::Poll::Pending
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 #[tokio::test]

@@ -103,12 +103,21 @@ fn counted(handle: &PrometheusHandle, source: &str, reason: &str) -> u64 {
     found.map_or(0, |number| number.parse().expect("a number"))
 }
 
+/// Signatures as long as they have to be, of another secret.
+const SUM_TAG: &str = "v1=abababababababababababababababababababababababababababababababab";
+const SLACK_TAG: &str = "v0=abababababababababababababababababababababababababababababababab";
+const STANDARD_TAG: &str = "v1,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
 /// A path below `/in`, the address of the client, its headers, and the reason with the header that it is about.
 type RefusedRequest<'a> = (&'a str, Option<&'a str>, Vec<(&'a str, &'a str)>, &'a str, Option<&'a str>);
 
 fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<'a>> {
-    let signed = |time| [("webhook-id", "a"), ("webhook-timestamp", time), ("webhook-signature", "v1,AAAA")];
-    let slack = |time| vec![("x-slack-request-timestamp", time), ("x-slack-signature", "v0=00")];
+    let signed_as =
+        |time, tag| [("webhook-id", "a"), ("webhook-timestamp", time), ("webhook-signature", tag)];
+    let signed = |time| signed_as(time, STANDARD_TAG);
+    let svix = |time| vec![("svix-id", "a"), ("svix-timestamp", time), ("svix-signature", STANDARD_TAG)];
+    let slack_as = |time, tag| vec![("x-slack-request-timestamp", time), ("x-slack-signature", tag)];
+    let slack = |time| slack_as(time, SLACK_TAG);
     let host = |name| ("host", name);
     vec![
         ("none", Some(FAR), vec![], "unknown_path", None),
@@ -130,13 +139,18 @@ fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<
         ),
         ("sum", Some(FAR), vec![], "missing_header", Some("the header of the signature")),
         ("sum", Some(FAR), vec![("x-sum", "v2=00")], "malformed_header", Some("the header of the signature")),
-        ("sum", Some(FAR), vec![("x-sum", "v1=00")], "wrong_signature", None),
+        ("sum", Some(FAR), vec![("x-sum", "v1=00")], "malformed_header", Some("the header of the signature")),
+        ("sum", Some(FAR), vec![("x-sum", SUM_TAG)], "wrong_signature", None),
         ("std", Some(FAR), signed(now)[1..].to_vec(), "missing_header", Some("webhook-id")),
         ("std", Some(FAR), signed(now)[..2].to_vec(), "missing_header", Some("webhook-signature")),
         ("std", Some(FAR), signed("soon").to_vec(), "malformed_header", Some("webhook-timestamp")),
         ("std", Some(FAR), signed(old).to_vec(), "old_timestamp", None),
         ("std", Some(FAR), signed(soon).to_vec(), "future_timestamp", None),
         ("std", Some(FAR), signed(now).to_vec(), "wrong_signature", None),
+        ("std", Some(FAR), signed_as(now, "v1,AAAA").to_vec(), "malformed_header", Some("webhook-signature")),
+        ("std", Some(FAR), svix(old), "old_timestamp", None),
+        ("std", Some(FAR), svix(now), "wrong_signature", None),
+        ("std", Some(FAR), svix(now)[..2].to_vec(), "missing_header", Some("svix-signature")),
         (
             "stripe",
             Some(FAR),
@@ -145,6 +159,7 @@ fn refused<'a>(now: &'a str, old: &'a str, soon: &'a str) -> Vec<RefusedRequest<
             Some("stripe-signature"),
         ),
         ("slack", Some(FAR), slack(old), "old_timestamp", None),
+        ("slack", Some(FAR), slack_as(now, "v0=00"), "malformed_header", Some("x-slack-signature")),
         ("slack", Some(FAR), slack(now), "wrong_signature", None),
         ("near", None, vec![host("localhost")], "unknown_peer", None),
         ("near", Some(FAR), vec![host("localhost")], "not_loopback", None),
@@ -189,7 +204,7 @@ async fn each_refusal_has_its_reason_in_the_log_and_the_metric() {
         );
         let named = header.map(|name| format!(" header=\"{name}\""));
         assert!(named.is_none_or(|named| line.contains(&named)), "{at}: {header:?} in {line}");
-        for secret in [SECRET, "guess", "v1=00", "AAAA"] {
+        for secret in [SECRET, "guess", "v1=00", "AAAA", &SUM_TAG[3..]] {
             assert!(!line.contains(secret), "{line}");
         }
         let source = if path == "none" { "" } else { path };

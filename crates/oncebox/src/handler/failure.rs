@@ -9,8 +9,12 @@ use super::redact::Redactor;
 use crate::error::{BoxError, Error, ErrorKind};
 use crate::state::{Outcome, Retry};
 
+/// How long an entry waits if the process or the system had no file descriptor left for its run.
+const DESCRIPTORS_AGAIN: Duration = Duration::from_secs(1);
+
 /// An error a handler returned. Any error is a failed attempt, unless it is, or is caused by, one of [`Reject`],
-/// [`RetryAfter`], [`Snooze`] and [`Discard`].
+/// [`RetryAfter`], [`Snooze`] and [`Discard`]. If a cause is an [`io::Error`](std::io::Error) that says that there is no file
+/// descriptor left, the entry runs again after a second, and no attempt is counted: it is the process that lacks something.
 #[derive(Debug)]
 pub struct Failure(BoxError);
 
@@ -36,9 +40,16 @@ impl Failure {
                 return Outcome::Snooze { delay: *delay };
             } else if let Some(RetryAfter(after, why)) = error.downcast_ref() {
                 return Outcome::Retry { error: redactor.text(why), after: Some(*after) };
+            } else if lacks_descriptors(error) {
+                return Outcome::Snooze { delay: DESCRIPTORS_AGAIN };
             }
         }
         Outcome::Retry { error: redactor.error(&*self.0), after: None }
+    }
+
+    /// Whether the process or the system had no file descriptor left.
+    pub(crate) fn lacks_descriptors(&self) -> bool {
+        causes(&*self.0).any(lacks_descriptors)
     }
 
     /// The kind of the inbox's own error, if that is what the handler passed on.
@@ -60,6 +71,25 @@ impl Failure {
     pub fn into_inner(self) -> BoxError {
         self.0
     }
+}
+
+/// EMFILE and ENFILE, which have the same numbers on all systems of the Unix family.
+#[cfg(unix)]
+fn lacks_descriptors(error: &(dyn StdError + 'static)) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    matches!(error.and_then(std::io::Error::raw_os_error), Some(23 | 24))
+}
+
+/// WSAEMFILE, and ERROR_TOO_MANY_OPEN_FILES.
+#[cfg(windows)]
+fn lacks_descriptors(error: &(dyn StdError + 'static)) -> bool {
+    let error = error.downcast_ref::<std::io::Error>();
+    matches!(error.and_then(std::io::Error::raw_os_error), Some(4 | 10_024))
+}
+
+#[cfg(not(any(unix, windows)))]
+fn lacks_descriptors(_: &(dyn StdError + 'static)) -> bool {
+    false
 }
 
 impl fmt::Display for Failure {
@@ -96,6 +126,23 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct Outer(#[source] Reject);
+
+    // FAULTS A18: a process that has no file descriptor left does not use up the attempts of a message.
+    #[cfg(unix)]
+    #[test]
+    fn a_lack_of_descriptors_is_no_attempt() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot connect")]
+        struct Connect(#[source] std::io::Error);
+
+        for number in [23, 24] {
+            let failure = Failure::new(Connect(std::io::Error::from_raw_os_error(number)));
+            assert_eq!(failure.outcome(), Outcome::Snooze { delay: DESCRIPTORS_AGAIN });
+            assert!(failure.lacks_descriptors());
+        }
+        let refused = Failure::new(Connect(std::io::Error::from_raw_os_error(111)));
+        assert!(matches!(refused.outcome(), Outcome::Retry { .. }) && !refused.lacks_descriptors());
+    }
 
     #[test]
     fn control_words_are_found_directly_and_as_causes() {

@@ -166,6 +166,7 @@ const EVENT: Label = words(
 const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "conflict", "failed"]);
 const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
 const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
+const API_REASON: Label = words("reason", &["token", "access"]);
 const WHAT: Label = words("what", &["messages", "entries", "marks", "operations"]);
 /// What `oncebox-http` tells senders: the words of its answers and problems.
 const ANSWER: Label = words(
@@ -251,6 +252,8 @@ metrics! {
         "What senders over HTTP were told, by message; a request that was refused as a whole counts once. The source is empty where no endpoint has the address.";
     Counter HTTP_UNVERIFIED = "oncebox_http_unverified_total" [SOURCE, UNVERIFIED] None,
         "Requests over HTTP answered with 401, by reason. The source is empty where no endpoint has the address.";
+    Counter API_REFUSED = "oncebox_api_refused_total" [API_REASON] None,
+        "Requests that the API for operators refused because of who asked: `token` is a missing or unknown token, `access` a role that does not suffice, or, without tokens, a request that is not from this machine.";
     Histogram LAG_SECONDS = "oncebox_lag_seconds" [INBOX, HANDLER] Some(Unit::Seconds),
         "From accepting a message to claiming it for its first attempt, on the store's clock; a delay that was asked for is part of it.";
     Histogram HANDLER_SECONDS = "oncebox_handler_seconds" [INBOX, HANDLER] Some(Unit::Seconds),

@@ -271,6 +271,12 @@ pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure
     match failure.store_error() {
         Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
         _ => {
+            if failure.lacks_descriptors()
+                && let Some(unsaid) =
+                    inbox.store.watch().hush.may_say("no descriptors", handler.route.key.as_str())
+            {
+                tracing::warn!(handler = %handler.route.key, unsaid, "no file descriptor for a handler; no attempt is counted");
+            }
             let retry = handler.registration.retry_of(failure);
             Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }
         }

@@ -69,3 +69,13 @@ pub(crate) fn post(url: &str, id: &str, kind: &str, body: &str) -> Answer {
 pub(crate) fn get(url: &str) -> Answer {
     request("GET", url, &[], b"").expect("an answer")
 }
+
+/// Sends these bytes, and returns what comes back until the end.
+pub(crate) fn raw(address: &str, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(bytes).expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}

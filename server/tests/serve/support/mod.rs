@@ -5,7 +5,7 @@ mod receiver;
 mod sidecar;
 mod watched;
 
-pub(crate) use client::{Answer, get, post, request};
+pub(crate) use client::{Answer, get, post, raw, request};
 pub(crate) use receiver::{Receiver, Reply, Request, Tls};
 pub(crate) use sidecar::{Sidecar, oncebox};
 

@@ -14,7 +14,10 @@ pub(crate) fn oncebox(dir: &Path, args: &[&str]) -> Output {
 }
 
 fn command(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    at_home(Command::new(env!("CARGO_BIN_EXE_oncebox")), dir)
+}
+
+fn at_home(mut command: Command, dir: &Path) -> Command {
     command.current_dir(dir).env_remove("RUST_LOG").env_remove("ONCEBOX_CONFIG").env("NO_COLOR", "1");
     // Secrets that are none, for configurations that name them.
     let secrets = [("EMPTY", ""), ("BLANK", " \t "), ("WORD", "no base64!"), ("PHRASE", "two words")];
@@ -48,11 +51,22 @@ impl Sidecar {
         Self::start(std::sync::Arc::new(dir), &[], env)
     }
 
+    /// Starts with this configuration, and with so many file descriptors and no more.
+    pub(crate) fn limited(descriptors: u32, config: &str) -> Self {
+        let dir = TempDir::new().expect("a directory");
+        std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_oncebox")]);
+        Self::start_by(shell, std::sync::Arc::new(dir), &[], &[])
+    }
+
     /// Starts with this configuration, and waits until it waits for its store.
     pub(crate) fn early(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a directory");
         std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
-        let mut sidecar = Self::spawn(std::sync::Arc::new(dir), &[], env);
+        let binary = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+        let mut sidecar = Self::spawn(binary, std::sync::Arc::new(dir), &[], env);
         let line = sidecar.wait_words(&["waiting for the store", "/readyz"]);
         let start = line.find("http://").expect("where it listens");
         line[start..].split("/readyz").next().unwrap_or_default().clone_into(&mut sidecar.base);
@@ -61,7 +75,11 @@ impl Sidecar {
 
     /// Starts in a directory that is there.
     pub(crate) fn start(dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut sidecar = Self::spawn(dir, args, env);
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_oncebox")), dir, args, env)
+    }
+
+    fn start_by(binary: Command, dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut sidecar = Self::spawn(binary, dir, args, env);
         let ready = sidecar.wait_line("ready", |line| {
             line == "<end>" || line.starts_with("ready;") || line.contains("\"message\":\"ready\"")
         });
@@ -74,8 +92,8 @@ impl Sidecar {
         sidecar
     }
 
-    fn spawn(dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut child = command(dir.path())
+    fn spawn(binary: Command, dir: std::sync::Arc<TempDir>, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut child = at_home(binary, dir.path())
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(args)
             .envs(env.iter().copied())

@@ -22,6 +22,10 @@ pub(super) struct Activity {
     /// Whether a request was ever begun.
     served: AtomicBool,
     http2: AtomicBool,
+    /// Whether a request ever had success.
+    proven: AtomicBool,
+    /// Answers that wait because their senders have not proven who they are.
+    waiting: AtomicUsize,
     /// Milliseconds from the start, plus one; zero for never.
     idle_since: AtomicU64,
     /// When bytes came first that are not part of a request yet.
@@ -42,6 +46,8 @@ impl Activity {
             max_resets,
             served: AtomicBool::new(false),
             http2: AtomicBool::new(false),
+            proven: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             idle_since: AtomicU64::new(1),
             head_since: AtomicU64::new(0),
             unsent: Mutex::default(),
@@ -105,6 +111,29 @@ impl Open {
         self.waits_for_client(true);
     }
 
+    /// Whether others share the connection.
+    pub(super) fn is_http2(&self) -> bool {
+        self.http2
+    }
+
+    /// Notes that a request had success.
+    pub(super) fn proven(&self) {
+        // Most connections know it already; only reading leaves the others their copy of it.
+        if !self.activity.proven.load(Ordering::Relaxed) {
+            self.activity.proven.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets this answer wait, until what is returned is dropped. If the connection also serves senders that are verified, as that
+    /// of a proxy does, half of its requests stay free.
+    pub(super) fn wait(&self, streams: u32) -> Option<WaitingAnswer<'_>> {
+        let activity = &*self.activity;
+        let waiting = WaitingAnswer(activity);
+        let before = activity.waiting.fetch_add(1, Ordering::Relaxed);
+        let half = usize::try_from(streams / 2).unwrap_or(usize::MAX).max(1);
+        (!activity.proven.load(Ordering::Relaxed) || before < half).then_some(waiting)
+    }
+
     /// Notes whether it is the client that has to make room for more of the answer, from now on. In HTTP/1 it is the
     /// socket that tells.
     pub(super) fn waits_for_client(&self, waits: bool) {
@@ -116,6 +145,16 @@ impl Open {
                 unsent.remove(&self.number);
             }
         }
+    }
+}
+
+/// An answer that waits.
+#[derive(Debug)]
+pub(super) struct WaitingAnswer<'a>(&'a Activity);
+
+impl Drop for WaitingAnswer<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

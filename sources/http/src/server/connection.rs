@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -25,12 +25,13 @@ use tower::ServiceExt as _;
 use super::Limits;
 use super::activity::{Activity, Open};
 use super::io::Watched;
+use super::refusals::{Refusals, Unproven};
 
 /// How long a connection has to say goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Bytes that HTTP/2 may bring before they are read.
+/// Bytes that HTTP/2 may bring before they are read: they are in no budget.
 const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 256 << 10;
 
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
@@ -39,6 +40,7 @@ pub(super) struct Connection {
     pub(super) router: Router,
     pub(super) limits: Arc<Limits>,
     pub(super) builder: Arc<Builder<TokioExecutor>>,
+    pub(super) refusals: Arc<Refusals>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
@@ -68,12 +70,12 @@ pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 
 impl Connection {
     pub(super) async fn run(self) {
-        let Self { stream, tls, peer, router, limits, builder, stopped } = self;
+        let Self { stream, tls, peer, router, limits, builder, refusals, stopped } = self;
         // Answers are small; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let activity = Activity::new(limits.resets);
         let socket = Watched::new(stream, Arc::clone(&activity), limits.write);
-        let spoken = Spoken { peer, router, limits, builder, stopped, activity };
+        let spoken = Spoken { peer, router, limits, builder, refusals, stopped, activity };
         let Some(tls) = tls else { return spoken.run(socket).await };
         // A handshake is the head of a head, and may take as long.
         match tokio::time::timeout(spoken.limits.head, tls.accept(socket)).await {
@@ -90,17 +92,19 @@ struct Spoken {
     router: Router,
     limits: Arc<Limits>,
     builder: Arc<Builder<TokioExecutor>>,
+    refusals: Arc<Refusals>,
     stopped: watch::Receiver<bool>,
     activity: Arc<Activity>,
 }
 
 impl Spoken {
     async fn run(self, socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, router, limits, builder, mut stopped, activity } = self;
+        let Self { peer, router, limits, builder, refusals, mut stopped, activity } = self;
         let service = {
-            let activity = Arc::clone(&activity);
+            let (activity, streams) = (Arc::clone(&activity), limits.streams);
             hyper::service::service_fn(move |request| {
-                answer(router.clone(), peer, Open::new(&activity, request.version()), request)
+                let open = Open::new(&activity, request.version());
+                answer(router.clone(), peer, open, Arc::clone(&refusals), streams, request)
             })
         };
         let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(socket), service));
@@ -151,13 +155,28 @@ async fn answer(
     router: Router,
     peer: SocketAddr,
     mut open: Open,
+    refusals: Arc<Refusals>,
+    streams: u32,
     request: Request<Incoming>,
 ) -> Result<Response<Answered>, Infallible> {
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(ConnectInfo(peer));
     let response = router.oneshot(request).await?;
+    if response.status() == StatusCode::UNAUTHORIZED || response.extensions().get::<Unproven>().is_some() {
+        slow_down(&refusals, peer, &open, streams).await;
+    } else if response.status().is_success() {
+        open.proven();
+    }
     open.answered();
     Ok(response.map(|body| Answered { body, open }))
+}
+
+/// Lets the answer to a request wait whose sender has not proven who it is, if there were many such from its address.
+async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &Open, streams: u32) {
+    let Some(wait) = refusals.refuse(peer.ip(), Instant::now(), !open.is_http2()) else { return };
+    if let Some(_waiting) = open.wait(streams) {
+        tokio::time::sleep(wait.wait).await;
+    }
 }
 
 /// The body of an answer; its request is open until it is sent.

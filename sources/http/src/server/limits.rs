@@ -26,6 +26,9 @@ pub struct Limits {
     pub streams: u32,
     /// Requests that a connection may take back before they are answered; then it is closed. Default 200.
     pub resets: usize,
+    /// Requests of one address that may fail to prove who sends them and are answered at once; ten more every second. Further
+    /// ones wait for their answer, up to five seconds. Default 100.
+    pub refusals: u32,
     /// How long open requests may go on once the server is to stop. Default 20 seconds.
     pub grace: Duration,
 }
@@ -42,6 +45,7 @@ impl Default for Limits {
             headers: 100,
             streams: 128,
             resets: 200,
+            refusals: 100,
             grace: Duration::from_secs(20),
         }
     }

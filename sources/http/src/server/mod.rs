@@ -5,6 +5,7 @@ mod connection;
 mod io;
 mod limits;
 mod places;
+mod refusals;
 mod tls;
 
 pub use limits::Limits;
@@ -22,6 +23,9 @@ use tokio::task::JoinSet;
 
 use connection::Connection;
 use places::Places;
+pub(crate) use places::network;
+use refusals::Refusals;
+pub(crate) use refusals::Unproven;
 
 /// How long to wait when the system has no more sockets.
 const BREATH: Duration = Duration::from_millis(100);
@@ -85,6 +89,7 @@ impl Server {
         let places = Arc::new(Places::default());
         let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
         let builder = Arc::new(connection::builder(&limits));
+        let refusals = Refusals::new(limits.refusals, limits.connections_per_address / 4);
         tokio::pin!(shutdown);
         loop {
             let accepted = tokio::select! {
@@ -106,6 +111,7 @@ impl Server {
                 router: router.clone(),
                 limits: Arc::clone(&limits),
                 builder: Arc::clone(&builder),
+                refusals: Arc::clone(&refusals),
                 stopped: stopped.clone(),
             };
             connections.spawn(async move {

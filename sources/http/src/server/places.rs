@@ -45,8 +45,8 @@ impl Drop for Place {
     }
 }
 
-/// One who has a network of IPv6 has all its addresses.
-fn network(address: IpAddr) -> IpAddr {
+/// The address that counts for limits: a client with a network of IPv6 has all its addresses.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         address @ IpAddr::V4(_) => address,

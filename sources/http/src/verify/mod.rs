@@ -1,6 +1,5 @@
 //! Who may send: tokens and signatures.
 
-mod loopback;
 mod refusal;
 mod signed;
 mod standard_headers;
@@ -9,12 +8,12 @@ mod token;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::uri::Authority;
-use http::{HeaderMap, HeaderName};
+use http::HeaderName;
+use http::request::Parts;
 use oncebox::Result;
 use oncebox::time::Timestamp;
 
-use crate::secret::Macs;
+use crate::local::{Pages, check_local};
 pub(crate) use refusal::Refusal;
 pub use signed::Encoding;
 use signed::{Hmac, Slack, Standard, Stripe};
@@ -39,22 +38,32 @@ enum Kind {
     Open,
 }
 
+/// What the head of a request shows about its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeadProof {
+    /// The sender is who it should be.
+    Holds,
+    /// The head is well formed and its time is near enough; the body decides.
+    NeedsBody,
+    /// No body can make it good.
+    Fails,
+}
+
 /// What of a request is looked at.
 #[derive(Clone, Copy)]
 pub(crate) struct Proof<'a> {
-    pub(crate) headers: &'a HeaderMap,
+    pub(crate) parts: &'a Parts,
+    /// Empty, as long as only the head is checked.
     pub(crate) body: &'a [u8],
     pub(crate) peer: Option<IpAddr>,
-    /// The host that an HTTP/2 request, or one to a proxy, names beside its headers.
-    pub(crate) authority: Option<&'a Authority>,
     pub(crate) now: Timestamp,
     pub(crate) window: Duration,
 }
 
-impl Proof<'_> {
+impl<'a> Proof<'a> {
     /// The only value of a header. One that comes twice has none: two readers might take different ones.
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        let mut values = self.headers.get_all(name).iter();
+    fn header(&self, name: &str) -> Option<&'a [u8]> {
+        let mut values = self.parts.headers.get_all(name).iter();
         let value = values.next()?;
         if values.next().is_some() { None } else { Some(value.as_bytes()) }
     }
@@ -118,8 +127,8 @@ impl Verify {
 
     /// Whoever is on this machine: the connection itself comes from a loopback address. That is known where the router
     /// is served by [`Server`](crate::Server), or with axum's `ConnectInfo`; where it is not known, nobody is let in. What
-    /// comes through a proxy or from a page in a browser is somebody else's: it is told by its headers and by a `Host`
-    /// that is neither an address nor `localhost`, and not let in. Behind a proxy use [tokens](Self::tokens).
+    /// comes through a proxy or from a page in a browser is refused, by the rule of [`check_local`]. Behind a proxy use
+    /// [tokens](Self::tokens).
     pub fn loopback() -> Self {
         Self(Kind::Loopback)
     }
@@ -134,11 +143,6 @@ impl Verify {
         matches!(self.0, Kind::Open)
     }
 
-    /// A proof that nobody can give; the work is that of the others.
-    pub(crate) fn nobody() -> Result<Self> {
-        Ok(Self(Kind::Hmac(Hmac::of("x-hub-signature-256", "sha256=", Encoding::Hex, Macs::nobody()?))))
-    }
-
     /// The header with the proof, where the endpoint chose it; others have names that say what they are.
     pub(crate) fn header(&self) -> Option<&HeaderName> {
         match &self.0 {
@@ -147,20 +151,24 @@ impl Verify {
         }
     }
 
-    /// Whether its work grows with the body.
-    fn reads_body(&self) -> bool {
-        !matches!(self.0, Kind::Tokens(_) | Kind::Loopback | Kind::Open)
+    /// Checks all that the head of a request can show, before a byte of its body is read.
+    pub(crate) fn check_head(&self, head: &Proof<'_>) -> HeadProof {
+        let proven = |holds| if holds { HeadProof::Holds } else { HeadProof::Fails };
+        let claimed = |well_formed| if well_formed { HeadProof::NeedsBody } else { HeadProof::Fails };
+        match &self.0 {
+            Kind::Tokens(tokens) => proven(tokens.holds(head)),
+            Kind::Loopback => proven(check_local(head.parts, head.peer, Pages::Refused).is_ok()),
+            Kind::Hmac(hmac) => claimed(hmac.tag(head).is_some()),
+            Kind::Standard(standard) => claimed(standard.signatures(head).is_some()),
+            Kind::Stripe(_) => claimed(Stripe::signatures(head).is_some()),
+            Kind::Slack(_) => claimed(Slack::signature(head).is_some()),
+            Kind::Open => HeadProof::NeedsBody,
+        }
     }
 
-    /// Whether a proof holds. One that does not takes the work of a digest of the body, whatever it is checked by, and
-    /// even if there is nothing to check it by: the time tells nobody which addresses there are.
-    pub(crate) fn any_holds(this: Option<&Self>, nobody: &Self, proof: &Proof<'_>) -> bool {
-        let holds = this.is_some_and(|verify| verify.holds(proof));
-        if !holds && !this.is_some_and(Self::reads_body) {
-            // Nobody has the key, so this never lets anybody in.
-            return nobody.holds(proof);
-        }
-        holds
+    /// Returns whether the work of a check grows with the body.
+    pub(crate) fn digests_body(&self) -> bool {
+        !matches!(self.0, Kind::Tokens(_) | Kind::Loopback | Kind::Open)
     }
 
     pub(crate) fn holds(&self, proof: &Proof<'_>) -> bool {
@@ -170,7 +178,7 @@ impl Verify {
             Kind::Standard(standard) => standard.holds(proof),
             Kind::Stripe(stripe) => stripe.holds(proof),
             Kind::Slack(slack) => slack.holds(proof),
-            Kind::Loopback => loopback::holds(proof),
+            Kind::Loopback => check_local(proof.parts, proof.peer, Pages::Refused).is_ok(),
             Kind::Open => true,
         }
     }

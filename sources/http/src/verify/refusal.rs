@@ -1,6 +1,8 @@
 //! Why a sender was not verified, for the operator. The sender gets one answer whatever it was.
 
-use crate::verify::{Kind, Proof, Verify, loopback};
+use crate::local::{NotLocal, Pages, check_local, sign_of_other};
+use crate::verify::signed::{Hmac, Slack, Standard, Stripe};
+use crate::verify::{Kind, Proof, StandardHeaders, Verify};
 
 /// The first thing that is wrong with a request that was not verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +27,9 @@ pub(crate) enum Refusal {
     UnknownPeer,
     /// The connection comes from another machine.
     NotLoopback,
-    /// A header says that something on this machine speaks for another: a proxy or a browser.
-    Forwarded(&'static str),
-    /// The request was made for a name, as of a service of a compose file, and not for an address.
+    /// Something on this machine speaks for another, a proxy or a browser: a header says so, or HTTP/1.0.
+    Forwarded(Option<&'static str>),
+    /// The request was made for a name, as of a service of a compose file, and not for an address; or for none.
     HostName,
 }
 
@@ -53,10 +55,10 @@ impl Refusal {
     /// The header that it is about. One that the endpoint chose is only called so.
     pub(crate) const fn header(self) -> Option<&'static str> {
         match self {
-            Self::MissingHeader(name)
-            | Self::RepeatedHeader(name)
-            | Self::MalformedHeader(name)
-            | Self::Forwarded(name) => Some(name),
+            Self::MissingHeader(name) | Self::RepeatedHeader(name) | Self::MalformedHeader(name) => {
+                Some(name)
+            }
+            Self::Forwarded(name) => name,
             Self::HostName => Some("host"),
             _ => None,
         }
@@ -81,7 +83,9 @@ impl Refusal {
             Self::NotLoopback => {
                 "without a secret only this machine may send: set `verify` to tokens or signatures"
             }
-            Self::Forwarded(_) => "what comes through a proxy or from a browser needs a token or a signature",
+            Self::Forwarded(_) => {
+                "what comes through a proxy, or in HTTP/1.0 as from one, or from a browser needs a token or a signature"
+            }
             Self::HostName => {
                 "without a secret only 127.0.0.1, [::1] and localhost are served: use a token, or one of those"
             }
@@ -97,7 +101,7 @@ impl Proof<'_> {
 
     /// The same, with what it is called.
     fn needs_as(&self, name: &str, known_as: &'static str) -> Result<&[u8], Refusal> {
-        match (self.headers.contains_key(name), self.header(name)) {
+        match (self.parts.headers.contains_key(name), self.header(name)) {
             (false, _) => Err(Refusal::MissingHeader(known_as)),
             (true, None) => Err(Refusal::RepeatedHeader(known_as)),
             (true, Some(value)) => Ok(value),
@@ -123,10 +127,10 @@ impl Verify {
         let found = match &self.0 {
             Kind::Tokens(_) => tokens(proof),
             Kind::Hmac(hmac) => hmac.refusal(proof),
-            Kind::Standard(_) => standard(proof),
+            Kind::Standard(known) => standard(known, proof),
             Kind::Stripe(_) => stripe(proof),
             Kind::Slack(_) => slack(proof),
-            Kind::Loopback => loopback::refusal(proof).map_or(Ok(()), Err),
+            Kind::Loopback => local(proof),
             Kind::Open => Ok(()),
         };
         found.err().unwrap_or(Refusal::WrongSignature)
@@ -140,17 +144,25 @@ fn tokens(proof: &Proof<'_>) -> Result<(), Refusal> {
     Err(if bearer { Refusal::WrongToken } else { Refusal::MalformedHeader("authorization") })
 }
 
-fn standard(proof: &Proof<'_>) -> Result<(), Refusal> {
-    let id = proof.needs("webhook-id")?;
-    let time = proof.needs("webhook-timestamp")?;
-    let signatures = proof.needs("webhook-signature")?;
+fn local(proof: &Proof<'_>) -> Result<(), Refusal> {
+    check_local(proof.parts, proof.peer, Pages::Refused).map_err(|why| match why {
+        NotLocal::Peer if proof.peer.is_none() => Refusal::UnknownPeer,
+        NotLocal::Peer => Refusal::NotLoopback,
+        NotLocal::Proxy | NotLocal::Page => Refusal::Forwarded(sign_of_other(proof.parts)),
+        NotLocal::NoHost | NotLocal::Host => Refusal::HostName,
+    })
+}
+
+fn standard(known: &Standard, proof: &Proof<'_>) -> Result<(), Refusal> {
+    let names = StandardHeaders::of(&proof.parts.headers);
+    let id = proof.needs(names.id)?;
+    let time = proof.needs(names.timestamp)?;
+    proof.needs(names.signature)?;
     if id.is_empty() || id.contains(&b'.') {
-        return Err(Refusal::MalformedHeader("webhook-id"));
+        return Err(Refusal::MalformedHeader(names.id));
     }
-    if !signatures.split(|b| *b == b' ').any(|one| one.starts_with(b"v1,") || one.starts_with(b"v1a,")) {
-        return Err(Refusal::MalformedHeader("webhook-signature"));
-    }
-    proof.time(time, "webhook-timestamp")
+    proof.time(time, names.timestamp)?;
+    known.signatures(proof).map(|_| ()).ok_or(Refusal::MalformedHeader(names.signature))
 }
 
 fn stripe(proof: &Proof<'_>) -> Result<(), Refusal> {
@@ -160,28 +172,25 @@ fn stripe(proof: &Proof<'_>) -> Result<(), Refusal> {
     let mut times = parts().filter_map(|part| part.strip_prefix(b"t="));
     let (time, signed) = (times.next(), parts().any(|part| part.starts_with(b"v1=")));
     match (time, times.next()) {
-        (Some(time), None) if signed => proof.time(time, NAME),
-        _ => Err(Refusal::MalformedHeader(NAME)),
+        (Some(time), None) if signed => proof.time(time, NAME)?,
+        _ => return Err(Refusal::MalformedHeader(NAME)),
     }
+    Stripe::signatures(proof).map(|_| ()).ok_or(Refusal::MalformedHeader(NAME))
 }
 
 fn slack(proof: &Proof<'_>) -> Result<(), Refusal> {
     let (time, signature) = ("x-slack-request-timestamp", "x-slack-signature");
-    let (seconds, tag) = (proof.needs(time)?, proof.needs(signature)?);
-    if !tag.starts_with(b"v0=") {
-        return Err(Refusal::MalformedHeader(signature));
-    }
-    proof.time(seconds, time)
+    let seconds = proof.needs(time)?;
+    proof.needs(signature)?;
+    proof.time(seconds, time)?;
+    Slack::signature(proof).map(|_| ()).ok_or(Refusal::MalformedHeader(signature))
 }
 
-impl super::signed::Hmac {
+impl Hmac {
     fn refusal(&self, proof: &Proof<'_>) -> Result<(), Refusal> {
         // The name of the header comes from the configuration, and is not the same for all endpoints.
         const NAME: &str = "the header of the signature";
-        let tag = proof.needs_as(self.header().as_str(), NAME)?;
-        if self.tag(tag).is_none() {
-            return Err(Refusal::MalformedHeader(NAME));
-        }
-        Ok(())
+        proof.needs_as(self.header().as_str(), NAME)?;
+        self.tag(proof).map(|_| ()).ok_or(Refusal::MalformedHeader(NAME))
     }
 }

@@ -16,8 +16,14 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Signatures tried in one request. A sender that replaces a secret sends two.
+/// Signatures of one request that are compared. A sender that replaces a secret sends two.
 const MAX_SIGNATURES: usize = 8;
+/// Signatures of one request that are tried with public keys. Each try reads the whole body.
+const MAX_KEY_SIGNATURES: usize = 2;
+/// Bytes of an HMAC-SHA256.
+const TAG: usize = 32;
+/// Bytes of a signature by Ed25519.
+const KEY_SIGNATURE: usize = 64;
 
 /// How bytes are written in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,19 +83,14 @@ impl Hmac {
         &self.header
     }
 
-    /// The digest that a header holds, if it is written as it should be.
-    pub(super) fn tag(&self, header: &[u8]) -> Option<Vec<u8>> {
-        self.encoding.decode(header.strip_prefix(self.prefix.as_bytes())?)
-    }
-
-    pub(super) fn of(header: &'static str, prefix: &str, encoding: Encoding, macs: Macs) -> Self {
-        Self { header: HeaderName::from_static(header), prefix: prefix.into(), encoding, macs }
+    /// Returns the digest that a request shows, if it has the length of one.
+    pub(super) fn tag(&self, proof: &Proof<'_>) -> Option<Vec<u8>> {
+        let tag = proof.header(self.header.as_str())?.strip_prefix(self.prefix.as_bytes())?;
+        self.encoding.decode(tag).filter(|tag| tag.len() == TAG)
     }
 
     pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
-        let tag = proof.header(self.header.as_str());
-        let tags: Vec<Vec<u8>> = tag.and_then(|tag| self.tag(tag)).into_iter().collect();
-        self.macs.verify(&[proof.body], &tags)
+        self.tag(proof).is_some_and(|tag| self.macs.verify(&[proof.body], &[tag]))
     }
 }
 
@@ -158,39 +159,57 @@ impl Standard {
         Ok(Self { macs, keys })
     }
 
-    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
-        let names = StandardHeaders::of(proof.headers);
-        let id = proof.header(names.id).unwrap_or_default();
-        let time = proof.header(names.timestamp).unwrap_or_default();
-        let signatures = proof.header(names.signature).unwrap_or_default();
-        let tags = |version: &[u8]| -> Vec<Vec<u8>> {
-            let all = signatures.split(|b| *b == b' ').take(MAX_SIGNATURES);
-            let tags = all.filter_map(|one| one.strip_prefix(version)?.strip_prefix(b","));
-            tags.filter_map(|tag| Encoding::Base64.decode(tag)).collect()
-        };
-        let mut holds = self
-            .macs
-            .as_ref()
-            .is_some_and(|macs| macs.verify(&[id, b".", time, b".", proof.body], &tags(b"v1")));
-        if !self.keys.is_empty() {
-            holds |= self.any_key_signed(&[id, b".", time, b".", proof.body].concat(), &tags(b"v1a"));
-        }
+    /// Returns what a request shows, if a body could make it good.
+    pub(super) fn signatures<'a>(&self, proof: &Proof<'a>) -> Option<StandardSignatures<'a>> {
+        let names = StandardHeaders::of(&proof.parts.headers);
+        let id = proof.header(names.id)?;
+        let time = proof.header(names.timestamp)?;
         // The parts are joined with dots: one within a part could be moved to another part.
-        let whole = !id.is_empty() && !id.contains(&b'.') && !time.contains(&b'.');
-        holds && whole && proof.is_recent(time)
+        if id.is_empty() || id.contains(&b'.') || !proof.is_recent(time) {
+            return None;
+        }
+        let all = proof.header(names.signature)?;
+        let of = |version: &[u8], len: usize| {
+            let tag = |one: &[u8]| Encoding::Base64.decode(one.strip_prefix(version)?.strip_prefix(b",")?);
+            let all = all.split(|b| *b == b' ').take(MAX_SIGNATURES).filter_map(tag);
+            all.filter(|tag| tag.len() == len).collect::<Vec<_>>()
+        };
+        let shared = if self.macs.is_some() { of(b"v1", TAG) } else { Vec::new() };
+        let mut keyed = if self.keys.is_empty() { Vec::new() } else { of(b"v1a", KEY_SIGNATURE) };
+        keyed.truncate(MAX_KEY_SIGNATURES);
+        (!shared.is_empty() || !keyed.is_empty()).then_some(StandardSignatures { id, time, shared, keyed })
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let Some(StandardSignatures { id, time, shared, keyed }) = self.signatures(proof) else {
+            return false;
+        };
+        let by_secret =
+            |macs: &Macs| !shared.is_empty() && macs.verify(&[id, b".", time, b".", proof.body], &shared);
+        self.macs.as_ref().is_some_and(by_secret)
+            || (!keyed.is_empty()
+                && self.any_key_signed(&[id, b".", time, b".", proof.body].concat(), &keyed))
     }
 
     fn any_key_signed(&self, signed: &[u8], signatures: &[Vec<u8>]) -> bool {
-        let nothing = [vec![0; 64]];
-        let signatures = if signatures.is_empty() { &nothing[..] } else { signatures };
-        let mut found = false;
-        for key in &self.keys {
-            for signature in signatures {
-                found |= UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok();
-            }
-        }
-        found
+        let fits = |key: &[u8; 32], signature: &Vec<u8>| {
+            #[cfg(test)]
+            crate::secret::tests::DIGESTED.set(crate::secret::tests::DIGESTED.get() + signed.len());
+            UnparsedPublicKey::new(&ED25519, key).verify(signed, signature).is_ok()
+        };
+        // Keys and signatures are public: the time may tell which of them fits.
+        self.keys.iter().any(|key| signatures.iter().any(|signature| fits(key, signature)))
     }
+}
+
+/// The parts of a request by Standard Webhooks.
+pub(super) struct StandardSignatures<'a> {
+    id: &'a [u8],
+    time: &'a [u8],
+    /// v1.
+    shared: Vec<Vec<u8>>,
+    /// v1a.
+    keyed: Vec<Vec<u8>>,
 }
 
 /// Stripe: time and body are signed, `t=` and `v1=` in one header.
@@ -202,8 +221,9 @@ impl Stripe {
         Ok(Self(macs(secrets)?))
     }
 
-    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
-        let header = proof.header("stripe-signature").unwrap_or_default();
+    /// Returns the time and the digests of a request, if a body could make it good.
+    pub(super) fn signatures<'a>(proof: &Proof<'a>) -> Option<(&'a [u8], Vec<Vec<u8>>)> {
+        let header = proof.header("stripe-signature")?;
         let (mut time, mut times, mut tags) = (&b""[..], 0, Vec::new());
         for part in header.split(|b| *b == b',') {
             let part = part.trim_ascii();
@@ -212,10 +232,15 @@ impl Stripe {
             } else if let Some(tag) = part.strip_prefix(b"v1=")
                 && tags.len() < MAX_SIGNATURES
             {
-                tags.extend(Encoding::Hex.decode(tag));
+                tags.extend(Encoding::Hex.decode(tag).filter(|tag| tag.len() == TAG));
             }
         }
-        self.0.verify(&[time, b".", proof.body], &tags) && times == 1 && proof.is_recent(time)
+        (!tags.is_empty() && times == 1 && proof.is_recent(time)).then_some((time, tags))
+    }
+
+    pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
+        let signed = Self::signatures(proof);
+        signed.is_some_and(|(time, tags)| self.0.verify(&[time, b".", proof.body], &tags))
     }
 }
 
@@ -228,10 +253,16 @@ impl Slack {
         Ok(Self(macs(secrets)?))
     }
 
+    /// Returns the time and the digest of a request, if a body could make it good.
+    pub(super) fn signature<'a>(proof: &Proof<'a>) -> Option<(&'a [u8], Vec<u8>)> {
+        let time = proof.header("x-slack-request-timestamp")?;
+        let tag = proof.header("x-slack-signature")?.strip_prefix(b"v0=")?;
+        let tag = Encoding::Hex.decode(tag).filter(|tag| tag.len() == TAG)?;
+        proof.is_recent(time).then_some((time, tag))
+    }
+
     pub(super) fn holds(&self, proof: &Proof<'_>) -> bool {
-        let time = proof.header("x-slack-request-timestamp").unwrap_or_default();
-        let tag = proof.header("x-slack-signature").and_then(|tag| tag.strip_prefix(b"v0="));
-        let tags: Vec<Vec<u8>> = tag.and_then(|tag| Encoding::Hex.decode(tag)).into_iter().collect();
-        self.0.verify(&[b"v0:", time, b":", proof.body], &tags) && proof.is_recent(time)
+        let signed = Self::signature(proof);
+        signed.is_some_and(|(time, tag)| self.0.verify(&[b"v0:", time, b":", proof.body], &[tag]))
     }
 }

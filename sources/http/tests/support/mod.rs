@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use oncebox_http::{Limits, Server};
+use oncebox_http::{Limits, Server, Tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -20,10 +20,18 @@ pub struct Running {
 
 impl Running {
     pub async fn start(router: Router, limits: Limits) -> Self {
+        Self::serve(router, |server| server.limits(limits)).await
+    }
+
+    pub async fn start_tls(router: Router, tls: Tls) -> Self {
+        Self::serve(router, |server| server.tls(tls)).await
+    }
+
+    async fn serve(router: Router, set: impl FnOnce(Server) -> Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = Server::new(listener, router).limits(limits);
+        let server = set(Server::new(listener, router));
         let task = tokio::spawn(server.serve(async {
             let _ = stopped.await;
         }));

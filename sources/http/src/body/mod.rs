@@ -1,5 +1,7 @@
 //! Reading bodies that strangers send: not too much, not too slowly, and not all at once.
 
+mod unverified;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -7,12 +9,14 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
+use http::header::EXPECT;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{Cause, Problem};
+pub(crate) use unverified::{UnverifiedPool, UnverifiedShare};
 
-/// What bodies may cost. These hold for all addresses together, known or not.
+/// What bodies may cost. These hold for all endpoints together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BodyLimits {
@@ -22,9 +26,12 @@ pub struct BodyLimits {
     pub timeout: Duration,
     /// How long a sender may pause within a body. Default 10 seconds.
     pub pause: Duration,
-    /// Bytes of all bodies together that are being read or stored. Beyond that senders are told to come again. Bodies of
-    /// more than 64 KiB may take half of it, so that they leave room for others. Default 256 MiB.
+    /// Bytes of all bodies of verified senders together that are being read or stored. Beyond that senders are told to come
+    /// again. Bodies of more than 64 KiB may take half of it, so that they leave room for others. Default 256 MiB.
     pub in_flight: usize,
+    /// Bytes of all requests together that are read to verify their senders: those with a signature, and those to endpoints
+    /// that are open. If it is full, the connection that holds most gives way. Default 64 MiB.
+    pub unverified: usize,
 }
 
 impl Default for BodyLimits {
@@ -34,6 +41,7 @@ impl Default for BodyLimits {
             timeout: Duration::from_secs(30),
             pause: Duration::from_secs(10),
             in_flight: 256 << 20,
+            unverified: 64 << 20,
         }
     }
 }
@@ -48,9 +56,10 @@ pub(crate) struct Budget {
     max: usize,
 }
 
-/// The largest body that is not large. Nobody is verified before the body was read, so strangers can fill what large
-/// bodies may have; to fill the rest they need as many connections as there are small bodies in it.
-const SMALL: usize = 64 << 10;
+/// The largest body that is not large.
+pub(crate) const SMALL: usize = 64 << 10;
+/// How long a refused request may take to bring the rest of a small body, so that its sender reads the answer.
+const REST: Duration = Duration::from_millis(250);
 
 impl Budget {
     pub(crate) fn new(max: usize) -> Arc<Self> {
@@ -70,7 +79,7 @@ impl Share {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         let Budget { used, large, max } = &*self.budget;
         let all = self.bytes + bytes;
         // The moment a body is large, all of it is.
@@ -97,6 +106,34 @@ fn no_room() -> Problem {
     Problem::new(Cause::Unavailable, "too many messages are being taken in")
 }
 
+/// What a sender is told that has not proven who it is, if strangers take all the room there is for them.
+pub(crate) fn no_room_for_strangers() -> Problem {
+    Problem::new(Cause::Unavailable, "too many requests wait to be verified")
+}
+
+/// Where the bytes of a body are counted while it is read.
+pub(crate) enum Holding<'a> {
+    Verified(&'a mut Share),
+    Unverified(&'a mut UnverifiedShare),
+}
+
+impl Holding<'_> {
+    fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        match self {
+            Self::Verified(share) => share.grow(bytes),
+            Self::Unverified(share) => share.grow(bytes).then_some(()).ok_or_else(no_room_for_strangers),
+        }
+    }
+
+    /// Waits until the body has to give way to others.
+    async fn evicted(&mut self) {
+        match self {
+            Self::Verified(_) => std::future::pending().await,
+            Self::Unverified(share) => share.evicted().await,
+        }
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -106,33 +143,39 @@ impl Drop for Share {
     }
 }
 
-/// Reads a body within its limits.
+/// Reads a body within its limits, of at most `max` bytes.
 pub(crate) async fn read(
     mut body: Body,
     headers: &HeaderMap,
+    max: usize,
     limits: &BodyLimits,
-    budget: &Arc<Budget>,
-) -> Result<(Bytes, Share), Problem> {
+    mut holding: Holding<'_>,
+) -> Result<Bytes, Problem> {
     let announced = announced(headers);
-    if announced.is_some_and(|len| len > limits.max as u64) {
-        return Err(too_large(limits.max));
+    if announced.is_some_and(|len| len > max as u64) {
+        return Err(too_large(max));
     }
-    let mut share = Share::none(budget);
     let end = Instant::now() + limits.timeout;
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
+    let mut len = 0;
     loop {
-        let frame = timeout_at(end.min(Instant::now() + limits.pause), body.frame()).await;
+        let frame = tokio::select! {
+            biased;
+            frame = timeout_at(end.min(Instant::now() + limits.pause), body.frame()) => frame,
+            () = holding.evicted() => return Err(no_room_for_strangers()),
+        };
         let frame = frame.map_err(|_| Problem::new(Cause::Timeout, "the body did not come in time"))?;
         let Some(frame) = frame else { break };
         let frame =
             frame.map_err(|_| Problem::new(Cause::Malformed, "the body ended before it was whole"))?;
         // Trailers are of no use here.
         let Ok(data) = frame.into_data() else { continue };
-        if share.bytes + data.len() > limits.max {
-            return Err(too_large(limits.max));
+        len += data.len();
+        if len > max {
+            return Err(too_large(max));
         }
-        share.grow(data.len())?;
+        holding.grow(data.len())?;
         match &first {
             None => first = Some(data),
             Some(start) => {
@@ -144,7 +187,22 @@ pub(crate) async fn read(
         }
     }
     // Most bodies come in one piece, and are not copied.
-    Ok((if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() }, share))
+    Ok(if rest.is_empty() { first.unwrap_or_default() } else { rest.freeze() })
+}
+
+/// Reads the rest of a small body that is not wanted, without keeping it. A client that still writes when the server closes the
+/// connection may lose the answer.
+pub(crate) async fn discard(mut body: Body, headers: &HeaderMap) {
+    // One that waits to be asked for its body sends none.
+    if headers.contains_key(EXPECT) || announced(headers).is_some_and(|len| len > SMALL as u64) {
+        return;
+    }
+    let end = Instant::now() + REST;
+    let mut left = SMALL;
+    while let Ok(Some(Ok(frame))) = timeout_at(end, body.frame()).await {
+        let Some(rest) = left.checked_sub(frame.data_ref().map_or(1, Bytes::len)) else { return };
+        left = rest;
+    }
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {

@@ -1,0 +1,101 @@
+//! File descriptors: what connections may take, so that stores, operators and deliveries always find some.
+
+use oncebox_http::Limits;
+
+use crate::config::Plan;
+
+/// Kept for the log, the listeners, name resolution, telemetry and what libraries open for a moment.
+const BASE: usize = 32;
+/// Kept for each store: its connections, or its files.
+const STORE: usize = 48;
+/// Kept for each queue.
+const QUEUE: usize = 2;
+/// Connections to the port for operators, if there is room.
+const OPERATORS: usize = 256;
+/// The fewest connections to each port, however little there is.
+const FEWEST: usize = 8;
+
+/// How many connections each port takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Connections {
+    pub(super) messages: usize,
+    pub(super) operators: usize,
+}
+
+/// Raises the limit on file descriptors as far as the system lets this process, and returns it; `None` if there is none that
+/// matters here.
+#[cfg(unix)]
+pub(super) fn raise_limit() -> Option<usize> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: maximum, maximum };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(error) => {
+            tracing::warn!(%error, ?current, "cannot raise the limit on file descriptors");
+            current
+        }
+    };
+    limit.and_then(|limit| usize::try_from(limit).ok())
+}
+
+#[cfg(not(unix))]
+pub(super) fn raise_limit() -> Option<usize> {
+    None
+}
+
+/// Divides the descriptors of the process. What deliveries and stores need comes first, up to two thirds of all.
+pub(super) fn divide(plan: &Plan, limit: Option<usize>) -> Connections {
+    let most = Limits::default().connections;
+    let Some(limit) = limit else { return Connections { messages: most, operators: OPERATORS } };
+    let deliveries = plan.inboxes.iter().flat_map(|inbox| &inbox.handlers).map(|handler| handler.concurrency);
+    let queues = plan.inboxes.iter().map(|inbox| inbox.rabbitmq.len() * QUEUE);
+    let needed = deliveries.chain(queues).fold(BASE + STORE * plan.stores.len(), usize::saturating_add);
+    let operators = (limit / 16).clamp(FEWEST, OPERATORS);
+    let reserve = needed.min(limit / 3 * 2).saturating_add(operators);
+    let messages = limit.saturating_sub(reserve).clamp(FEWEST, most);
+    if messages < most {
+        tracing::warn!(
+            limit,
+            reserve,
+            connections = messages,
+            "few file descriptors: connections of senders are limited; raise the limit (`ulimit -n`, `LimitNOFILE`)"
+        );
+    }
+    Connections { messages, operators }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Loaded;
+
+    fn plan(concurrency: usize) -> Plan {
+        let text = format!(
+            "[inbox.orders]\n[inbox.orders.handler.ship]\nurl = \"https://example.com/\"\nconcurrency = {concurrency}\n"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("oncebox.toml");
+        std::fs::write(&path, text).unwrap();
+        let Loaded { plan, .. } = crate::config::load(&path, crate::config::Secrets::Read).unwrap();
+        plan
+    }
+
+    // FAULTS A18: connections never take what stores, operators and deliveries need.
+    #[test]
+    fn senders_get_what_is_left() {
+        for (limit, concurrency, messages, operators) in [
+            (1 << 20, 16, 4_096, 256),
+            (4_096, 16, 3_744, 256),
+            (1_024, 16, 864, 64),
+            (256, 16, 144, 16),
+            (256, 1_000, 70, 16),
+            (64, 16, 14, 8),
+            (20, 16, 8, 8),
+        ] {
+            let expected = Connections { messages, operators };
+            assert_eq!(divide(&plan(concurrency), Some(limit)), expected, "{limit} {concurrency}");
+        }
+        assert_eq!(divide(&plan(16), None).messages, 4_096);
+    }
+}

@@ -1,0 +1,290 @@
+//! The pool for bodies whose senders are not verified yet, divided fairly among addresses and connections.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::server::network;
+
+/// The smallest part of the pool that a request takes: its head and its task cost memory, too.
+const LEAST: usize = 4 << 10;
+
+/// Memory for requests that are read before their senders can be verified.
+///
+/// Verified senders have another budget, so that strangers compete with strangers alone. If the pool is full, the address that
+/// holds most of it gives way, in it the connection that holds most, and of that one its oldest body. So a sender gets through
+/// with what it sends as long as that is less than an equal share.
+#[derive(Debug)]
+pub(crate) struct UnverifiedPool {
+    max: usize,
+    held: Mutex<HeldBodies>,
+}
+
+/// A connection: its network, and its address with the port.
+type Peer = Option<SocketAddr>;
+
+#[derive(Debug, Default)]
+struct HeldBodies {
+    bytes: usize,
+    next: u64,
+    networks: HashMap<Option<IpAddr>, HeldByNetwork>,
+}
+
+#[derive(Debug, Default)]
+struct HeldByNetwork {
+    bytes: usize,
+    connections: HashMap<Peer, HeldByConnection>,
+}
+
+#[derive(Debug, Default)]
+struct HeldByConnection {
+    bytes: usize,
+    /// By age: bytes, and what tells the reader that the body gives way.
+    bodies: BTreeMap<u64, (usize, oneshot::Sender<()>)>,
+}
+
+/// The part of the pool that one request has; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct UnverifiedShare {
+    pool: Arc<UnverifiedPool>,
+    peer: Peer,
+    number: u64,
+    needed: usize,
+    charged: usize,
+    evicted: oneshot::Receiver<()>,
+}
+
+impl UnverifiedPool {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, held: Mutex::default() })
+    }
+
+    /// Takes room for a request of which `bytes` are in memory; `None` if there is none for it.
+    pub(crate) fn enter(self: &Arc<Self>, peer: Peer, bytes: usize) -> Option<UnverifiedShare> {
+        let (give_way, evicted) = oneshot::channel();
+        let mut held = self.held.lock();
+        let number = held.next;
+        held.next += 1;
+        let entry = held.connection(peer).bodies.entry(number);
+        entry.or_insert((0, give_way));
+        drop(held);
+        // Dropped without room, it leaves nothing behind.
+        let mut share =
+            UnverifiedShare { pool: Arc::clone(self), peer, number, needed: 0, charged: 0, evicted };
+        share.grow(bytes).then_some(share)
+    }
+
+    /// Bytes that are taken now.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.held.lock().bytes
+    }
+}
+
+impl UnverifiedShare {
+    /// Takes room for more bytes; returns whether there is some. The part grows in steps that double, as the memory does: most
+    /// bodies take their room once.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        self.needed += bytes;
+        if self.needed <= self.charged {
+            return true;
+        }
+        let charge = self.needed.next_power_of_two().max(LEAST);
+        let grown =
+            self.pool.held.lock().charge(self.peer, self.number, charge - self.charged, self.pool.max);
+        if grown {
+            self.charged = charge;
+        }
+        grown
+    }
+
+    /// Waits until this body has to give way to others.
+    pub(crate) async fn evicted(&mut self) {
+        // It also ends if the pool forgets the body, which means the same.
+        let _ = (&mut self.evicted).await;
+    }
+}
+
+impl Drop for UnverifiedShare {
+    fn drop(&mut self) {
+        self.pool.held.lock().remove(self.peer, self.number);
+    }
+}
+
+fn network_of(peer: Peer) -> Option<IpAddr> {
+    peer.map(|peer| network(peer.ip()))
+}
+
+impl HeldBodies {
+    fn connection(&mut self, peer: Peer) -> &mut HeldByConnection {
+        let network = self.networks.entry(network_of(peer)).or_default();
+        network.connections.entry(peer).or_default()
+    }
+
+    /// Bytes of a network and of a connection.
+    fn bytes_of(&self, peer: Peer) -> (usize, usize) {
+        let network = self.networks.get(&network_of(peer));
+        let connection = network.and_then(|network| network.connections.get(&peer));
+        (network.map_or(0, |network| network.bytes), connection.map_or(0, |connection| connection.bytes))
+    }
+
+    /// Adds bytes to a body, if room can be made for them.
+    fn charge(&mut self, peer: Peer, number: u64, bytes: usize, max: usize) -> bool {
+        while self.bytes + bytes > max {
+            let largest = self.largest_with(peer, bytes);
+            if !self.evict_oldest(largest, number) {
+                return false;
+            }
+        }
+        let network = self.networks.entry(network_of(peer)).or_default();
+        let connection = network.connections.entry(peer).or_default();
+        // One that gave way while it waited for its turn gets nothing more.
+        let Some((held, _)) = connection.bodies.get_mut(&number) else { return false };
+        *held += bytes;
+        connection.bytes += bytes;
+        network.bytes += bytes;
+        self.bytes += bytes;
+        true
+    }
+
+    /// The connection that would hold most, in the network that would hold most, if `peer` got `bytes` more.
+    fn largest_with(&self, peer: Peer, bytes: usize) -> Peer {
+        let own_network = network_of(peer);
+        let (in_network, in_connection) = self.bytes_of(peer);
+        let (in_network, in_connection) = (in_network + bytes, in_connection + bytes);
+        // One with more than an equal share need not be compared with all the others.
+        let more_than_share = |held: usize, all: usize, count: usize| held * count > all + bytes;
+        let network = if more_than_share(in_network, self.bytes, self.networks.len()) {
+            own_network
+        } else {
+            let largest = self.networks.iter().max_by_key(|(_, network)| network.bytes);
+            largest.filter(|(_, network)| network.bytes > in_network).map_or(own_network, |(name, _)| *name)
+        };
+        let Some(held) = self.networks.get(&network) else { return peer };
+        let own = network == own_network;
+        if own && more_than_share(in_connection, held.bytes, held.connections.len()) {
+            return peer;
+        }
+        let largest = held.connections.iter().max_by_key(|(_, connection)| connection.bytes);
+        match largest {
+            Some((name, connection)) if !own || connection.bytes > in_connection => *name,
+            _ => peer,
+        }
+    }
+
+    /// Takes its room from the oldest body of a connection, other than `kept`; returns whether there was one.
+    fn evict_oldest(&mut self, peer: Peer, kept: u64) -> bool {
+        let connection = self.networks.get(&network_of(peer)).and_then(|held| held.connections.get(&peer));
+        let oldest = connection.and_then(|held| held.bodies.keys().copied().find(|number| *number != kept));
+        let Some(give_way) = oldest.and_then(|oldest| self.remove(peer, oldest)) else { return false };
+        // One that has just ended need not be told.
+        let _ = give_way.send(());
+        true
+    }
+
+    fn remove(&mut self, peer: Peer, number: u64) -> Option<oneshot::Sender<()>> {
+        let name = network_of(peer);
+        let network = self.networks.get_mut(&name)?;
+        let connection = network.connections.get_mut(&peer)?;
+        let (bytes, give_way) = connection.bodies.remove(&number)?;
+        connection.bytes -= bytes;
+        network.bytes -= bytes;
+        self.bytes -= bytes;
+        if connection.bodies.is_empty() {
+            network.connections.remove(&peer);
+        }
+        if network.connections.is_empty() {
+            self.networks.remove(&name);
+        }
+        Some(give_way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    fn peer(text: &str) -> Peer {
+        Some(text.parse().unwrap())
+    }
+
+    fn has_given_way(share: &mut UnverifiedShare) -> bool {
+        share.evicted.try_recv().is_ok()
+    }
+
+    #[test]
+    fn room_is_taken_in_steps_and_given_back() {
+        let pool = UnverifiedPool::new(64 * KIB);
+        let mut share = pool.enter(peer("10.0.0.1:1"), 100).unwrap();
+        assert_eq!(pool.bytes(), LEAST);
+        assert!(share.grow(5_000) && pool.bytes() == 8 * KIB);
+        assert!(share.grow(3_000) && pool.bytes() == 8 * KIB);
+        assert!(share.grow(50_000) && pool.bytes() == 64 * KIB);
+        assert!(!share.grow(64 * KIB), "nothing else could give way");
+        drop(share);
+        assert_eq!((pool.bytes(), pool.held.lock().networks.len()), (0, 0));
+    }
+
+    // FAULTS A18, S5: the connection that holds most gives way to one that holds less.
+    #[test]
+    fn the_largest_connection_of_the_largest_address_gives_way() {
+        let pool = UnverifiedPool::new(64 * KIB);
+        let enter = |text: &str, bytes: usize| pool.enter(peer(text), bytes);
+        let mut large: Vec<_> = (0..5).map(|_| enter("10.0.0.1:1", 8 * KIB).unwrap()).collect();
+        let mut medium: Vec<_> = (0..3).map(|_| enter("10.0.0.1:2", 8 * KIB).unwrap()).collect();
+        assert_eq!(pool.bytes(), 64 * KIB);
+        let neighbour = enter("10.0.0.1:3", 8 * KIB).expect("the same address, another connection");
+        assert!(has_given_way(&mut large[0]) && !has_given_way(&mut large[1]));
+        let mut other = enter("10.0.0.2:1", 8 * KIB).expect("another address");
+        assert!(has_given_way(&mut large[1]) && !has_given_way(&mut large[2]));
+        assert!(other.grow(16 * KIB), "it has less than the other address even so");
+        assert_eq!(pool.bytes(), 64 * KIB);
+        assert!(!medium.iter_mut().all(has_given_way), "an equal share is left to each");
+        assert!(!has_given_way(&mut other));
+        drop((large, medium, neighbour, other));
+        assert_eq!((pool.bytes(), pool.held.lock().networks.len()), (0, 0));
+    }
+
+    #[test]
+    fn one_that_holds_most_makes_room_among_its_own() {
+        let pool = UnverifiedPool::new(64 * KIB);
+        let enter = |text: &str, bytes: usize| pool.enter(peer(text), bytes);
+        let mut own: Vec<_> = (0..12).map(|_| enter("10.0.0.1:1", LEAST).unwrap()).collect();
+        let mut others: Vec<_> = (0..4).map(|_| enter("10.0.0.2:1", LEAST).unwrap()).collect();
+        let newest = enter("10.0.0.1:1", LEAST).expect("its oldest gives way");
+        assert!(has_given_way(&mut own[0]) && !own[1..].iter_mut().any(has_given_way));
+        assert!(enter("10.0.0.1:2", 32 * KIB).is_none(), "the others have less");
+        assert!(!others.iter_mut().any(has_given_way));
+        drop((own, others, newest));
+        assert_eq!(pool.bytes(), 0);
+    }
+
+    #[test]
+    fn a_body_that_gave_way_gets_no_more_room() {
+        let pool = UnverifiedPool::new(16 * KIB);
+        let mut first = pool.enter(peer("10.0.0.1:1"), 8 * KIB).unwrap();
+        let second = pool.enter(peer("10.0.0.1:1"), 16 * KIB).unwrap();
+        assert!(has_given_way(&mut first));
+        drop(second);
+        assert!(!first.grow(8 * KIB));
+        drop(first);
+        assert_eq!(pool.bytes(), 0);
+    }
+
+    // Where no server tells the address of a connection, all are one.
+    #[test]
+    fn unknown_peers_share() {
+        let pool = UnverifiedPool::new(8 * KIB);
+        let mut first = pool.enter(None, LEAST).unwrap();
+        let second = pool.enter(None, LEAST).unwrap();
+        let third = pool.enter(None, LEAST).unwrap();
+        assert!(has_given_way(&mut first));
+        drop((first, second, third));
+        assert_eq!((pool.bytes(), pool.held.lock().networks.len()), (0, 0));
+    }
+}

@@ -1,0 +1,330 @@
+//! FAULTS S5, A18: senders that are verified get through while strangers flood the port.
+
+mod support;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::Router;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http::Request;
+use oncebox::{Inbox, Memory};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Tls, Verify};
+use ring::hmac;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use support::{Running, request};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+const CONNECTIONS: usize = 40;
+const STREAMS: usize = 127;
+/// Bytes of one body that never ends.
+const HELD: usize = 65_000;
+/// Requests of each sender.
+const REQUESTS: usize = 120;
+/// How long any step may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const TOKEN: &str = "a-long-random-token";
+
+/// A certificate of this machine and its key.
+fn certificate() -> Vec<u8> {
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-x509",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args([
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+            "-keyout",
+            "/dev/stdout",
+            "-out",
+            "/dev/stdout",
+        ])
+        .output()
+        .expect("openssl is installed");
+    assert!(made.status.success(), "{made:?}");
+    made.stdout
+}
+
+fn connector(pem: &[u8]) -> TlsConnector {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pem).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsConnector::from(Arc::new(config))
+}
+
+fn router(bodies: BodyLimits) -> Router {
+    let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
+    let tokens = Verify::tokens([TOKEN]).expect("a token");
+    let ingress = Ingress::new()
+        .bodies(bodies)
+        .endpoint(Endpoint::plain("shop").kind("t").verify(tokens), &inbox)
+        .endpoint(Endpoint::standard_webhooks("hook", [SECRET]).expect("a secret"), &inbox);
+    ingress.into_router().expect("valid endpoints")
+}
+
+/// The headers of a webhook; with another secret than ours, they look the same.
+fn signed(secret: &str, id: &str, body: &[u8]) -> Vec<(&'static str, String)> {
+    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().to_string();
+    let signed = [id.as_bytes(), b".", time.as_bytes(), b".", body].concat();
+    let tag = BASE64.encode(hmac::sign(&key, &signed));
+    vec![
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", time),
+        ("webhook-signature", format!("v1,{tag}")),
+        ("content-type", "application/json".to_owned()),
+    ]
+}
+
+/// Turns a hang into a failure.
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(PATIENCE, future).await;
+    ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
+}
+
+/// What strangers have done so far, and whether they are to stop.
+#[derive(Debug, Default)]
+struct StrangerCounts {
+    stop: AtomicBool,
+    sent: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+/// Strangers, until they are told to stop.
+struct StrangerFlood {
+    counts: Arc<StrangerCounts>,
+    connections: JoinSet<()>,
+}
+
+impl StrangerFlood {
+    fn start(server: &Running, tls: Option<&TlsConnector>) -> Self {
+        let (counts, mut connections) = (Arc::<StrangerCounts>::default(), JoinSet::new());
+        for number in 0..CONNECTIONS {
+            let (counts, tls, address) = (Arc::clone(&counts), tls.cloned(), server.address);
+            connections.spawn(async move {
+                while !counts.stop.load(Ordering::Relaxed) {
+                    let stream = TcpStream::connect(address).await.expect("the port takes connections");
+                    if let Some(tls) = &tls {
+                        let name = ServerName::try_from("localhost").unwrap();
+                        let stream = tls.connect(name, stream).await.expect("a handshake");
+                        connection(stream, number, &counts).await;
+                    } else {
+                        connection(stream, number, &counts).await;
+                    }
+                }
+            });
+        }
+        Self { counts, connections }
+    }
+
+    /// Waits until every stream of every connection has sent a body, and strangers are refused.
+    async fn is_at_its_height(&self) {
+        let mut beat = tokio::time::interval(Duration::from_millis(50));
+        let reached = |counts: &StrangerCounts| {
+            counts.sent.load(Ordering::Relaxed) >= CONNECTIONS * STREAMS
+                && counts.refused.load(Ordering::Relaxed) >= CONNECTIONS
+        };
+        let height = async {
+            while !reached(&self.counts) {
+                beat.tick().await;
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, height).await;
+        assert!(ended.is_ok(), "the flood does not reach its height: {:?}", self.counts);
+    }
+
+    async fn end(mut self) {
+        self.counts.stop.store(true, Ordering::Relaxed);
+        in_time("the strangers are gone", self.connections.shutdown()).await;
+    }
+}
+
+/// One connection: as many requests as it may have, each of which holds what it has sent, and is made anew when it is refused.
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    number: usize,
+    counts: &Arc<StrangerCounts>,
+) {
+    let Ok((client, connection)) = h2::client::handshake(stream).await else { return };
+    // Everything of a connection ends with it.
+    let (mut driver, mut streams) = (JoinSet::new(), JoinSet::new());
+    driver.spawn(async move {
+        // The server may hang up.
+        let _ = connection.await;
+    });
+    let (body, forged) = (Bytes::from(vec![b'x'; HELD]), signed("whsec_c3RyYW5nZXI=", "msg", b""));
+    for stream in 0..STREAMS {
+        let (client, counts) = (client.clone(), Arc::clone(counts));
+        let (body, forged) = (body.clone(), forged.clone());
+        // Some know no address, some no token; most look like those that can only be told by their bodies.
+        let path = match (number + stream) % 8 {
+            0 => "/in/nothing",
+            1 => "/in/shop",
+            _ => "/in/hook",
+        };
+        streams.spawn(async move {
+            while !counts.stop.load(Ordering::Relaxed) {
+                let Ok(mut ready) = client.clone().ready().await else { return };
+                let mut request = Request::post(format!("http://localhost{path}"));
+                for (name, value) in &forged {
+                    request = request.header(*name, value);
+                }
+                let Ok((answer, mut sending)) = ready.send_request(request.body(()).unwrap(), false) else {
+                    return;
+                };
+                if sending.send_data(body.clone(), false).is_err() {
+                    return;
+                }
+                counts.sent.fetch_add(1, Ordering::Relaxed);
+                let Ok(answer) = answer.await else { return };
+                assert!(!answer.status().is_success(), "{answer:?}");
+                counts.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    while let Some(ended) = streams.join_next().await {
+        ended.expect("no stranger is let in");
+    }
+}
+
+/// Sends by a token, by signatures on one connection, and by signatures on new connections, one after the other, and asks after
+/// each for something that costs nothing. Returns how long each message and each question took, in order.
+async fn honest(server: &Running, round: &str) -> (Vec<Duration>, Vec<Duration>) {
+    let (mut took, mut controls) = (Vec::new(), Vec::new());
+    let (mut by_token, mut by_signature) = (server.connect().await, server.connect().await);
+    let mut control = server.connect().await;
+    let bearer = format!("Bearer {TOKEN}");
+    for number in 0..REQUESTS {
+        let id = format!("{round}_{number}");
+        let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(number * 100));
+        let headers = signed(SECRET, &id, body.as_bytes());
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+        let start = Instant::now();
+        let answer = match number % 3 {
+            0 => {
+                let headers = [("message-id", &*id), ("authorization", &*bearer)];
+                in_time("a sender with a token", by_token.post("/in/shop", &headers, &body)).await
+            }
+            1 => in_time("a signed message", by_signature.post("/in/hook", &headers, &body)).await,
+            _ => in_time("a signed message", server.post("/in/hook", &headers, &body)).await,
+        };
+        took.push(start.elapsed());
+        assert_eq!(answer.status, 202, "message {number} of {round}: {answer:?}");
+        let start = Instant::now();
+        control.send("GET /control HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        let answer = in_time("an answer that costs nothing", control.answer()).await;
+        controls.push(start.elapsed());
+        assert_eq!(answer.map(|answer| answer.status), Some(200));
+    }
+    took.sort();
+    controls.sort();
+    (took, controls)
+}
+
+fn percentile(took: &[Duration], percent: usize) -> Duration {
+    took[(took.len() * percent / 100).min(took.len() - 1)]
+}
+
+async fn senders_get_through(tls: bool, pem: &[u8]) {
+    let mut bodies = BodyLimits::default();
+    let room = bodies.unverified;
+    bodies.max = room;
+    let router = router(bodies).route("/control", axum::routing::get(async || "ok"));
+    let plain = Running::start(router.clone(), Limits::default()).await;
+    let encrypted = Running::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
+    // Senders come over the plain port in any case: all ports share what bodies may cost.
+    let flooded = if tls { &encrypted } else { &plain };
+    let flood = StrangerFlood::start(flooded, tls.then(|| connector(pem)).as_ref());
+    flood.is_at_its_height().await;
+    let (took, controls) = honest(&plain, "flooded").await;
+    let (slowest, control) = (percentile(&took, 99), percentile(&controls, 99));
+    println!(
+        "tls {tls}: p50 {:?}, p99 {slowest:?}; without work p50 {:?}, p99 {control:?}; {:?}",
+        percentile(&took, 50),
+        percentile(&controls, 50),
+        flood.counts
+    );
+    // Where the machine has no time even for requests without any work, it is not the flood that takes it from senders.
+    assert!(
+        slowest < Duration::from_secs(2) + control * 10,
+        "a message took p99 {slowest:?}, a request without work {control:?}"
+    );
+    flood.end().await;
+    all_room_is_free_again(&plain, room).await;
+    in_time("the plain port stops", plain.stopped()).await;
+    in_time("the port with TLS stops", encrypted.stopped()).await;
+}
+
+/// Sends a body that needs all the room there is: it gets it only if nothing is held any more.
+async fn all_room_is_free_again(server: &Running, room: usize) {
+    let body = vec![b'x'; room / 2 + 1];
+    let headers = signed(SECRET, "all", &body);
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+    let (mut last, mut beat) = (None, tokio::time::interval(Duration::from_millis(200)));
+    let free = tokio::time::timeout(PATIENCE, async {
+        loop {
+            beat.tick().await;
+            last = server.connect().await.try_post("/in/hook", &headers, &body).await;
+            // It is no JSON, which is told to a sender that is verified.
+            if last.as_ref().is_some_and(|answer| answer.status == 400) {
+                break;
+            }
+        }
+    });
+    assert!(free.await.is_ok(), "the room is not free again: {last:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn verified_senders_get_through_a_flood_on_either_port() {
+    let pem = certificate();
+    for tls in [false, true] {
+        senders_get_through(tls, &pem).await;
+    }
+}
+
+/// Many who only announce or send slowly leave room for a sender of large messages.
+#[tokio::test]
+async fn a_large_signed_body_finds_room_among_many_small_ones() {
+    let mut bodies = BodyLimits::default();
+    bodies.unverified = 1 << 20;
+    let server = Running::start(router(bodies), Limits::default()).await;
+    let mut holding = Vec::new();
+    for number in 0..32 {
+        let headers = signed("whsec_c3RyYW5nZXI=", &number.to_string(), b"");
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+        let mut client = server.connect().await;
+        let head = request("/in/hook", &headers, vec![b'x'; 40_000]);
+        // All but the end.
+        client.send(&head[..head.len() - 1]).await;
+        holding.push(client);
+    }
+    let body = format!(r#"{{"type":"t","data":"{}"}}"#, "x".repeat(30_000));
+    let headers = signed(SECRET, "large", body.as_bytes());
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
+    for _ in 0..5 {
+        let answer = in_time("there is room", server.post("/in/hook", &headers, &body)).await;
+        assert!([200, 202].contains(&answer.status), "{answer:?}");
+    }
+}
