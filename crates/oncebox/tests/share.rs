@@ -7,16 +7,18 @@ mod support;
 use std::time::Duration;
 
 use oncebox::state::{PoisonReason, Status};
-use oncebox::{BoxError, Context, ErrorKind, Memory, Message, Retry, handler};
+use oncebox::{BoxError, Config, Context, ErrorKind, Memory, Message, Retry, handler};
 use oncebox_testkit::{Fault, TestClock, Verb};
 use support::{Faulty, SECOND, World, in_time, message, quiet};
 
-const LEASE: Duration = Duration::from_secs(30);
+/// So long that no run of these tests takes too much of it for a shared transaction.
+const LEASE: Duration = Duration::from_mins(5);
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
 
 /// A handler whose runs share commits, and messages for it: `0`, `1` and so on, one for each play.
 async fn sharing(most: usize, plays: &[&str]) -> World {
     let world = World::new(|inbox, stage| {
+        let inbox = inbox.config(Config { lease: LEASE, ..Config::default() });
         inbox.on("t", stage.handler("h").share_commit(most).timeout(5 * SECOND).retry(hourly()))
     });
     accept(&world, plays).await;
@@ -266,7 +268,11 @@ async fn shutdown_commits_what_ran_and_gives_back_what_did_not() {
 // FAULTS C5: the grace is over.
 #[tokio::test]
 async fn shutdown_cuts_a_run_and_commits_those_before_it() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
+    let world = World::new(|inbox, stage| {
+        inbox
+            .config(Config { lease: LEASE, ..Config::default() })
+            .on("t", stage.handler("h").share_commit(64))
+    });
     accept(&world, &["ok", "wait", "ok"]).await;
     let running = world.inbox.start();
     in_time(world.stage.started(2)).await;
@@ -311,7 +317,11 @@ async fn a_commit_goes_on_though_its_worker_is_gone() {
 // FAULTS B6: those who ran, and those who wait for their turn, do not wait for ever.
 #[tokio::test]
 async fn a_run_that_takes_too_long_is_left_to_itself() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
+    let world = World::new(|inbox, stage| {
+        inbox
+            .config(Config { lease: LEASE, ..Config::default() })
+            .on("t", stage.handler("h").share_commit(64))
+    });
     accept(&world, &["ok", "wait", "ok", "wait", "ok"]).await;
     let running = world.inbox.start();
     in_time(world.stage.started(2)).await;
@@ -331,7 +341,11 @@ async fn a_run_that_takes_too_long_is_left_to_itself() {
 // A transaction that is in the way of renewals must not be open as long as 64 slow runs take.
 #[tokio::test]
 async fn slow_runs_share_several_transactions() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
+    let world = World::new(|inbox, stage| {
+        inbox
+            .config(Config { lease: LEASE, ..Config::default() })
+            .on("t", stage.handler("h").share_commit(64))
+    });
     accept(&world, &["wait"; 6]).await;
     let running = world.inbox.start();
     for n in 1..=6 {
