@@ -155,10 +155,9 @@ impl Api {
             let anyone = || Who { name: None, roles: Vec::new() };
             return Ok(if names_own_host(head) { Some(anyone()) } else { known() });
         };
-        let who = current.access.who(head, peer).and_then(|who| match who.may(role) {
-            true => Ok(who),
-            false => Err(Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str()))),
-        });
+        let lacks = || Problem::new(Cause::Forbidden, format!("this needs the role {}", role.as_str()));
+        let allowed = |who: Who| if who.may(role) { Ok(who) } else { Err(lacks()) };
+        let who = current.access.who(head, peer).and_then(allowed);
         let refused = |problem: &Problem| self.refused.note(problem.cause(), problem.detail(), head, peer);
         who.inspect_err(refused).map(Some)
     }

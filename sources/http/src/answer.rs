@@ -91,9 +91,8 @@ impl Answer {
     fn status(&self) -> StatusCode {
         match self {
             Self::Accepted => StatusCode::ACCEPTED,
-            Self::Duplicate => StatusCode::OK,
             Self::Mixed(mixed) if mixed.is_new => StatusCode::ACCEPTED,
-            Self::Mixed(_) => StatusCode::OK,
+            Self::Duplicate | Self::Mixed(_) => StatusCode::OK,
             Self::Problem(problem) => problem.status(),
         }
     }

@@ -258,15 +258,14 @@ impl<S: Store> Shared<S> {
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
             // What is kept aside for a person does not run under the same key.
             let aside = stored.as_ref().and_then(|(offers, answer)| answer.kept_aside(offers, &key.key));
-            let said = match aside {
-                Some(aside) => HandlerAnswer::Stored(aside),
-                None => {
-                    let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
-                    let (processed, _) = inline.run().await?;
-                    duplicate &= processed == Processed::Duplicate;
-                    receipt = receipt.and(Receipt::of(processed.clone(), &handler.registration.policy));
-                    HandlerAnswer::Ran(processed)
-                }
+            let said = if let Some(aside) = aside {
+                HandlerAnswer::Stored(aside)
+            } else {
+                let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
+                let (processed, _) = inline.run().await?;
+                duplicate &= processed == Processed::Duplicate;
+                receipt = receipt.and(Receipt::of(processed.clone(), &handler.registration.policy));
+                HandlerAnswer::Ran(processed)
             };
             handlers.push((handler.route.key.clone(), said));
         }

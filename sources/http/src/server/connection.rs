@@ -175,7 +175,7 @@ async fn answer(
 async fn slow_down(refusals: &Arc<Refusals>, peer: SocketAddr, open: &Open, streams: u32) {
     let Some(wait) = refusals.refuse(peer.ip(), Instant::now(), !open.is_http2()) else { return };
     if let Some(_waiting) = open.wait(streams) {
-        tokio::time::sleep(wait.wait).await;
+        sleep_until(Instant::now() + wait.wait).await;
     }
 }
 
