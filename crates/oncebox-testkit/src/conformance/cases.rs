@@ -347,6 +347,8 @@ macro_rules! store_conformance {
                     two_instances_keep_the_order,
                 }
                 tenant {
+                    an_inbox_does_not_change_its_tenants_unnoticed,
+                    one_of_two_tenants_settings_at_once_is_recorded,
                     the_same_id_of_two_tenants_is_two_messages,
                     a_batch_may_mix_tenants,
                     a_tenant_comes_back_with_its_message,
@@ -361,15 +363,12 @@ macro_rules! store_conformance {
                     inboxes_do_not_share_tenants,
                     tenants_are_compared_letter_by_letter,
                     a_legacy_key_covers_the_handler_of_a_tenant,
-                    an_inbox_does_not_change_its_tenants_unnoticed,
-                    one_of_two_tenants_settings_at_once_is_recorded,
                 }
                 edges {
                     every_edge_is_walked,
                     only_what_is_pending_can_be_claimed,
                 }
                 concurrency {
-                    a_dropped_inbox_gives_back_what_it_runs,
                     many_claimers_never_share_an_entry,
                     many_accepts_of_one_key_have_one_first,
                     many_conflicts_of_one_key_keep_one_original,
@@ -379,6 +378,7 @@ macro_rules! store_conformance {
                     many_replays_make_one_generation,
                     a_sweep_and_an_accept_of_the_key_agree,
                     two_sweepers_remove_each_message_once,
+                    a_dropped_inbox_gives_back_what_it_runs,
                 }
                 unknown {
                     an_accept_is_recognised,
