@@ -1,21 +1,24 @@
 //! Runs that share a commit: those that do well are done together, and nobody is blamed for a neighbour.
 
+#[path = "share/leases.rs"]
+mod leases;
 mod support;
 
 use std::time::Duration;
 
 use oncebox::state::{PoisonReason, Status};
-use oncebox::store::{RescueParams, Route, Store as _};
-use oncebox::{BoxError, Context, ErrorKind, HandlerKey, Memory, Message, Retry, handler};
+use oncebox::{BoxError, Config, Context, ErrorKind, Memory, Message, Retry, handler};
 use oncebox_testkit::{Fault, TestClock, Verb};
 use support::{Faulty, SECOND, World, in_time, message, quiet};
 
-const LEASE: Duration = Duration::from_secs(30);
+/// So long that no run of these tests takes too much of it for a shared transaction.
+const LEASE: Duration = Duration::from_mins(5);
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
 
 /// A handler whose runs share commits, and messages for it: `0`, `1` and so on, one for each play.
 async fn sharing(most: usize, plays: &[&str]) -> World {
     let world = World::new(|inbox, stage| {
+        let inbox = inbox.config(Config { lease: LEASE, ..Config::default() });
         inbox.on("t", stage.handler("h").share_commit(most).timeout(5 * SECOND).retry(hourly()))
     });
     accept(&world, plays).await;
@@ -240,89 +243,6 @@ async fn a_commit_that_was_lost_is_made_up_for() {
     }
 }
 
-/// A worker on a clock of its own: it does not notice when the store's jumps.
-async fn on_another_clock(plays: &[&str]) -> (World, TestClock) {
-    let of_store = TestClock::new();
-    let store = Faulty::new(Memory::with_clock(of_store.shared()));
-    let world = World::over(store, TestClock::new(), |inbox, stage| {
-        inbox.on("t", stage.handler("h").share_commit(64))
-    });
-    accept(&world, plays).await;
-    (world, of_store)
-}
-
-/// Takes over the first entry of all whose leases ran out.
-async fn rescue_one(world: &World, clock: &TestClock) {
-    clock.advance(LEASE + SECOND);
-    let route = Route::new(HandlerKey::new("h").expect("a good name"));
-    let rescue = RescueParams::new(world.inbox.name().clone(), vec![route], LEASE, 1);
-    assert_eq!(world.store().rescue(&rescue).await.expect("rescue").len(), 1);
-}
-
-// FAULTS B4
-#[tokio::test]
-async fn a_claim_that_was_lost_before_the_group_began_is_left_out() {
-    let (world, of_store) = on_another_clock(&["ok"; 3]).await;
-    world.store().faults().next(Verb::Begin, Fault::Hang);
-    let running = world.inbox.start();
-    in_time(world.store().faults().wait_for_hanging(1)).await;
-    rescue_one(&world, &of_store).await;
-    world.store().faults().release();
-    quiet().await;
-    assert_eq!(fate(&world, "0").await, (Status::Running, 0, 0), "it belongs to somebody else");
-    for id in ["1", "2"] {
-        assert_eq!(fate(&world, id).await, done(1), "{id}");
-    }
-    assert_eq!(running.in_flight(), 0);
-}
-
-// FAULTS B4, C14: what the loser wrote is rolled back, and so is what the others did beside it; those run again.
-#[tokio::test]
-async fn a_claim_that_is_lost_while_the_group_runs_spoils_nothing() {
-    let (world, of_store) = on_another_clock(&["ok", "wait", "ok"]).await;
-    let running = world.inbox.start();
-    in_time(world.stage.started(2)).await;
-    rescue_one(&world, &of_store).await;
-    world.stage.go(2);
-    quiet().await;
-    assert_eq!(fate(&world, "0").await, (Status::Running, 0, 1), "it belongs to somebody else");
-    for id in ["1", "2"] {
-        assert_eq!(fate(&world, id).await, done(2), "{id}");
-    }
-    assert_eq!((running.in_flight(), calls(&world, &[Verb::Commit])), (0, vec![0]));
-}
-
-// FAULTS B4: lost between the completion and the commit, which only the commit can see.
-#[tokio::test]
-async fn a_claim_that_is_lost_at_the_last_moment_spoils_nothing() {
-    let (world, of_store) = on_another_clock(&["ok"; 3]).await;
-    world.store().faults().next(Verb::Commit, Fault::Hang);
-    let running = world.inbox.start();
-    in_time(world.store().faults().wait_for_hanging(1)).await;
-    rescue_one(&world, &of_store).await;
-    world.store().faults().release();
-    quiet().await;
-    assert_eq!(world.status("0", "h").await, Status::Running, "it belongs to somebody else");
-    for id in ["1", "2"] {
-        assert_eq!(fate(&world, id).await, done(2), "{id}");
-    }
-    assert_eq!(running.in_flight(), 0);
-}
-
-// FAULTS B6: told to stop before somebody else may begin, and nobody is blamed for it.
-#[tokio::test]
-async fn a_group_whose_leases_cannot_be_renewed_is_given_back() {
-    let world = sharing(64, &["fail x", "ok", "ok"]).await;
-    world.store().faults().always(Verb::Renew, AWAY).script(Verb::Savepoint, [None, None, Some(Fault::Hang)]);
-    let running = world.inbox.start();
-    in_time(world.store().faults().wait_for_hanging(1)).await;
-    world.pass(9 * LEASE / 10).await;
-    assert_eq!(fate(&world, "0").await, (Status::Pending, 1, 1), "what it said is kept");
-    assert_eq!(fate(&world, "1").await, done(2));
-    assert_eq!(fate(&world, "2").await, done(1));
-    drop(running);
-}
-
 // FAULTS C5
 #[tokio::test]
 async fn shutdown_commits_what_ran_and_gives_back_what_did_not() {
@@ -348,7 +268,11 @@ async fn shutdown_commits_what_ran_and_gives_back_what_did_not() {
 // FAULTS C5: the grace is over.
 #[tokio::test]
 async fn shutdown_cuts_a_run_and_commits_those_before_it() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
+    let world = World::new(|inbox, stage| {
+        inbox
+            .config(Config { lease: LEASE, ..Config::default() })
+            .on("t", stage.handler("h").share_commit(64))
+    });
     accept(&world, &["ok", "wait", "ok"]).await;
     let running = world.inbox.start();
     in_time(world.stage.started(2)).await;
@@ -393,7 +317,11 @@ async fn a_commit_goes_on_though_its_worker_is_gone() {
 // FAULTS B6: those who ran, and those who wait for their turn, do not wait for ever.
 #[tokio::test]
 async fn a_run_that_takes_too_long_is_left_to_itself() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
+    let world = World::new(|inbox, stage| {
+        inbox
+            .config(Config { lease: LEASE, ..Config::default() })
+            .on("t", stage.handler("h").share_commit(64))
+    });
     accept(&world, &["ok", "wait", "ok", "wait", "ok"]).await;
     let running = world.inbox.start();
     in_time(world.stage.started(2)).await;
@@ -413,7 +341,11 @@ async fn a_run_that_takes_too_long_is_left_to_itself() {
 // A transaction that is in the way of renewals must not be open as long as 64 slow runs take.
 #[tokio::test]
 async fn slow_runs_share_several_transactions() {
-    let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").share_commit(64)));
+    let world = World::new(|inbox, stage| {
+        inbox
+            .config(Config { lease: LEASE, ..Config::default() })
+            .on("t", stage.handler("h").share_commit(64))
+    });
     accept(&world, &["wait"; 6]).await;
     let running = world.inbox.start();
     for n in 1..=6 {

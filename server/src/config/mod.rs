@@ -22,14 +22,13 @@ use anyhow::{Context as _, Result};
 pub(crate) use api::API_LISTEN;
 pub(crate) use example::EXAMPLE;
 pub(crate) use model::{Declare, Encoding, Format, ShopifyId, Verify};
-pub(crate) use plan::{
-    DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Plan, Secrets, StorePlace, StorePlan,
-};
+pub(crate) use plan::{DATABASE, HandlerPlan, INBOX, InboxPlan, LISTEN, Plan, Secrets};
 pub(crate) use problem::Invalid;
 pub(crate) use reference::{reference, schema};
 pub(crate) use rules::Place;
 pub(crate) use seal::SealPlan;
 pub(crate) use sources::{HttpPlan, PREFIX, RabbitmqPlan};
+pub(crate) use stores::{StorePlace, StorePlan};
 pub(crate) use value::secret;
 
 /// The file that is read if none is named.

@@ -1,7 +1,6 @@
 //! From what was written to what is run: every value checked, every secret read, every default put in.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncebox::config::{Limits, MissingKey, OnTenantsChange, ShortWindow, Tenants, Unrouted};
@@ -12,8 +11,8 @@ use super::api::ApiPlan;
 use super::model::{self, File};
 use super::problem::{Problem, nearest};
 use super::rules::{Place, Private};
-use super::seal::SealPlan;
 use super::sources::{HttpPlan, RabbitmqPlan};
+use super::stores::{StorePlace, StorePlan};
 use super::value::{At, Guarded, Many, Secret, many};
 use crate::delivery::{Allowed, Endpoint, Signer, check_url};
 
@@ -63,68 +62,6 @@ pub(crate) struct TlsPlan {
 impl std::fmt::Debug for TlsPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsPlan").finish_non_exhaustive()
-    }
-}
-
-/// A database. Never shows its URL.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct StorePlan {
-    pub(crate) name: String,
-    pub(crate) place: StorePlace,
-    pub(crate) migrate: bool,
-    /// How it is encrypted, if it is.
-    pub(crate) seal: Option<SealPlan>,
-}
-
-impl StorePlan {
-    /// Tells whether both name the same tables of the same database, sealed in the same way. Login and keys may differ.
-    pub(crate) fn is_same_but_secrets(&self, other: &Self) -> bool {
-        let seals = match (&self.seal, &other.seal) {
-            (Some(seal), Some(other)) => seal.is_same_but_keys(other),
-            (seal, other) => seal.is_none() && other.is_none(),
-        };
-        seals
-            && (&self.name, self.migrate, self.place.without_login())
-                == (&other.name, other.migrate, other.place.without_login())
-    }
-
-    fn warning(&self) -> Option<String> {
-        self.seal.as_ref()?.warning().map(|warning| format!("store {}: {warning}", self.name))
-    }
-}
-
-impl std::fmt::Debug for StorePlan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StorePlan").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum StorePlace {
-    Sqlite(PathBuf),
-    Postgres { url: String, schema: Option<String>, prefix: Option<String>, pooled: bool },
-}
-
-impl StorePlace {
-    fn without_login(&self) -> Self {
-        let mut place = self.clone();
-        if let Self::Postgres { url: text, .. } = &mut place
-            && let Ok(mut url) = Url::parse(text)
-        {
-            // A URL that cannot have a login keeps what it has, and is compared whole.
-            let _ = (url.set_username(""), url.set_password(None));
-            let kept: Vec<(String, String)> = url
-                .query_pairs()
-                .filter(|(name, _)| name != "user" && name != "password")
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect();
-            url.set_query(None);
-            if !kept.is_empty() {
-                url.query_pairs_mut().extend_pairs(kept);
-            }
-            *text = url.into();
-        }
-        place
     }
 }
 
@@ -204,7 +141,7 @@ impl Planner {
         self.read(text)
     }
 
-    fn read(&mut self, text: &At<Guarded>) -> Option<String> {
+    pub(super) fn read(&mut self, text: &At<Guarded>) -> Option<String> {
         text.read().map_err(|why| self.wrong(text.at(), why)).ok()
     }
 
@@ -247,52 +184,6 @@ impl Planner {
     pub(super) fn address(&mut self, text: &str, at: usize) -> Option<SocketAddr> {
         let what = || format!("{text:?} is no address; write it like \"127.0.0.1:8471\" or \"[::1]:8471\"");
         text.parse().map_err(|_| self.wrong(at, what())).ok()
-    }
-
-    fn store(&mut self, name: &At<String>, store: &model::Store) -> Option<StorePlan> {
-        let migrate = store.migrate.unwrap_or(true);
-        let seal = store.seal.as_ref().and_then(|seal| self.seal(seal));
-        let wanted = self.secrets == Secrets::Stores;
-        self.check_names(store);
-        let Some(url) = (if wanted { self.read(&store.url) } else { self.guarded(&store.url) }) else {
-            // Assumed to be there, and never opened.
-            let place = StorePlace::Sqlite(PathBuf::new());
-            return Some(StorePlan { name: name.to_string(), place, migrate, seal });
-        };
-        let place = if let Some(path) = url.strip_prefix("sqlite:") {
-            let only = [
-                store.schema.as_ref().map(|set| (set.at(), "schema")),
-                store.prefix.as_ref().map(|set| (set.at(), "prefix")),
-                store.pooled.as_ref().map(|set| (set.at(), "pooled")),
-            ];
-            for (at, setting) in only.into_iter().flatten() {
-                self.wrong(
-                    at,
-                    format!("`{setting}` is for PostgreSQL, and this store is SQLite; leave it out"),
-                );
-            }
-            let path = path.strip_prefix("//").unwrap_or(path);
-            if path.is_empty() {
-                self.wrong(store.url.at(), "the URL names no file; write it like \"sqlite:oncebox.db\"");
-            } else if let Some(flaw) = self.flaw_of_file(Path::new(path)) {
-                self.wrong(store.url.at(), flaw);
-            }
-            StorePlace::Sqlite(path.into())
-        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            self.check_url(&store.url, &url);
-            StorePlace::Postgres {
-                url,
-                schema: store.schema.as_deref().cloned(),
-                prefix: store.prefix.as_deref().cloned(),
-                pooled: store.pooled.as_deref().copied().unwrap_or(false),
-            }
-        } else {
-            // Not repeated: whatever it is may hold a password.
-            let what = "this URL is of no store; it starts with \"sqlite:\" or \"postgres://\"";
-            self.wrong(store.url.at(), what);
-            return None;
-        };
-        Some(StorePlan { name: name.to_string(), place, migrate, seal })
     }
 
     fn inbox(&mut self, file: &File, name: &At<String>, inbox: &model::Inbox) -> Option<InboxPlan> {

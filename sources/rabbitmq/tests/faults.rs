@@ -63,6 +63,9 @@ async fn publishing(url: &str) -> Option<(lapin::Connection, Channel)> {
     Some((connection, channel))
 }
 
+/// How long the publisher waits for the broker, which may be killed while it connects or confirms.
+const ANSWER: Duration = Duration::from_secs(20);
+
 /// Publishes all ids, each until it is confirmed: one whose confirm was lost twice or more often.
 async fn publish_all(url: String, queues: Vec<String>, count: u32, done: tokio::sync::watch::Sender<u32>) {
     let mut open = None;
@@ -73,7 +76,7 @@ async fn publish_all(url: String, queues: Vec<String>, count: u32, done: tokio::
             loop {
                 if open.is_none() {
                     pause.tick().await;
-                    open = publishing(&url).await;
+                    open = tokio::time::timeout(ANSWER, publishing(&url)).await.unwrap_or_default();
                     continue;
                 }
                 let (_, channel) = open.as_ref().unwrap();
@@ -81,7 +84,7 @@ async fn publish_all(url: String, queues: Vec<String>, count: u32, done: tokio::
                 let queue = queue.as_str().into();
                 let sent = channel.basic_publish("".into(), queue, options, b"{}", properties(&id, "t"));
                 let confirmed = async { sent.await?.await };
-                match tokio::time::timeout(Duration::from_secs(20), confirmed).await {
+                match tokio::time::timeout(ANSWER, confirmed).await {
                     Ok(Ok(Confirmation::Ack(None))) => break,
                     _ => open = None,
                 }
@@ -89,6 +92,12 @@ async fn publish_all(url: String, queues: Vec<String>, count: u32, done: tokio::
         }
         done.send_replace(number + 1);
     }
+}
+
+/// What the broker says of its queues, for a test that gives up.
+fn broker_state(broker: &Broker) -> String {
+    let columns = ["list_queues", "name", "messages_ready", "messages_unacknowledged", "consumers", "state"];
+    format!("queues: {:?}; without a leader: {:?}", broker.ctl(&columns), broker.leaderless())
 }
 
 /// A broker that is killed twice while messages go through it, with two consumers and a third one of a classic queue. Every
@@ -111,10 +120,16 @@ async fn kill_under_load<S: Store>(inbox: Inbox<S>, effects: impl AsyncFn() -> B
     let (done, mut progress) = tokio::sync::watch::channel(0);
     let publisher = tokio::spawn(publish_all(client.url.clone(), queues.clone(), MESSAGES, done));
     for kill in 1..=2 {
-        tokio::time::timeout(PATIENCE, progress.wait_for(|count| *count >= kill * MESSAGES / 3))
-            .await
-            .unwrap()
-            .unwrap();
+        let published =
+            tokio::time::timeout(PATIENCE, progress.wait_for(|count| *count >= kill * MESSAGES / 3));
+        if !matches!(published.await, Ok(Ok(_))) {
+            let count = *progress.borrow();
+            let queues = tokio::task::spawn_blocking(move || broker_state(broker)).await.unwrap();
+            panic!(
+                "{count} of {MESSAGES} are published before kill {kill}; {queues}; {:#?}",
+                running.health()
+            );
+        }
         blocking(|| broker.kill9().and_then(|()| broker.start_again())).await;
     }
     tokio::time::timeout(PATIENCE, publisher).await.unwrap().unwrap();
@@ -130,10 +145,8 @@ async fn kill_under_load<S: Store>(inbox: Inbox<S>, effects: impl AsyncFn() -> B
     if tokio::time::timeout(PATIENCE, all).await.is_err() {
         let seen = effects().await;
         let missing: Vec<&String> = expected.keys().filter(|id| !seen.contains_key(*id)).collect();
-        let columns =
-            ["list_queues", "name", "messages_ready", "messages_unacknowledged", "consumers", "state"];
-        let queues = tokio::task::spawn_blocking(move || broker.ctl(&columns)).await.unwrap();
-        panic!("no effect of {missing:?}; queues: {queues:?}; {:#?}", running.health());
+        let queues = tokio::task::spawn_blocking(move || broker_state(broker)).await.unwrap();
+        panic!("no effect of {missing:?}; {queues}; {:#?}", running.health());
     }
     in_time(running.shutdown()).await;
     assert_eq!(effects().await, expected, "lost none, doubled none");

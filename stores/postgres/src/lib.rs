@@ -30,6 +30,8 @@ mod login;
 mod mark;
 mod migrate;
 mod names;
+mod once;
+mod open;
 mod operation;
 mod options;
 mod orphans;
@@ -74,18 +76,13 @@ use oncebox::store::{
     Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
     ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
-use oncebox::{
-    Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result,
-};
+use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
-use uuid::Uuid;
 
-use db::{Db, SharedDb};
+use db::SharedDb;
 use mark::{AsideValues, Place, Question};
 use segment::Segments;
-use sql::Statements;
-use timeline::Timeline;
-use unit::{Units, ask};
+use unit::Units;
 use wake::{Tasks, Waker};
 use writer::Writer;
 
@@ -114,145 +111,6 @@ impl Postgres {
     /// Connects with other settings.
     pub fn options(url: &str) -> Result<Options> {
         Options::new(url)
-    }
-
-    /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
-    /// the same database. Do the work only on [`Mark::First`], then commit: the work and the mark are stored together.
-    ///
-    /// Call it first in the transaction: then the body of a duplicate that runs at the same time does not run. It is told with
-    /// an error of kind [`Unavailable`](ErrorKind::Unavailable) that the message is being handled: have it delivered again.
-    /// `inbox` keeps ids of different streams apart, `handler` what is done with one message from what else is.
-    ///
-    /// A transaction of another database is refused ([`Refused`](ErrorKind::Refused)), even if that has tables of the same names. A copy of
-    /// the database, restored or made from it as a template, cannot be told from it. It knows the id alone, so it cannot tell another
-    /// message under the same id; [`Inbox::once`](oncebox::Inbox::once) can.
-    ///
-    #[doc = include_str!("../docs/once.md")]
-    pub async fn once(
-        &self,
-        tx: &mut PgConnection,
-        inbox: &str,
-        id: impl AsRef<[u8]>,
-        handler: &str,
-    ) -> Result<Mark> {
-        let (inbox, key) = once_key(inbox, id.as_ref())?;
-        self.once_key(tx, &inbox, &key, handler).await
-    }
-
-    /// The same for a key that was made otherwise: with a source, or by another [`KeyStrategy`].
-    pub async fn once_key(
-        &self,
-        tx: &mut PgConnection,
-        inbox: &InboxName,
-        key: &Key,
-        handler: &str,
-    ) -> Result<Mark> {
-        let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?, None);
-        not_busy(mark::mark(question, !self.inner.options.pooled, tx).await?)
-    }
-
-    /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be
-    /// answered with. Once for each mark.
-    pub async fn once_record(
-        &self,
-        tx: &mut PgConnection,
-        inbox: &str,
-        id: impl AsRef<[u8]>,
-        handler: &str,
-        result: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
-        mark::record(place, result.as_ref(), !self.inner.options.pooled, tx).await
-    }
-
-    /// The result that was left with a mark: ask for it when [`once`](Self::once) said [`Mark::Duplicate`], in the same
-    /// transaction.
-    pub async fn once_recall(
-        &self,
-        tx: &mut PgConnection,
-        inbox: &str,
-        id: impl AsRef<[u8]>,
-        handler: &str,
-    ) -> Result<Option<Bytes>> {
-        let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
-        mark::recall(place, !self.inner.options.pooled, tx).await
-    }
-}
-
-/// Whoever calls `once` asks whether to do the work, and acknowledges if not. While another transaction has the key, neither
-/// is right: that is an error, so that nobody can take it for a duplicate.
-fn not_busy(mark: Mark) -> Result<Mark> {
-    if mark == Mark::Busy {
-        let what = "another transaction that has not ended handles the same message";
-        return Err(Error::new(ErrorKind::Unavailable, what));
-    }
-    Ok(mark)
-}
-
-/// The inbox and key of an id that `once` is called with.
-fn once_key(inbox: &str, id: &[u8]) -> Result<(InboxName, Key)> {
-    let inbox = InboxName::new(inbox)?;
-    let message = Message::new(id.to_vec(), "once", "");
-    let key = KeyStrategy::MessageId.key(&inbox, &message)?;
-    Ok((inbox, key))
-}
-
-impl Options {
-    /// Connects.
-    pub async fn open(self) -> Result<Postgres> {
-        self.check()?;
-        self.opened().await.map_err(error::at_start)
-    }
-
-    async fn opened(mut self) -> Result<Postgres> {
-        // The login of one store is not that of another, though both are opened with the same options.
-        self.login = self.login.unshared();
-        let sql = Statements::new(&self.plan.place);
-        self.apply_if_asked(&sql).await?;
-        let timeline = Timeline::new(&sql, self.clock.clone());
-        let control = self.control(&timeline);
-        let (lanes, incarnation) = {
-            let mut unit = control.single().await?;
-            let recovering = unit.rows(ask(&sql.recovering)).await?;
-            if recovering.first().map_or(Ok(false), |row| row::get(row, 0))? {
-                let what = "this PostgreSQL server is a standby: it takes no writes, and may lag behind";
-                return Err(Error::new(ErrorKind::ReadOnly, what));
-            }
-            let rows = unit.rows(ask(&sql.meta)).await?;
-            let meta = rows.first().map(|row| Ok((row::get::<i16>(row, 0)?, row::get::<Uuid>(row, 1)?)));
-            let meta = meta.transpose()?;
-            unit.end().await?;
-            meta.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
-        };
-        let (notify, waker) = (Arc::clone(&sql.notify), Waker::new(&self.plan.place));
-        let db = Arc::new(Db {
-            sql,
-            control,
-            reads: self.reads(),
-            names: names::Names::default(),
-            cursors: cursors::Cursors::default(),
-            wary: accept::Wary::default(),
-            tidy: tidy::Tidy::new(self.clock.as_ref()),
-            timeline: Arc::clone(&timeline),
-            waker: waker.clone(),
-            clock: self.clock.clone(),
-            lanes,
-            incarnation: incarnation.to_string().into(),
-            lock_class: options::lock_class(&self.plan.place),
-        });
-        timeline.belongs_to(&db);
-        let tasks = Tasks::default();
-        if !self.pooled {
-            tasks.tell(&waker, self.wakeups(), notify);
-        }
-        let writer =
-            Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.segments.clone());
-        let segments = self.segments.clone();
-        let inner =
-            Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
-        Ok(Postgres { inner: Arc::new(inner) })
     }
 }
 

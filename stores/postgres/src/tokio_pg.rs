@@ -6,9 +6,10 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, R
 use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::Postgres;
 use crate::error::{Phase, by_code, lost};
 use crate::mark::{AsideValues, MarkRow, Place, Question, recorded};
-use crate::{Postgres, not_busy, once_key};
+use crate::once::{not_busy, once_key};
 
 impl Postgres {
     /// [`once`](Self::once) inside a transaction of `tokio-postgres`, on the caller's own connection to the same database.

@@ -80,6 +80,9 @@ pub mod unknown;
 pub mod windows;
 
 mod cases;
+#[cfg(test)]
+mod listed;
+mod operator_cases;
 
 use std::time::Duration;
 

@@ -1,13 +1,17 @@
 //! The dedupe identity of a message.
 
+mod context;
 mod dedupe;
+mod fields;
 mod policy;
 mod strategy;
 
+pub use context::KeyContext;
 pub use dedupe::Dedupe;
 pub(crate) use dedupe::Rules;
-pub use strategy::{KeyContext, KeyStrategy};
-pub(crate) use strategy::{Naming, json_field};
+pub(crate) use fields::json_field;
+pub use strategy::KeyStrategy;
+pub(crate) use strategy::Naming;
 
 use std::fmt;
 

@@ -3,17 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Key, MessageKey, is_blank};
+use super::fields::{cloud_event, json_field};
+use super::{Key, KeyContext, MessageKey, is_blank};
 use crate::config::OnConflict;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
-use crate::name::{HandlerKey, InboxName};
+use crate::name::InboxName;
 
 type Custom = Arc<dyn Fn(&Message) -> Option<Vec<u8>> + Send + Sync>;
 type CustomWith = Arc<dyn Fn(&Message, &KeyContext<'_>) -> Option<Vec<u8>> + Send + Sync>;
-
-/// The headers in which the bindings of `CloudEvents` carry an attribute: HTTP and NATS, Kafka, AMQP in its two spellings.
-const CLOUD_EVENTS: [&str; 4] = ["ce-", "ce_", "cloudEvents:", "cloudEvents_"];
 
 /// Where the dedupe key comes from. Whatever a strategy selects, a missing or [blank](crate::is_blank) selection falls back to
 /// the message id; if that is blank too, [`Config::missing_key`](crate::Config::missing_key) says what happens. An id is
@@ -45,41 +43,6 @@ pub enum KeyStrategy {
     CustomWith(CustomWith),
     /// A strategy with a policy of its own for [conflicts](OnConflict). Made by [`on_conflict`](Self::on_conflict).
     WithPolicy(Box<KeyStrategy>, OnConflict),
-}
-
-/// Where a message goes: what a key may depend on besides the message.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyContext<'a> {
-    inbox: &'a InboxName,
-    handler: Option<&'a HandlerKey>,
-    adopted: Option<&'a str>,
-}
-
-impl<'a> KeyContext<'a> {
-    pub(crate) fn new(inbox: &'a InboxName, handler: Option<&'a HandlerKey>) -> Self {
-        Self { inbox, handler, adopted: None }
-    }
-
-    /// The same, where one tenant has the keys of messages without a tenant.
-    pub(crate) fn adopting(mut self, tenant: Option<&'a str>) -> Self {
-        self.adopted = tenant;
-        self
-    }
-
-    /// The tenant that is part of a message's key.
-    fn tenant<'m>(&self, message: &'m Message) -> Option<&'m str> {
-        message.tenant().filter(|tenant| self.adopted != Some(*tenant))
-    }
-
-    /// The inbox.
-    pub fn inbox(&self) -> &'a InboxName {
-        self.inbox
-    }
-
-    /// The handler whose key is asked for; `None` for a message without a handler.
-    pub fn handler(&self) -> Option<&'a HandlerKey> {
-        self.handler
-    }
 }
 
 impl KeyStrategy {
@@ -293,40 +256,6 @@ impl Naming {
     }
 }
 
-/// Scalars only: objects have no canonical bytes to compare.
-pub(crate) fn json_field(message: &Message, pointer: &str) -> Option<Vec<u8>> {
-    scalar(serde_json::from_slice::<serde_json::Value>(message.payload()).ok()?.pointer(pointer)?)
-}
-
-fn scalar(json: &serde_json::Value) -> Option<Vec<u8>> {
-    match json {
-        serde_json::Value::String(text) => Some(text.clone().into_bytes()),
-        // Others are rounded when they are read: two of them could become one.
-        serde_json::Value::Number(number) if number.is_i64() || number.is_u64() => {
-            Some(number.to_string().into_bytes())
-        }
-        serde_json::Value::Bool(flag) => Some(flag.to_string().into_bytes()),
-        _ => None,
-    }
-}
-
-/// Source and id of a `CloudEvent`; neither may be blank.
-fn cloud_event(message: &Message) -> Option<(Vec<u8>, Vec<u8>)> {
-    let header = |name: &str| {
-        let found = CLOUD_EVENTS.iter().find_map(|prefix| message.headers().get(&format!("{prefix}{name}")));
-        found.map(|value| value.to_vec())
-    };
-    let (source, id) = if let (Some(source), Some(id)) = (header("source"), header("id")) {
-        (source, id)
-    } else {
-        let json: serde_json::Value = serde_json::from_slice(message.payload()).ok()?;
-        // Any JSON may have a source and an id; an event says of which version it is.
-        json.get("specversion")?;
-        (scalar(json.get("source")?)?, scalar(json.get("id")?)?)
-    };
-    (!is_blank(&source) && !is_blank(&id)).then_some((source, id))
-}
-
 impl fmt::Debug for KeyStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -349,6 +278,7 @@ impl fmt::Debug for KeyStrategy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::HandlerKey;
 
     fn key(strategy: &KeyStrategy, message: &Message) -> Result<Key> {
         strategy.key(&InboxName::new("orders").unwrap(), message)

@@ -196,6 +196,11 @@ impl Flights {
         table.flights.values().filter(|flight| chosen(flight)).map(|flight| flight.claim.clone()).collect()
     }
 
+    /// Whether the lease of a claim in hand has run out, as far as this worker knows.
+    pub(super) fn is_any_over(&self, now: Duration) -> bool {
+        self.table.lock().flights.values().any(|flight| flight.deadline <= now)
+    }
+
     /// Moves the deadline of claims that were renewed.
     pub(super) fn extend(&self, claims: &[Claim], deadline: Duration) {
         let mut table = self.table.lock();

@@ -39,7 +39,8 @@ fn start_all<S: Store>(runs: Vec<Run<S>>) {
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
     for run in runs {
         let most = run.handler.registration.together();
-        if most <= 1 {
+        // A suspect shares neither a call nor a transaction: what it brings down there would be the work of others.
+        if most <= 1 || run.claimed.claim.suspicion.is_suspect() {
             start_alone(run);
             continue;
         }

@@ -68,6 +68,8 @@ pub(crate) struct Core<S: Store> {
     pub(crate) flights: Flights,
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
+    /// What the rescuer asks of the settler.
+    settle: settler::SettleRequests,
     quiet: Quiet,
     /// What the parts, the sources and the store tell of themselves, for health.
     pub(crate) beats: Beats,
@@ -113,6 +115,7 @@ impl<S: Store> Running<S> {
             beats: Beats::new(Arc::clone(&inbox.clock)),
             sources: parking_lot::Mutex::default(),
             backlog: parking_lot::Mutex::default(),
+            settle: settler::SettleRequests::default(),
             flights: Flights::new(Arc::clone(&inbox.store.watch().claims)),
             inbox,
             suspects: Notify::new(),

@@ -9,7 +9,7 @@ use crate::inbox::Shared;
 use crate::store::Store;
 
 /// The longest pause between two tries while the store does not answer.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether an error tells of a store that has trouble, rather than of a call that cannot work.
 pub(super) const fn is_trouble(kind: ErrorKind) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
-use super::repeat::{Pauses, answered, is_trouble};
+use super::repeat::{MAX_PAUSE, Pauses, answered, is_trouble};
 use super::settler::settle;
 use crate::error::Result;
 use crate::inbox::Shared;
@@ -17,9 +17,14 @@ pub(super) const BATCH: usize = 100;
 const WRITE_ABSORBED: Duration = Duration::from_secs(30);
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
-    let mut written = Duration::ZERO;
+    let (mut written, mut after_trouble) = (Duration::ZERO, false);
     while !core.stop.requested() {
-        match rescue(&core).await {
+        if after_trouble {
+            settled_first(&core).await;
+        }
+        let rescued = rescue(&core).await;
+        after_trouble = rescued.is_err();
+        match rescued {
             Ok(0) => {}
             Ok(rescued) => {
                 tracing::warn!(inbox = %core.inbox.name, rescued, "rescued entries of dead workers");
@@ -42,6 +47,27 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Lets the settler write first what this process has in hand. After an outage that was longer than a lease, the store cannot tell a
+/// worker that gives its entries back from one that died, and a rescue would count a crash for each. Waits no longer than the settler
+/// needs to find that the store is still away.
+async fn settled_first<S: Store>(core: &Core<S>) {
+    let clock = &core.inbox.clock;
+    let mut patience = clock.sleep(MAX_PAUSE);
+    loop {
+        let (landing, refused) = (core.flights.landing(), core.settle.refused());
+        if !core.flights.is_any_over(clock.monotonic()) {
+            return;
+        }
+        core.settle.now();
+        tokio::select! {
+            () = landing => {}
+            () = refused => return,
+            () = &mut patience => return,
+            () = core.stop.wait() => return,
+        }
+    }
 }
 
 /// Writes down which duplicates were absorbed. What cannot be written is not counted: nobody waits for it, and a call that is

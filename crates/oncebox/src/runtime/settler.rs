@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Mutex, Notify};
 
 use super::Core;
 use super::repeat::{Pauses, is_trouble};
@@ -31,6 +31,27 @@ pub(super) async fn run<S: Store>(
         core.beats.turn("settler", Duration::ZERO);
         write(batch).await;
         core.flights.tell(&core.inbox.name);
+    }
+}
+
+/// Lets the rescuer ask for a settlement that waits for the store to be tried now.
+#[derive(Default)]
+pub(super) struct SettleRequests {
+    wanted: Notify,
+    refused: Arc<Notify>,
+}
+
+impl SettleRequests {
+    /// Ends the pause before the next try.
+    pub(super) fn now(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Completes when a try after this call has failed because the store is away.
+    pub(super) fn refused(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut refused = Box::pin(Arc::clone(&self.refused).notified_owned());
+        refused.as_mut().enable();
+        refused
     }
 }
 
@@ -71,7 +92,11 @@ async fn write<S: Store>(mut batch: Batch<S>) {
             Err(error) if is_trouble(error.kind()) => {
                 core.inbox.store.watch().trouble(&core.inbox.name, "settle", &error);
                 core.beats.turn("settler", Duration::ZERO);
-                core.inbox.clock.sleep(pauses.next()).await;
+                core.settle.refused.notify_waiters();
+                tokio::select! {
+                    () = core.inbox.clock.sleep(pauses.next()) => {}
+                    () = core.settle.wanted.notified() => {}
+                }
             }
             Err(_) if batch.settlements.len() > 1 => {
                 // One of them spoils it for all: each gets its own call, so that only that one fails.

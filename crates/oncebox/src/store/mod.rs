@@ -10,6 +10,8 @@
 mod action;
 mod actor;
 mod admin;
+mod answer;
+mod aside;
 mod backlog;
 mod entry;
 mod erase;
@@ -19,6 +21,8 @@ mod filter;
 mod history;
 mod line;
 mod migrate;
+mod operation_id;
+mod route;
 mod shared;
 mod sweep;
 mod tenancy;
@@ -26,16 +30,15 @@ mod transaction;
 mod wakeups;
 mod windows;
 
-pub use action::{Acted, Action, Answer, AuditFilter, AuditPage, OperationId, OperationView, What};
+pub use action::{Action, AuditFilter, AuditPage, OperationView, What};
 pub use actor::Actor;
-pub use admin::{
-    Admin, AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts,
-    EntryView, KeptAside, MessageView, OfTenant,
-};
+pub use admin::{Admin, BlockedKey, BlockedParams, Counts, EntryView, MessageView, OfTenant};
+pub use answer::{Acted, Answer};
+pub use aside::{AsideFilter, AsideId, AsidePage, AsideReason, AsideView, KeptAside};
 pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
-    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, HandlerLink, Known, NewMessage,
-    RenewParams, Renewed, RescueParams, Route, Seq, Settled, Token, Want,
+    Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
+    Renewed, RescueParams, Seq, Settled, Token, Want,
 };
 pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{ExamineParams, Finding, Severity};
@@ -44,6 +47,8 @@ pub use filter::{Cursor, Filter, Label, Page};
 pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
 pub use line::{Line, PausedKey};
 pub use migrate::{Migrate, Migration};
+pub use operation_id::OperationId;
+pub use route::{HandlerLink, Route};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use tenancy::Tenancy;
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};

@@ -1,0 +1,96 @@
+//! The handlers that a message goes to, and how a store knows them.
+
+use std::sync::Arc;
+
+use crate::name::HandlerKey;
+
+/// A handler a message goes to, with the names it had before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The handler's key.
+    pub key: HandlerKey,
+    /// Its former keys, the newest first. The store links them with `key`: all of them are one handler.
+    pub legacy: Arc<[HandlerKey]>,
+}
+
+impl Route {
+    /// A handler without legacy keys.
+    pub fn new(key: HandlerKey) -> Self {
+        Self { key, legacy: Arc::new([]) }
+    }
+
+    /// Its key, then its former ones.
+    pub fn keys(&self) -> impl Iterator<Item = &HandlerKey> {
+        std::iter::once(&self.key).chain(self.legacy.iter())
+    }
+
+    /// The oldest of its keys: the one that a store names a new handler's origin.
+    pub fn origin(&self) -> &HandlerKey {
+        self.legacy.last().unwrap_or(&self.key)
+    }
+
+    /// What a store has to write so that the keys of this route are one handler. `id_of` returns the store's id of a key.
+    pub fn link<I: Clone + PartialEq>(&self, id_of: impl Fn(&HandlerKey) -> Option<I>) -> HandlerLink<I> {
+        let mut link = HandlerLink { ids: Vec::new(), added: Vec::new(), renamed: false };
+        for key in self.keys() {
+            match id_of(key) {
+                Some(id) if !link.ids.contains(&id) => link.ids.push(id),
+                Some(_) => {}
+                None if link.added.contains(key) => {}
+                None => link.added.insert(0, key.clone()),
+            }
+        }
+        link.renamed = link.added.contains(&self.key);
+        link
+    }
+
+    /// Whether `key` is this handler's, now or formerly.
+    pub fn answers_to(&self, key: &HandlerKey) -> bool {
+        self.key == *key || self.legacy.contains(key)
+    }
+}
+
+/// How the keys of a [`Route`] are known to a store; see [`Route::link`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HandlerLink<I> {
+    /// The ids that the route's keys have, in the order of the keys, each once. With more than one, the ids stay apart, and
+    /// the store notes that they are one group: an entry under any of them counts for all.
+    pub ids: Vec<I>,
+    /// Keys without an id, the oldest first. They get the first of `ids`, or one new id whose origin is
+    /// [`Route::origin`].
+    pub added: Vec<HandlerKey>,
+    /// Whether the current key is among `added`: operators see the handler under it from now on.
+    pub renamed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(keys: &[&str]) -> Route {
+        let mut keys = keys.iter().map(|key| HandlerKey::new(*key).unwrap());
+        Route { key: keys.next().unwrap(), legacy: keys.collect() }
+    }
+
+    fn link(keys: &[&str], known: &[(&str, u8)]) -> (Vec<u8>, Vec<String>, bool) {
+        let id_of =
+            |key: &HandlerKey| known.iter().find(|(name, _)| *name == key.as_str()).map(|(_, id)| *id);
+        let HandlerLink { ids, added, renamed } = route(keys).link(id_of);
+        (ids, added.iter().map(ToString::to_string).collect(), renamed)
+    }
+
+    #[test]
+    fn unknown_keys_are_added_the_oldest_first() {
+        assert_eq!(link(&["c", "b", "a"], &[]), (vec![], vec!["a".into(), "b".into(), "c".into()], true));
+        assert_eq!(link(&["c", "b", "a"], &[("b", 7)]), (vec![7], vec!["a".into(), "c".into()], true));
+        assert_eq!(link(&["c", "b"], &[("c", 7)]), (vec![7], vec!["b".into()], false), "not a newer name");
+        assert_eq!(route(&["c", "b", "a"]).origin().as_str(), "a");
+        assert_eq!(route(&["c"]).origin().as_str(), "c");
+    }
+
+    #[test]
+    fn each_id_is_told_once_in_the_order_of_the_keys() {
+        assert_eq!(link(&["c", "b", "a"], &[("a", 1), ("b", 2), ("c", 1)]), (vec![1, 2], vec![], false));
+    }
+}

@@ -1,0 +1,71 @@
+//! How a store is opened.
+
+use std::sync::Arc;
+
+use oncebox::{Error, ErrorKind, Result};
+use uuid::Uuid;
+
+use crate::db::Db;
+use crate::sql::Statements;
+use crate::timeline::Timeline;
+use crate::unit::ask;
+use crate::wake::{Tasks, Waker};
+use crate::writer::Writer;
+use crate::{Inner, Options, Postgres, accept, cursors, error, names, options, row, tidy};
+
+impl Options {
+    /// Connects.
+    pub async fn open(self) -> Result<Postgres> {
+        self.check()?;
+        self.opened().await.map_err(error::at_start)
+    }
+
+    async fn opened(mut self) -> Result<Postgres> {
+        // The login of one store is not that of another, though both are opened with the same options.
+        self.login = self.login.unshared();
+        let sql = Statements::new(&self.plan.place);
+        self.apply_if_asked(&sql).await?;
+        let timeline = Timeline::new(&sql, self.clock.clone());
+        let control = self.control(&timeline);
+        let (lanes, incarnation) = {
+            let mut unit = control.single().await?;
+            let recovering = unit.rows(ask(&sql.recovering)).await?;
+            if recovering.first().map_or(Ok(false), |row| row::get(row, 0))? {
+                let what = "this PostgreSQL server is a standby: it takes no writes, and may lag behind";
+                return Err(Error::new(ErrorKind::ReadOnly, what));
+            }
+            let rows = unit.rows(ask(&sql.meta)).await?;
+            let meta = rows.first().map(|row| Ok((row::get::<i16>(row, 0)?, row::get::<Uuid>(row, 1)?)));
+            let meta = meta.transpose()?;
+            unit.end().await?;
+            meta.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
+        };
+        let (notify, waker) = (Arc::clone(&sql.notify), Waker::new(&self.plan.place));
+        let db = Arc::new(Db {
+            sql,
+            control,
+            reads: self.reads(),
+            names: names::Names::default(),
+            cursors: cursors::Cursors::default(),
+            wary: accept::Wary::default(),
+            tidy: tidy::Tidy::new(self.clock.as_ref()),
+            timeline: Arc::clone(&timeline),
+            waker: waker.clone(),
+            clock: self.clock.clone(),
+            lanes,
+            incarnation: incarnation.to_string().into(),
+            lock_class: options::lock_class(&self.plan.place),
+        });
+        timeline.belongs_to(&db);
+        let tasks = Tasks::default();
+        if !self.pooled {
+            tasks.tell(&waker, self.wakeups(), notify);
+        }
+        let writer =
+            Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.segments.clone());
+        let segments = self.segments.clone();
+        let inner =
+            Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
+        Ok(Postgres { inner: Arc::new(inner) })
+    }
+}

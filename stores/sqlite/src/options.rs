@@ -1,0 +1,146 @@
+//! How a file is opened.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::Result;
+use oncebox::store::{Migrate, Migration};
+use oncebox::time::{SharedClock, SystemClock, Timestamp};
+use tokio::sync::watch;
+
+use crate::connect::Opener;
+use crate::proof::Pace;
+use crate::transaction::Gate;
+use crate::writer::Writer;
+use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
+
+/// How long calls of one process wait for each other at least: a slow disk is no reason to refuse.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How a file is opened.
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) opener: Opener,
+    pub(crate) clock: Option<SharedClock>,
+    pub(crate) migrate: bool,
+    pub(crate) pace: Pace,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("opener", &self.opener)
+            .field("migrate", &self.migrate)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// How much a commit survives. Default: [`Synchronous::Full`].
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.opener.synchronous = synchronous;
+        self
+    }
+
+    /// How long to wait for another process that writes, or for a handler that keeps its transaction open. Default 5
+    /// seconds.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.opener.busy_timeout = timeout;
+        self
+    }
+
+    /// The largest size the file may grow to. Accepting fails with [`oncebox::ErrorKind::Full`] a little earlier, so
+    /// that there is room to work off what is stored. Default: the disk.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.opener.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Opens the file for looking only: every change fails with [`oncebox::ErrorKind::ReadOnly`].
+    pub fn read_only(mut self) -> Self {
+        self.opener.read_only = true;
+        self.migrate = false;
+        self
+    }
+
+    /// Whether missing schema steps are applied when the file is opened. Default: yes.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// Takes time from another clock than the system's.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Opens the file.
+    pub fn open(self) -> Result<Sqlite> {
+        let mut connection = self.opener.open()?;
+        let clock = self.clock.unwrap_or_else(SystemClock::shared);
+        if self.migrate {
+            migrate::apply(&mut connection, clock.now())?;
+        }
+        migrate::check(&connection)?;
+        let opener = self.opener.opened();
+        mode::warn(&opener.path);
+        let (gate, wake) = (Gate::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
+        let (writer, end) = Writer::start(
+            opener.clone(),
+            connection,
+            Arc::clone(&clock),
+            gate.clone(),
+            wake.clone(),
+            self.pace,
+        )?;
+        let inner = Inner {
+            opener,
+            clock,
+            writer,
+            gate,
+            wake,
+            watching: AtomicBool::new(false),
+            stop: Arc::default(),
+            _end: end,
+        };
+        Ok(Sqlite { inner: Arc::new(inner) })
+    }
+}
+
+/// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but
+/// not opened. Looking makes no file.
+#[async_trait]
+impl Migrate for Options {
+    async fn current(&self) -> Result<u32> {
+        if !self.opener.path.exists() {
+            return Ok(0);
+        }
+        self.with_connection(|connection, _| migrate::current(connection)).await
+    }
+
+    async fn pending(&self) -> Result<Vec<Migration>> {
+        if !self.opener.path.exists() {
+            return Ok(migrate::MIGRATIONS.to_vec());
+        }
+        self.with_connection(|connection, _| migrate::pending(connection)).await
+    }
+
+    async fn apply(&self) -> Result<Vec<Migration>> {
+        self.with_connection(migrate::apply).await
+    }
+}
+
+impl Options {
+    async fn with_connection<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut rusqlite::Connection, Timestamp) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let now = self.clock.clone().unwrap_or_else(SystemClock::shared).now();
+        let opener = self.opener.clone();
+        let done = tokio::task::spawn_blocking(move || work(&mut opener.open()?, now));
+        done.await.map_err(|panic| error::stopped().caused_by(panic))?
+    }
+}
