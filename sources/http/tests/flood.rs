@@ -65,10 +65,10 @@ fn certificate() -> Vec<u8> {
 
 fn connector(pem: &[u8]) -> TlsConnector {
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pem).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(pem).expect("a certificate")).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let mut config = config.unwrap().with_root_certificates(roots).with_no_client_auth();
+    let mut config = config.expect("known versions").with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsConnector::from(Arc::new(config))
 }
@@ -85,9 +85,13 @@ fn router(bodies: BodyLimits) -> Router {
 
 /// The headers of a webhook; with another secret than ours, they look the same.
 fn signed(secret: &str, id: &str, body: &[u8]) -> Vec<(&'static str, String)> {
-    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
+    let key = BASE64.decode(secret.strip_prefix("whsec_").expect("a secret")).expect("base64");
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().to_string();
+    let time = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("a time after 1970")
+        .as_secs()
+        .to_string();
     let signed = [id.as_bytes(), b".", time.as_bytes(), b".", body].concat();
     let tag = BASE64.encode(hmac::sign(&key, &signed));
     vec![
@@ -127,7 +131,7 @@ impl StrangerFlood {
                 while !counts.stop.load(Ordering::Relaxed) {
                     let stream = TcpStream::connect(address).await.expect("the port takes connections");
                     if let Some(tls) = &tls {
-                        let name = ServerName::try_from("localhost").unwrap();
+                        let name = ServerName::try_from("localhost").expect("a name");
                         let stream = tls.connect(name, stream).await.expect("a handshake");
                         connection(stream, number, &counts).await;
                     } else {
@@ -191,7 +195,9 @@ async fn connection(
                 for (name, value) in &forged {
                     request = request.header(*name, value);
                 }
-                let Ok((answer, mut sending)) = ready.send_request(request.body(()).unwrap(), false) else {
+                let Ok((answer, mut sending)) =
+                    ready.send_request(request.body(()).expect("a request"), false)
+                else {
                     return;
                 };
                 if sending.send_data(body.clone(), false).is_err() {
