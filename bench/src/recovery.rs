@@ -27,7 +27,8 @@ const OF_A_KEY: usize = 2;
 /// What one row shows, in milliseconds.
 #[derive(Serialize)]
 struct Row<'a> {
-    row: &'a str,
+    #[serde(rename = "row")]
+    name: &'a str,
     p50: u128,
     max: u128,
     aim: u128,
@@ -84,7 +85,7 @@ pub(crate) async fn measure<S: Store>(store: S, place: &str, aim: Duration, json
         let (Some(p50), Some(max)) = (of.get(of.len() / 2), of.last()) else {
             bail!("nothing was delivered")
         };
-        let row = Row { row: name, p50: *p50, max: *max, aim: aim.as_millis(), unit: "ms" };
+        let row = Row { name, p50: *p50, max: *max, aim: aim.as_millis(), unit: "ms" };
         if json {
             println!("{}", serde_json::to_string(&row)?);
         } else {

@@ -89,6 +89,7 @@ pub(crate) struct Planned {
 
 /// What a seed has chosen.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Whether some messages take their process down every time: each costs several leases.

@@ -24,6 +24,7 @@ use books::Books;
 use tables::{Ask, Tables};
 
 /// What holds in a round.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the round")]
 pub(crate) struct Rules {
     pub(crate) plan: Plan,
     /// Attempts in all.

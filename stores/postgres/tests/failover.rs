@@ -112,12 +112,12 @@ impl Pair {
     }
 
     async fn findings(&self, code: &str) -> Option<Severity> {
-        let now = Timestamp::from_millis(self.now().await);
+        let now = Timestamp::from_millis(self.now());
         let findings = self.store.examine(&ExamineParams::new(inbox(), now)).await.expect("examine");
         findings.iter().find(|finding| finding.code == code).map(|finding| finding.severity)
     }
 
-    async fn now(&self) -> i64 {
+    fn now(&self) -> i64 {
         let text = self.replica.sql("postgres", "select (extract(epoch from now()) * 1000)::bigint");
         text.expect("the server obeys").parse().expect("a number")
     }

@@ -2,8 +2,10 @@
 
 use super::super::support::oncebox;
 
-/// A configuration, files that it names, and what is wrong with it when its secrets are read.
-const WEAK: &[(&str, &[(&str, &str)], &str)] = &[
+/// A configuration, the files that it names with their contents, and the problem that their secrets have.
+type WeakSecret = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+
+const WEAK: &[WeakSecret] = &[
     (
         "[api.token.ada]\nhash = \"sha256:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\"\nroles = \"admin\"\n[inbox.a]",
         &[],

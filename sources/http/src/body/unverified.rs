@@ -209,8 +209,8 @@ mod tests {
 
     const KIB: usize = 1 << 10;
 
-    fn peer(text: &str) -> Peer {
-        Some(text.parse().unwrap())
+    fn enter(pool: &Arc<UnverifiedPool>, text: &str, bytes: usize) -> Option<UnverifiedShare> {
+        pool.enter(Some(text.parse().unwrap()), bytes)
     }
 
     fn has_given_way(share: &mut UnverifiedShare) -> bool {
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn room_is_taken_in_steps_and_given_back() {
         let pool = UnverifiedPool::new(64 * KIB);
-        let mut share = pool.enter(peer("10.0.0.1:1"), 100).unwrap();
+        let mut share = enter(&pool, "10.0.0.1:1", 100).unwrap();
         assert_eq!(pool.bytes(), LEAST);
         assert!(share.grow(5_000) && pool.bytes() == 8 * KIB);
         assert!(share.grow(3_000) && pool.bytes() == 8 * KIB);
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn the_largest_connection_of_the_largest_address_gives_way() {
         let pool = UnverifiedPool::new(64 * KIB);
-        let enter = |text: &str, bytes: usize| pool.enter(peer(text), bytes);
+        let enter = |text: &str, bytes: usize| enter(&pool, text, bytes);
         let mut large: Vec<_> = (0..5).map(|_| enter("10.0.0.1:1", 8 * KIB).unwrap()).collect();
         let mut medium: Vec<_> = (0..3).map(|_| enter("10.0.0.1:2", 8 * KIB).unwrap()).collect();
         assert_eq!(pool.bytes(), 64 * KIB);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn one_that_holds_most_makes_room_among_its_own() {
         let pool = UnverifiedPool::new(64 * KIB);
-        let enter = |text: &str, bytes: usize| pool.enter(peer(text), bytes);
+        let enter = |text: &str, bytes: usize| enter(&pool, text, bytes);
         let mut own: Vec<_> = (0..12).map(|_| enter("10.0.0.1:1", LEAST).unwrap()).collect();
         let mut others: Vec<_> = (0..4).map(|_| enter("10.0.0.2:1", LEAST).unwrap()).collect();
         let newest = enter("10.0.0.1:1", LEAST).expect("its oldest gives way");
@@ -267,8 +267,8 @@ mod tests {
     #[test]
     fn a_body_that_gave_way_gets_no_more_room() {
         let pool = UnverifiedPool::new(16 * KIB);
-        let mut first = pool.enter(peer("10.0.0.1:1"), 8 * KIB).unwrap();
-        let second = pool.enter(peer("10.0.0.1:1"), 16 * KIB).unwrap();
+        let mut first = enter(&pool, "10.0.0.1:1", 8 * KIB).unwrap();
+        let second = enter(&pool, "10.0.0.1:1", 16 * KIB).unwrap();
         assert!(has_given_way(&mut first));
         drop(second);
         assert!(!first.grow(8 * KIB));

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!([0; 5].map(|_| wait(ONE, 0)), [0, 0, 0, 100, 200]);
         assert_eq!(wait(OTHER, 0), 0, "another address");
         assert_eq!(wait(ONE, 200), 100, "two are forgiven");
-        assert_eq!((0..100).map(|_| wait(ONE, 200)).last(), Some(5_000), "no longer than that");
+        assert_eq!((0..100).fold(0, |_, _| wait(ONE, 200)), 5_000, "no longer than that");
         assert_eq!(wait(ONE, 5_600), 0, "all is forgiven");
     }
 
