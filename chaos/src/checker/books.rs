@@ -9,6 +9,9 @@ use super::{Rules, Verdict};
 use crate::ledger::{Fact, Line, Said};
 use crate::plan::{Fate, Kind, handler_of, is_transactional};
 
+/// A store keeps crashes as one number: up to three for deaths in company, and above that one for each death alone.
+const BEFORE_ALONE: u32 = 3;
+
 /// A row of the business table.
 pub(super) struct Effect {
     pub(super) id: i64,
@@ -293,7 +296,11 @@ impl Books {
                 let reason = match word.as_str() {
                     "rejected" => fate == Fate::Rejects,
                     "exhausted" => *attempts == rules.attempts,
-                    "crashed" => fate == Fate::Kills && (rules.crashes..=rules.crashes + 1).contains(crashes),
+                    "crashed" => {
+                        let alone = crashes.checked_sub(BEFORE_ALONE);
+                        let poisons = rules.crashes..=rules.crashes + 1;
+                        fate == Fate::Kills && alone.is_some_and(|alone| poisons.contains(&alone))
+                    }
                     _ => false,
                 };
                 if !reason {

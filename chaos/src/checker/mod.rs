@@ -29,7 +29,7 @@ pub(crate) struct Rules {
     pub(crate) plan: Plan,
     /// Attempts in all.
     pub(crate) attempts: u32,
-    /// After so many crashes a killer is poisoned.
+    /// After so many crashes alone a killer is poisoned.
     pub(crate) crashes: u32,
     /// Whether the inbox may forget what is finished within the round.
     pub(crate) forgets: bool,

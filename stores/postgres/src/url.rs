@@ -41,13 +41,14 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
     let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
     if !hosts.contains(',') {
-        let one = read(text)?;
-        if one.get_host().contains(',') {
+        // A URL without a host between user and database cannot be read, so its query is looked at first.
+        let query = behind.split_once('?').map_or("", |(_, query)| query);
+        if query.split('&').any(|word| word.starts_with("host=") && word.contains([',', '%'])) {
             return Err(refused(
                 "several hosts are written before the database, as in postgres://user@host1:5432,host2:5432/database",
             ));
         }
-        return Ok(vec![one]);
+        return Ok(vec![read(text)?]);
     }
     let behind = without_attributes(behind)?;
     let user = if user.is_empty() { String::new() } else { format!("{user}@") };
