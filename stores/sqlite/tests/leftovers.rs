@@ -6,6 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use oncebox::state::Settlement;
 use oncebox::store::{Admin as _, Store as _, Transactional as _, Wakeups as _};
 use support::{File, claim, first, inbox, offer};
 
@@ -43,7 +44,9 @@ async fn a_dropped_store_leaves_nothing_behind() {
         let _second = store.subscribe();
         first(&store, &round.to_string()).await;
         wakeup.woken().await;
-        claim(&store, 1).await;
+        let claimed = claim(&store, 1).await;
+        // An owner that has entries in hand keeps its lock file, so that the next process sees that it is dead.
+        store.settle(&[Settlement::done(&claimed[0].claim)]).await.expect("settle");
         store.count(&inbox()).await.expect("count");
         let tx = store.begin().await.expect("begin");
         assert_eq!(threads().len(), 2, "a writer, and one that watches, however many listen");
