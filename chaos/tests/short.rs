@@ -39,6 +39,18 @@ fn postgres_survives_a_short_run() {
     survives("postgres", "all", "12");
 }
 
+// FAULTS I1: processes from before and after the rename of every handler, side by side.
+#[test]
+fn sqlite_survives_a_rolling_rename() {
+    survives("sqlite", "rename", "13");
+}
+
+// FAULTS E4, E5: logins, rights or connections are refused.
+#[test]
+fn postgres_survives_refusals() {
+    survives("postgres", "denied", "14");
+}
+
 #[test]
 fn a_normal_build_has_no_planted_bugs() {
     let (success, said, errors) = run(&["--sabotage", "unfenced-complete", "--rounds", "1"]);

@@ -74,8 +74,11 @@ fn meaning(event: Event) -> Option<&'static str> {
         Event::Snooze => "The handler asked to be called later. No attempt is counted.",
         Event::Release => "The worker gave the entry back, as at shutdown. No attempt is counted.",
         Event::Dismiss => "The handler said that the message is not worth handling.",
-        Event::Crash => "The lease ran out under the worker; the entry is claimed alone from now on.",
-        Event::CrashOut => "The lease ran out under the worker once too often.",
+        Event::Crash => {
+            "The worker died: its lease ran out, or the store knows that its process is gone. The entry is a suspect and runs in \
+             smaller company, and at last alone. Only a death while it ran alone is counted; a growing wait follows."
+        }
+        Event::CrashOut => "As many workers as the handler's `crashes` allows died while they ran the entry alone.",
         Event::Retry => "An operator gave the entry another round, with its attempts and crashes forgotten.",
         Event::Discard => "An operator gave the entry up.",
         Event::Replay => "An operator runs a finished entry again, as a new generation.",

@@ -27,6 +27,7 @@ pub(crate) fn reference() -> String {
     for (title, name) in [
         ("`tls`", "Tls"),
         ("[store.NAME]", "Store"),
+        ("[store.NAME.seal]", "Seal"),
         ("[api]", "Api"),
         ("[api.token.NAME]", "Token"),
         ("[health]", "Health"),

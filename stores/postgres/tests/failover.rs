@@ -210,6 +210,7 @@ async fn of_several_hosts_the_store_finds_the_primary() {
     assert!(store.failover().is_some(), "it was noticed");
 }
 
+// FAULTS E23
 /// A restored copy on the same server has the same timeline: a process that lives knows what it was given.
 #[tokio::test]
 async fn tokens_that_went_back_go_on_in_a_new_epoch() {

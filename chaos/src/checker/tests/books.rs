@@ -109,6 +109,21 @@ fn i2_one_key_has_one_payload() {
 }
 
 #[test]
+fn i2_an_inline_run_that_failed_leaves_the_key_to_another_payload() {
+    let mut case = Case::new();
+    let m = case.well(Kind::Inline);
+    let h = || "inline".to_owned();
+    case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
+    for (v, said) in [(0, Said::Fail), (1, Said::Ok)] {
+        case.note(2, 1, Fact::Start { m, h: h(), tok: 0, v }).note(3, 1, Fact::End { m, h: h(), tok: 0, said });
+    }
+    case.effect(m, 1, "inline").row("marks", ["1"]).is_clean();
+    case.effect(m, 0, "inline").row("marks", ["2"]);
+    let twice = format!("I3: the effect of message {m} at inline is there 2 times");
+    case.cries([&*format!("I2: message {m} ran with two payloads"), &*twice]);
+}
+
+#[test]
 fn i3_an_effect_that_is_there_twice_is_noticed() {
     let mut case = Case::new();
     let m = case.well(Kind::Tx);

@@ -261,7 +261,7 @@ metrics! {
     Histogram HANDLER_BATCH = "oncebox_handler_batch_size" [INBOX, HANDLER] Some(Unit::Count),
         "How many messages a batch handler got in one call.";
     Counter SETTLED = "oncebox_settled_total" [INBOX, HANDLER, EVENT] None,
-        "What became of claimed entries: `done` is processed, `fail` is tried again, `exhaust`, `reject` and `crash_out` are poisoned, `crash` and `crash_out` are leases that ran out.";
+        "What became of claimed entries: `done` is processed, `fail` is tried again, `exhaust`, `reject` and `crash_out` are poisoned, `crash` and `crash_out` are workers that died.";
     Counter INLINE = "oncebox_inline_total" [INBOX, HANDLER, INLINE_RESULT] None,
         "Runs of inline handlers, by what came of them.";
     Counter RERUNS = "oncebox_reruns_total" [INBOX, HANDLER] None,

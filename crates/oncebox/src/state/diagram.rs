@@ -28,9 +28,9 @@ pub enum Event {
     Release,
     /// The handler said that it is not worth handling.
     Dismiss,
-    /// The lease ran out.
+    /// The worker died.
     Crash,
-    /// The lease ran out once too often.
+    /// Too many workers died while they ran it alone.
     CrashOut,
     /// An operator retried it.
     Retry,

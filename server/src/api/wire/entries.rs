@@ -113,7 +113,7 @@ pub(crate) struct Entry {
     pub(crate) status: StatusWord,
     /// Failed attempts.
     pub(crate) attempts: u32,
-    /// Leases that ran out.
+    /// Workers that died while they ran it alone.
     pub(crate) crashes: u32,
     /// How often it was replayed.
     pub(crate) generation: u32,

@@ -145,7 +145,7 @@ pub(crate) struct Attempt {
     pub(crate) event: String,
     /// Failed attempts until then, this one included.
     pub(crate) attempts: u32,
-    /// Leases that ran out until then, this one included.
+    /// Workers that died until then while they ran it alone, this one included.
     pub(crate) crashes: u32,
     /// What the handler said, as the rules of redaction show it.
     pub(crate) error: Option<String>,
