@@ -44,6 +44,7 @@ const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
     guides::programs_are_compiled,
     guides::pages_are_listed,
     facts::kills_are_those_on_record,
+    facts::speeds_are_those_on_record,
     facts::verbs_are_listed,
     facts::decisions_are_listed,
 ];

@@ -1,5 +1,7 @@
 //! What is true of every command there is.
 
+use std::path::{Path, PathBuf};
+
 use clap::{Command, CommandFactory as _, Parser as _};
 
 use super::Cli;
@@ -79,6 +81,67 @@ fn every_command_shows_an_example_of_itself_that_parses() {
             assert!(argument.get_help().is_some(), "{name}: {} is not explained", argument.get_id());
         }
     }
+}
+
+/// The pages below a directory.
+fn pages(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("a file").path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The command lines on a page: what is typed after `$ `, and what stands between backticks.
+fn shown(page: &str) -> Vec<String> {
+    let page = page.replace("\\\n", " ").replace("cargo run --release -- ", "oncebox ");
+    let typed = page.lines().filter_map(|line| line.strip_prefix("$ "));
+    let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    typed.chain(quoted).filter(|line| line.starts_with("oncebox ")).map(str::to_owned).collect()
+}
+
+/// What is wrong with the names of commands and flags in a command line.
+fn unknown(line: &str) -> Option<String> {
+    let mut command = Cli::command();
+    command.build();
+    let words = words(line);
+    for (at, word) in words.iter().enumerate().skip(1) {
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner.clone();
+        } else if at == 1 && !word.starts_with('-') {
+            return Some(format!("there is no command {word:?}"));
+        } else if let Some(flag) = word.strip_prefix("--").filter(|flag| !flag.is_empty()) {
+            let name = flag.split('=').next().unwrap_or_default();
+            if !command.get_arguments().any(|argument| argument.get_long() == Some(name)) {
+                return Some(format!("{} has no flag --{name}", command.get_name()));
+            }
+        }
+    }
+    None
+}
+
+// A page that shows a flag of yesterday sends its reader into an error.
+#[test]
+fn pages_show_commands_and_flags_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = vec![root.join("README.md"), root.join("SECURITY.md")];
+    for dir in ["docs", "examples"] {
+        pages(&root.join(dir), &mut found);
+    }
+    let (mut lines, mut wrong) = (0, Vec::new());
+    for path in found {
+        for line in shown(&std::fs::read_to_string(&path).expect("a page")) {
+            lines += 1;
+            wrong.extend(unknown(&line).map(|why| format!("{}: `{line}`: {why}", path.display())));
+        }
+    }
+    assert!(lines > 40, "{lines} command lines");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(unknown("oncebox config check --secrets").as_deref(), Some("check has no flag --secrets"));
+    assert_eq!(unknown("oncebox chek").as_deref(), Some("there is no command \"chek\""));
 }
 
 #[test]

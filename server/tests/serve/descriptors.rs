@@ -63,7 +63,7 @@ fn idle_connections_take_nothing_from_deliveries_and_operators() {
     let handler = Receiver::good();
     // One failed attempt would poison a message.
     let config = one_handler(&handler.url(), "retry = \"never\"\n[api]\nlisten = \"127.0.0.1:0\"\n");
-    let sidecar = Sidecar::limited(256, &config);
+    let sidecar = Sidecar::limited(256, &config, &[]);
     let operators = sidecar.operators();
     let mut sender = KeptConnection::new(&sidecar);
     assert_eq!(sender.post("first"), 202);
@@ -91,7 +91,7 @@ fn a_delivery_without_a_descriptor_is_no_attempt() {
         Reply::status(200)
     });
     let config = one_handler(&handler.url(), "retry = \"never\"\nconcurrency = 200\ntimeout = \"10m\"");
-    let sidecar = Sidecar::limited(72, &config);
+    let sidecar = Sidecar::limited(72, &config, &[]);
     let mut sender = KeptConnection::new(&sidecar);
     for number in 0..120 {
         assert_eq!(sender.post(&format!("evt_{number}")), 202);

@@ -6,6 +6,7 @@ mod api;
 mod config;
 mod descriptors;
 mod doors;
+mod flood;
 mod languages;
 mod login;
 mod network;

@@ -274,7 +274,7 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
     );
     // Where the machine has no time even for requests without any work, it is not the flood that takes it from senders.
     assert!(
-        slowest < Duration::from_secs(2) + control * 10,
+        slowest < Duration::from_millis(500).max(control * 10),
         "a message took p99 {slowest:?}, a request without work {control:?}"
     );
     flood.end().await;

@@ -6,6 +6,7 @@ use super::{File, Tree, is};
 
 const README: &str = "README.md";
 const RELIABILITY: &str = "RELIABILITY.md";
+const RESULTS: &str = "bench/RESULTS.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const SEAM: &str = "crates/oncebox/src/store/mod.rs";
 const DECISIONS: &str = "docs/adr/";
@@ -13,7 +14,8 @@ pub(crate) const INDEX: &str = "docs/adr/README.md";
 
 /// Whether a file is a page that these rules read.
 pub(super) fn is_page(path: &str) -> bool {
-    [README, RELIABILITY, ARCHITECTURE].contains(&path) || (path.starts_with(DECISIONS) && is(path, "md"))
+    [README, RELIABILITY, RESULTS, ARCHITECTURE].contains(&path)
+        || (path.starts_with(DECISIONS) && is(path, "md"))
 }
 
 fn page<'a>(tree: &'a Tree<'_>, path: &str) -> Option<&'a str> {
@@ -40,6 +42,26 @@ pub(super) fn kills_are_those_on_record(tree: &Tree<'_>) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("{README}: does not say \"{quoted}\", which is what {RELIABILITY} has")]
+}
+
+/// Every figure in the README's table of speeds stands in a row of the page that has all results.
+pub(super) fn speeds_are_those_on_record(tree: &Tree<'_>) -> Vec<String> {
+    let (Some(readme), Some(results)) = (page(tree, README), page(tree, RESULTS)) else { return Vec::new() };
+    let table = readme.split("<!-- bench -->").nth(1).unwrap_or_default().trim_start();
+    let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).skip(2).collect();
+    if rows.is_empty() {
+        return vec![format!("{README}: has no table below `<!-- bench -->`")];
+    }
+    let figures = |row: &str| row.splitn(4, '|').nth(3).map(str::to_owned);
+    let quoted = rows.into_iter().filter_map(figures);
+    quoted
+        .filter(|figures| {
+            !results.lines().any(|line| line.starts_with('|') && line.ends_with(&format!("|{figures}")))
+        })
+        .map(|figures| {
+            format!("{README}: quotes {}, which {RESULTS} does not have", figures.trim_matches([' ', '|']))
+        })
+        .collect()
 }
 
 /// The page lists every verb of the trait. Verbs of other traits may stand beside them.
@@ -126,6 +148,22 @@ mod tests {
             ["README.md: does not say \"56,741 kills and 4,340 messages\", which is what RELIABILITY.md has"]
         );
         assert_eq!(broken(kills_are_those_on_record, &[(README, ""), (RELIABILITY, "")]).len(), 1);
+    }
+
+    #[test]
+    fn a_speed_that_is_not_on_record_is_named() {
+        let results = "| row | ours | beside | ratio |\n|---|---:|---:|---:|\n| accept, beside a loop | 60,909 | 57,183 | 1.07 |\n";
+        let check = |row: &str| {
+            let readme =
+                format!("<!-- bench -->\n| ours | beside | | | |\n|---|---|---:|---:|---:|\n{row}\n\nmore");
+            broken(speeds_are_those_on_record, &[(README, &readme), (RESULTS, results)])
+        };
+        assert!(check("| accept | loop | 60,909 | 57,183 | 1.07 |").is_empty());
+        assert_eq!(
+            check("| accept | loop | 50,909 | 57,183 | 0.89 |"),
+            ["README.md: quotes 50,909 | 57,183 | 0.89, which bench/RESULTS.md does not have"]
+        );
+        assert_eq!(check("").len(), 1, "no row");
     }
 
     #[test]

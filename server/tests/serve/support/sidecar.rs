@@ -52,13 +52,13 @@ impl Sidecar {
     }
 
     /// Starts with this configuration, and with so many file descriptors and no more.
-    pub(crate) fn limited(descriptors: u32, config: &str) -> Self {
+    pub(crate) fn limited(descriptors: u32, config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("a directory");
         std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
         let mut shell = Command::new("sh");
         let script = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
         shell.args(["-c", &script, env!("CARGO_BIN_EXE_oncebox")]);
-        Self::start_by(shell, std::sync::Arc::new(dir), &[], &[])
+        Self::start_by(shell, std::sync::Arc::new(dir), &[], env)
     }
 
     /// Starts with this configuration, and waits until it waits for its store.
@@ -149,6 +149,13 @@ impl Sidecar {
         let begins = |line: &&String| line.split(' ').nth(1) == Some(word);
         let all = |lines: &[String]| lines.iter().filter(begins).count();
         self.lines.wait(&format!("{count} times {word}"), |lines| (all(lines) >= count).then_some(()));
+    }
+
+    /// Bytes of memory that it holds now.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let held = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        held.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
     }
 
     pub(crate) fn signal(&self, name: &str) {

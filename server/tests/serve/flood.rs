@@ -1,0 +1,178 @@
+//! FAULTS A18, S5: strangers flood a whole sidecar that has few file descriptors. Verified senders, operators and deliveries go on,
+//! and the memory is used again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::body::Bytes;
+use axum::http::Request as HttpRequest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::hmac;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+
+use super::support::{PATIENCE, Receiver, Request, Sidecar, get, one_handler, request};
+
+const CONNECTIONS: usize = 40;
+const STREAMS: usize = 127;
+/// Bytes of a body whose end never comes.
+const HELD: usize = 65_000;
+const MESSAGES: usize = 200;
+/// The key behind `whsec_`, and one that the sidecar does not know.
+const KEY: &[u8] = b"a key that both sides know well.";
+const FORGED: &[u8] = b"a key that a stranger made up...";
+const ROUNDS: usize = 3;
+/// Bytes that a flood may take: three times the room for bodies of strangers.
+const MOST: u64 = 192 << 20;
+
+/// The headers of a webhook that is signed with a key.
+fn signed(key: &[u8], id: &str, body: &[u8]) -> [(&'static str, String); 4] {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().to_string();
+    let content = [id.as_bytes(), b".", now.as_bytes(), b".", body].concat();
+    let tag = STANDARD.encode(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &content));
+    [
+        ("webhook-id", id.to_owned()),
+        ("webhook-timestamp", now),
+        ("webhook-signature", format!("v1,{tag}")),
+        ("content-type", "application/json".to_owned()),
+    ]
+}
+
+#[derive(Debug, Default)]
+struct FloodCounts {
+    stop: AtomicBool,
+    sent: AtomicUsize,
+    refused: AtomicUsize,
+}
+
+/// A request that sends all of a body but its end; again, each time it is refused.
+async fn stream(client: h2::client::SendRequest<Bytes>, counts: Arc<FloodCounts>) -> Option<()> {
+    while !counts.stop.load(Ordering::Relaxed) {
+        let mut head = HttpRequest::post("http://localhost/in/hook");
+        for (name, value) in signed(FORGED, "evt", b"") {
+            head = head.header(name, value);
+        }
+        let mut ready = client.clone().ready().await.ok()?;
+        let (answer, mut body) = ready.send_request(head.body(()).unwrap(), false).ok()?;
+        body.send_data(Bytes::from(vec![b'x'; HELD]), false).ok()?;
+        counts.sent.fetch_add(1, Ordering::Relaxed);
+        let answer = answer.await.ok()?;
+        assert!(!answer.status().is_success(), "{answer:?}");
+        counts.refused.fetch_add(1, Ordering::Relaxed);
+    }
+    None
+}
+
+/// One stranger: a connection with as many requests as it may have, and a new one when it is closed.
+async fn stranger(address: String, counts: Arc<FloodCounts>) {
+    while !counts.stop.load(Ordering::Relaxed) {
+        let socket = TcpStream::connect(&address).await.expect("the port takes connections");
+        let Ok((client, connection)) = h2::client::handshake(socket).await else { continue };
+        let (mut driver, mut streams) = (JoinSet::new(), JoinSet::new());
+        driver.spawn(connection);
+        for _ in 0..STREAMS {
+            streams.spawn(stream(client.clone(), Arc::clone(&counts)));
+        }
+        while let Some(ended) = streams.join_next().await {
+            ended.expect("no stranger is let in");
+        }
+    }
+}
+
+/// Strangers at the height of their flood. They leave when dropped.
+struct Flood {
+    counts: Arc<FloodCounts>,
+    strangers: JoinSet<()>,
+    runtime: Runtime,
+}
+
+impl Flood {
+    fn start(sidecar: &Sidecar) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (counts, mut strangers) = (Arc::<FloodCounts>::default(), JoinSet::new());
+        let address = sidecar.base.strip_prefix("http://").unwrap();
+        for _ in 0..CONNECTIONS {
+            strangers.spawn_on(stranger(address.to_owned(), Arc::clone(&counts)), runtime.handle());
+        }
+        let is_high = |counts: &FloodCounts| {
+            counts.sent.load(Ordering::Relaxed) >= CONNECTIONS * STREAMS
+                && counts.refused.load(Ordering::Relaxed) >= CONNECTIONS
+        };
+        let height = async {
+            let mut beat = tokio::time::interval(Duration::from_millis(50));
+            while !is_high(&counts) {
+                beat.tick().await;
+            }
+        };
+        let reached = runtime.block_on(async { tokio::time::timeout(PATIENCE, height).await });
+        assert!(reached.is_ok(), "the flood does not reach its height: {counts:?}");
+        Self { counts, strangers, runtime }
+    }
+
+    fn end(mut self) {
+        assert!(self.strangers.try_join_next().is_none(), "all strangers are still there");
+        self.counts.stop.store(true, Ordering::Relaxed);
+        self.runtime.block_on(self.strangers.shutdown());
+    }
+}
+
+#[test]
+fn a_flood_takes_nothing_from_verified_senders_and_no_memory_for_good() {
+    let handler = Receiver::good();
+    // One failed attempt would poison a message.
+    let more = "retry = \"never\"\n[api]\nlisten = \"127.0.0.1:0\"\n[inbox.orders.http.hook]\nformat = \"standard-webhooks\"\n\
+                secret = \"env:HOOK\"\n";
+    let secret = format!("whsec_{}", STANDARD.encode(KEY));
+    let sidecar = Sidecar::limited(256, &one_handler(&handler.url(), more), &[("HOOK", &secret)]);
+    let operators = sidecar.operators();
+    let mut sent = 0;
+    let mut send = || {
+        sent += 1;
+        let (id, body) = (format!("evt_{sent}"), br#"{"type":"t"}"#);
+        let headers = signed(KEY, &id, body);
+        let headers = headers.each_ref().map(|(name, value)| (*name, &**value));
+        let start = Instant::now();
+        let answer = request("POST", &sidecar.url("hook"), &headers, body).unwrap();
+        assert_eq!(answer.status, 202, "{id}: {answer:?}");
+        start.elapsed()
+    };
+    let ask = || {
+        let start = Instant::now();
+        assert_eq!(get(&format!("{operators}/readyz")).status, 200);
+        start.elapsed()
+    };
+    send();
+    let mut memory = vec![sidecar.memory()];
+    for round in 1..=ROUNDS {
+        let flood = Flood::start(&sidecar);
+        let (mut took, mut controls): (Vec<_>, Vec<_>) = (0..MESSAGES).map(|_| (send(), ask())).unzip();
+        took.sort();
+        controls.sort();
+        let percent_99 = |times: &[Duration]| times[times.len() * 99 / 100];
+        let (slowest, control) = (percent_99(&took), percent_99(&controls));
+        memory.push(sidecar.memory());
+        println!(
+            "round {round}: p99 {slowest:?}, of the operators' port {control:?}; {:?}; memory {memory:?}",
+            flood.counts
+        );
+        // Where the machine has no time for a probe either, it is not the flood that takes it from senders.
+        let limit = Duration::from_millis(500).max(control * 10);
+        assert!(slowest < limit, "a message took p99 {slowest:?}, a probe {control:?}");
+        flood.end();
+    }
+    // The allocator keeps pages, so the process does not shrink. What one flood took, all later ones share.
+    let [quiet, first, .., last] = memory[..] else { panic!("{memory:?}") };
+    assert!(first < quiet + MOST, "{memory:?}");
+    assert!(last < first + MOST / 4, "each flood takes more: {memory:?}");
+    handler.wait_for(ROUNDS * MESSAGES + 1);
+    let lines = sidecar.stop();
+    let words = [" poisoned ", " failed ", "panicked"];
+    assert_eq!(lines.iter().find(|line| words.iter().any(|word| line.contains(word))), None);
+    let requests = handler.requests();
+    let ids: HashSet<&str> = requests.iter().map(Request::id).collect();
+    assert_eq!((requests.len(), ids.len()), (sent, sent), "each once");
+}
