@@ -71,6 +71,9 @@ pub(crate) fn install(workspace: &Workspace) -> Result<()> {
     if !answers("openssl", &["version"]) {
         packages.push("openssl");
     }
+    if !answers("node", &["--version"]) {
+        packages.push("nodejs");
+    }
     let newest = Postgres::binaries(Version::Newest).is_ok();
     if !newest && !answers("python3", &["-m", "pip", "--version"]) {
         packages.push("python3-pip");

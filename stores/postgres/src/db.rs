@@ -6,6 +6,7 @@ use std::time::Duration;
 use oncebox::store::Seq;
 use oncebox::time::SharedClock;
 use oncebox::{Key, OrderKey, Result};
+use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgRow;
 
 use crate::accept::Wary;
@@ -174,14 +175,13 @@ fn bucket(order_key: &[u8]) -> i32 {
 
 /// A number for an advisory lock, of anything.
 pub(crate) fn lock_number(parts: &[&[u8]]) -> i64 {
-    let mut hash = blake3::Hasher::new();
+    let mut hash = Sha256::new();
     for part in parts {
-        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    let mut number = [0; 8];
-    number.copy_from_slice(&hash.finalize().as_bytes()[..8]);
-    i64::from_le_bytes(number)
+    let hash = hash.finalize();
+    i64::from_be_bytes(std::array::from_fn(|index| hash[index]))
 }
 
 pub(crate) type SharedDb = Arc<Db>;

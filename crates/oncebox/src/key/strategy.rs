@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::fields::{cloud_event, json_field};
-use super::{Key, KeyContext, MessageKey, is_blank};
+use super::{Key, KeyContext, MessageKey, is_blank, sha256};
 use crate::config::OnConflict;
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
@@ -157,7 +157,7 @@ impl KeyStrategy {
             }
             Self::Content => {
                 let payload = Some(message.payload()).filter(|payload| !is_blank(payload));
-                ("content", payload.map(|payload| blake3::hash(payload).as_bytes().to_vec()))
+                ("content", payload.map(|payload| sha256(payload).to_vec()))
             }
             Self::CloudEvents => {
                 let Some((source, id)) = cloud_event(message) else { return false };

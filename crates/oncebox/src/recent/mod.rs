@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::{Digest, is_blank};
+use crate::key::{Digest, Purpose, is_blank};
 use crate::time::{SharedClock, SystemClock};
 use keys::{Found, Keys};
 
@@ -76,7 +76,7 @@ impl Recent {
                 "the key is empty or only white space, and would be the same for all messages without one";
             return Err(Error::new(ErrorKind::MissingKey, what));
         }
-        let mut digest = Digest::new(b"oncebox recent 1");
+        let mut digest = Digest::new(Purpose::Recent);
         digest.part(self.scope.as_bytes());
         digest.part(key.as_ref());
         let id = digest.finish();

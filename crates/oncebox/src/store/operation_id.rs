@@ -6,7 +6,7 @@ use std::str::FromStr;
 use uuid::Uuid;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::Key;
+use crate::key::{Digest, Key, Purpose};
 use crate::name::HandlerKey;
 
 /// The identity of an operation, made by its caller. The same action for the same reason under the same identity is done
@@ -33,23 +33,21 @@ impl OperationId {
     /// The operation on one entry within an operation on many: always the same for the same entry, so that it is done once
     /// however often the whole is begun again.
     pub fn of_entry(&self, key: &Key, handler: &HandlerKey) -> Self {
-        self.part("oncebox operation on an entry 1", &[key.as_bytes(), handler.as_str().as_bytes()])
+        self.part(Purpose::EntryOperation, &[key.as_bytes(), handler.as_str().as_bytes()])
     }
 
     /// The operation on a key that a handler had before, within an operation on the handler: always the same, as above.
     pub fn of_legacy(&self, handler: &HandlerKey) -> Self {
-        self.part("oncebox operation on a legacy key 1", &[handler.as_str().as_bytes()])
+        self.part(Purpose::LegacyOperation, &[handler.as_str().as_bytes()])
     }
 
-    fn part(&self, context: &str, parts: &[&[u8]]) -> Self {
-        let mut hash = blake3::Hasher::new_derive_key(context);
-        hash.update(self.as_bytes());
+    fn part(&self, purpose: Purpose, parts: &[&[u8]]) -> Self {
+        let mut digest = Digest::new(purpose);
+        digest.part(self.as_bytes());
         for part in parts {
-            hash.update(part);
+            digest.part(part);
         }
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&hash.finalize().as_bytes()[..16]);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+        Self(uuid::Builder::from_custom_bytes(digest.truncated()).into_uuid())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Route, Seq, SweepParams, Tenancy};
 use crate::error::{Error, ErrorKind, Result};
-use crate::key::Digest;
+use crate::key::{Digest, Purpose};
 use crate::name::{HandlerKey, InboxName};
 use crate::time::Timestamp;
 
@@ -168,16 +168,13 @@ impl Windows {
 
     /// Tells these windows from others: how far a sweep has come under others says nothing.
     pub fn digest(&self) -> i64 {
-        let mut digest = Digest::new(b"oncebox windows");
+        let mut digest = Digest::new(Purpose::Windows);
         digest.part(&self.default.as_millis().to_le_bytes());
         for (handler, window) in &self.own {
             digest.part(handler.as_str().as_bytes());
             digest.part(&window.as_millis().to_le_bytes());
         }
-        let bytes = digest.finish();
-        let mut number = [0; 8];
-        number.copy_from_slice(&bytes[..8]);
-        i64::from_le_bytes(number)
+        i64::from_be_bytes(digest.truncated())
     }
 }
 
