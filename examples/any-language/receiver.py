@@ -5,9 +5,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         order = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        # The same at every attempt: hand it on to whoever takes the money.
+        # The key is the same at every attempt: pass it to the payment service.
         print("charged order", order["order"], "with key", self.headers["idempotency-key"], flush=True)
-        self.send_response(204)  # done; anything but a 2xx, and it comes again
+        self.send_response(204)  # done; on any status but 2xx, Oncebox retries
         self.end_headers()
 
     def log_message(self, *_):

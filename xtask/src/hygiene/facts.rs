@@ -116,8 +116,8 @@ pub(super) fn index_of(tree: &Tree<'_>) -> String {
 
 fn index(all: &[(usize, &str, &str)]) -> String {
     let mut text = String::from(
-        "<!-- Written by `cargo xtask decisions` from the titles of the records. -->\n\n# Decisions\n\nEach record has a context, a decision \
-         and what follows from it. A record is not edited when minds change: a new one supersedes it.\n\n| number | decision \
+        "<!-- Written by `cargo xtask decisions` from the titles of the records. -->\n\n# Decisions\n\nEach record states its context, the \
+         decision, the alternatives and the consequences. If a decision changes, a new record supersedes the old one.\n\n| number | decision \
          |\n|---|---|\n",
     );
     for (number, name, title) in all {
