@@ -422,6 +422,11 @@ DECLARE
     begun bigint;
 BEGIN
     SELECT m.timeline INTO known FROM @meta m WHERE m.one;
+    -- A role that only reads claims nothing, so it needs no token and begins no epoch.
+    IF NOT has_sequence_privilege('@token', 'SELECT') THEN
+        RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM @timeline t;
+        RETURN;
+    END IF;
     SELECT t.last_value - (NOT t.is_called)::int INTO given FROM @token t;
     IF here NOT IN (known, 'unknown') OR given < $2 THEN
         -- One process after the other: the first begins the epoch, the others find it begun.
