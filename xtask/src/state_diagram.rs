@@ -78,7 +78,9 @@ fn meaning(event: Event) -> Option<&'static str> {
             "The worker died: its lease ran out, or the store knows that its process is gone. The entry is a suspect and runs in \
              smaller company, and at last alone. Only a death while it ran alone is counted; a growing wait follows."
         }
-        Event::CrashOut => "As many workers as the handler's `crashes` allows died while they ran the entry alone.",
+        Event::CrashOut => {
+            "As many workers as the handler's `crashes` allows died while they ran the entry alone."
+        }
         Event::Retry => "An operator gave the entry another round, with its attempts and crashes forgotten.",
         Event::Discard => "An operator gave the entry up.",
         Event::Replay => "An operator runs a finished entry again, as a new generation.",

@@ -115,7 +115,11 @@ fn i2_an_inline_run_that_failed_leaves_the_key_to_another_payload() {
     let h = || "inline".to_owned();
     case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
     for (v, said) in [(0, Said::Fail), (1, Said::Ok)] {
-        case.note(2, 1, Fact::Start { m, h: h(), tok: 0, v }).note(3, 1, Fact::End { m, h: h(), tok: 0, said });
+        case.note(2, 1, Fact::Start { m, h: h(), tok: 0, v }).note(
+            3,
+            1,
+            Fact::End { m, h: h(), tok: 0, said },
+        );
     }
     case.effect(m, 1, "inline").row("marks", ["1"]).is_clean();
     case.effect(m, 0, "inline").row("marks", ["2"]);
