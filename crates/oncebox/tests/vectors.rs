@@ -47,7 +47,7 @@ impl VectorBytes {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
 // FAULTS A12, G6: stored keys outlive every build, so the layout may not change without a new version.

@@ -80,8 +80,10 @@ async fn postgresql_computes_the_vectors() {
             .expect("digests");
         let expected = [&vector.key, &vector.fingerprint, &vector.order_key];
         for (column, expected) in expected.into_iter().enumerate() {
-            let hex: String =
-                row.get::<Vec<u8>, _>(column).iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = row
+                .get::<Vec<u8>, _>(column)
+                .iter()
+                .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
             assert_eq!(&hex, expected, "{}: column {column}", vector.name);
         }
     }
