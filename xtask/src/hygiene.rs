@@ -2,6 +2,7 @@
 
 mod facts;
 mod guides;
+mod words;
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +11,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::literals::literals;
 use crate::workspace::{Manifest, Workspace, slashes, value};
+
+pub(crate) use self::words::{WordsOptions, words};
 
 /// A longer file is split by verb or noun.
 const MAX_LINES: usize = 500;
