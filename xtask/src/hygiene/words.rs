@@ -16,7 +16,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::history::History;
+use self::history::CommitLog;
 use super::{File, is};
 use crate::literals::{Lexeme, LexemeKind, code, lexemes};
 
@@ -33,17 +33,17 @@ pub(crate) struct WordsOptions {
 
 /// A place that breaks a rule.
 #[derive(Debug)]
-struct Breach {
+pub(super) struct Breach {
     /// Relative to the root; `commits` for a commit.
     path: String,
     text: String,
 }
 
 /// The input of the rules.
-struct Sources {
+pub(super) struct Sources {
     /// Every text file of the repository.
     files: Vec<File>,
-    history: History,
+    history: CommitLog,
 }
 
 impl Sources {
@@ -64,16 +64,16 @@ impl Sources {
                 Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
             }
         }
-        Ok(Self { files, history: History::read(root)? })
+        Ok(Self { files, history: CommitLog::read(root)? })
     }
 }
 
-struct WordRule {
+pub(super) struct WordRule {
     title: &'static str,
     find: fn(&Sources) -> Vec<Breach>,
 }
 
-const RULES: &[WordRule] = &[
+pub(super) const RULES: &[WordRule] = &[
     WordRule { title: "banned subjects", find: subjects::are_named },
     WordRule { title: "type names defined more than once", find: types::are_unique },
     WordRule { title: "doc comments that begin with a question word", find: docs::begin_with_a_verb },
@@ -83,7 +83,6 @@ const RULES: &[WordRule] = &[
 ];
 
 /// Returns a sentence for each breach of the rules above. Prints one line if there is no history to check.
-#[expect(dead_code, reason = "`hygiene::check` calls this once the tree keeps the rules")]
 pub(super) fn breaches(root: &Path) -> Result<Vec<String>> {
     let sources = Sources::read(root)?;
     sources.history.print_gap();
@@ -99,7 +98,7 @@ pub(crate) fn words(root: &Path, options: &WordsOptions) -> Result<()> {
         types::listed(&sources, prefix)
     } else {
         sources.history.print_gap();
-        report(&sources, prefix)
+        report(RULES, &sources, prefix)
     };
     io::stdout().write_all(text.as_bytes())?;
     match count {
@@ -110,9 +109,9 @@ pub(crate) fn words(root: &Path, options: &WordsOptions) -> Result<()> {
 }
 
 /// The text of `cargo xtask words` and the number of breaches below `prefix`.
-fn report(sources: &Sources, prefix: &str) -> (String, usize) {
+fn report(rules: &[WordRule], sources: &Sources, prefix: &str) -> (String, usize) {
     let (mut text, mut totals, mut count) = (String::new(), String::new(), 0);
-    for rule in RULES {
+    for rule in rules {
         let found = (rule.find)(sources);
         let found: Vec<Breach> = found.into_iter().filter(|breach| breach.path.starts_with(prefix)).collect();
         count += found.len();
@@ -143,7 +142,7 @@ fn is_prose(path: &str) -> bool {
     !data && !is(path, "lock") && !path.starts_with("chaos/strangers/corpus/")
 }
 
-/// Every file of a tree without git, relative to `root`. Skips what cargo builds.
+/// Every file of a tree that git cannot list, relative to `root`. Skips build directories.
 fn walk(root: &Path) -> Result<Vec<String>> {
     let (mut found, mut dirs) = (Vec::new(), vec![root.to_path_buf()]);
     while let Some(dir) = dirs.pop() {
@@ -151,7 +150,7 @@ fn walk(root: &Path) -> Result<Vec<String>> {
             let entry = entry?;
             let path = entry.path();
             if entry.file_type()?.is_dir() {
-                if !path.join("CACHEDIR.TAG").exists() {
+                if !path.ends_with(".git") && !path.join("CACHEDIR.TAG").exists() {
                     dirs.push(path);
                 }
             } else {
@@ -199,7 +198,7 @@ impl<'a> Lexed<'a> {
 #[cfg(test)]
 fn sources(files: &[(&str, &str)]) -> Sources {
     let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
-    Sources { files: files.iter().map(file).collect(), history: History::Missing("no repository") }
+    Sources { files: files.iter().map(file).collect(), history: CommitLog::Missing("no repository") }
 }
 
 /// The texts of the breaches that a rule finds in `files`.
@@ -212,21 +211,30 @@ fn found(rule: fn(&Sources) -> Vec<Breach>, files: &[(&str, &str)]) -> Vec<Strin
 mod tests {
     use super::*;
 
-    const HEADER: &str = "modules without a first line of documentation";
+    const HEADER: &str = "headers";
+    const HEADERS: &[WordRule] = &[WordRule { title: HEADER, find: headers::are_there }];
 
     #[test]
     fn the_report_counts_by_directory_and_honours_the_prefix() {
         let sources = sources(&[("server/src/a/b.rs", "fn b() {}"), ("crates/x/src/lib.rs", "fn x() {}")]);
-        let (text, count) = report(&sources, "");
+        let (text, count) = report(HEADERS, &sources, "");
         assert_eq!(count, 2);
         assert!(
             text.contains(&format!("=== {HEADER}: 2\n--- crates/x/src: 1\n  crates/x/src/lib.rs:1: ")),
             "{text}"
         );
         assert!(text.contains(&format!("     2  {HEADER}: crates 1, server 1\n")), "{text}");
-        let (text, count) = report(&sources, "server/src");
+        let (text, count) = report(HEADERS, &sources, "server/src");
         assert_eq!(count, 1);
         assert!(text.contains("--- server/src/a: 1") && !text.contains("crates/x"), "{text}");
+    }
+
+    #[test]
+    fn the_tree_and_its_history_are_read() {
+        let sources = Sources::read(&crate::workspace::root()).unwrap();
+        let here = sources.files.iter().find(|file| file.path == "xtask/src/hygiene/words.rs").unwrap();
+        assert!(here.text.contains("fn the_tree_and_its_history_are_read"));
+        assert!(!sources.files.iter().any(|file| file.path.starts_with("target/")));
     }
 
     #[test]

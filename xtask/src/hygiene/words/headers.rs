@@ -14,7 +14,7 @@ pub(super) fn are_there(sources: &Sources) -> Vec<Breach> {
     .collect()
 }
 
-/// Whether a Rust file belongs to a library or a program, and not to its tests, examples or benchmarks.
+/// Returns whether a Rust file belongs to a library or a program, and not to its tests, examples or benchmarks.
 fn is_module(path: &str) -> bool {
     let mut parts = path.split('/');
     match parts.next() {

@@ -16,7 +16,7 @@ const CHECKED_AFTER: u64 = 1_795_062_165;
 
 /// The commits of the repository.
 #[derive(Debug)]
-pub(super) enum History {
+pub(super) enum CommitLog {
     /// There are none to check, for a reason.
     Missing(&'static str),
     Commits(Vec<CommitSubject>),
@@ -30,10 +30,10 @@ pub(super) struct CommitSubject {
     subject: String,
 }
 
-impl History {
+impl CommitLog {
     pub(super) fn read(root: &Path) -> Result<Self> {
         let Some(log) = git(root, &["log", "--no-merges", "--format=%h %ct %s"])? else {
-            return Ok(Self::Missing("this tree has no git history"));
+            return Ok(Self::Missing("git finds no history in this tree"));
         };
         Ok(Self::Commits(log.lines().filter_map(parse).collect()))
     }
@@ -71,7 +71,7 @@ fn git(root: &Path, args: &[&str]) -> Result<Option<String>> {
 }
 
 pub(super) fn subjects_are_short(sources: &Sources) -> Vec<Breach> {
-    let History::Commits(commits) = &sources.history else { return Vec::new() };
+    let CommitLog::Commits(commits) = &sources.history else { return Vec::new() };
     let mut breaches = Vec::new();
     for CommitSubject { hash, time, subject } in commits {
         let length = subject.chars().count();
@@ -90,7 +90,7 @@ mod tests {
 
     fn broken(log: &str) -> Vec<String> {
         let commits = log.lines().filter_map(parse).collect();
-        let sources = Sources { files: Vec::new(), history: History::Commits(commits) };
+        let sources = Sources { files: Vec::new(), history: CommitLog::Commits(commits) };
         subjects_are_short(&sources).into_iter().map(|breach| breach.text).collect()
     }
 
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_tree_without_git_has_no_history() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert!(matches!(History::read(here), Ok(History::Missing(_))));
+        assert!(matches!(CommitLog::read(here), Ok(CommitLog::Missing(_))));
         assert!(tracked(here).unwrap().is_none());
     }
 }

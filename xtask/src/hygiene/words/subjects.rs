@@ -32,7 +32,7 @@ pub(super) fn are_named(sources: &Sources) -> Vec<Breach> {
     breaches
 }
 
-/// Whether the letters at `at` are a word of prose, or of a name in snake case or camel case.
+/// Returns whether the letters at `at` are a word of prose, or of a name in snake case or camel case.
 fn is_word(line: &str, at: usize, len: usize) -> bool {
     let starts_upper = line[at..].starts_with(char::is_uppercase);
     let before = line[..at].chars().next_back();
