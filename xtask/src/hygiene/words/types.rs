@@ -256,6 +256,8 @@ mod tests {
         let twins = "#[cfg(unix)]\nstruct A;\n#[cfg(not(unix))]\nstruct A;";
         assert!(found(without_exceptions, &[("a.rs", twins)]).is_empty());
         assert_eq!(found(without_exceptions, &[("a.rs", twins), ("b.rs", "struct A;")]).len(), 2);
+        let one_more = twins.replace("#[cfg(not(unix))]", "");
+        assert_eq!(found(without_exceptions, &[("a.rs", &one_more)]).len(), 2);
         assert_eq!(
             found(without_exceptions, &[("a.rs", "mod a { struct A; } mod b { struct A; }")]).len(),
             2
