@@ -107,10 +107,10 @@ impl Told {
                 line!(info, "accepted", inbox, name, "again, for handlers it had not: {added}");
             }
             Accepted::Conflict(_) => {
-                line!(warn, "conflict", inbox, name, "(same key, other payload: kept aside)");
+                line!(warn, "conflict", inbox, name, "(same key, other payload: quarantined)");
             }
             Accepted::Stale => {
-                line!(warn, "stale", inbox, name, "(older than what is remembered: kept aside)");
+                line!(warn, "stale", inbox, name, "(older than what is remembered: quarantined)");
             }
             _ => {}
         }

@@ -278,7 +278,7 @@ CREATE TABLE @absorbed (
 );
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
-CREATE TABLE @aside (
+CREATE TABLE @quarantine (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     received_at bigint NOT NULL,
     time bigint,
@@ -446,7 +446,7 @@ BEGIN
     RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM @timeline t;
 END $body$;
 
--- Sets aside those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
+-- parks those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
 -- nothing, by line: $2 lane, $3 handler, $4 order key.
 CREATE FUNCTION @park(bigint, smallint[], smallint[], bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
@@ -493,8 +493,8 @@ BEGIN
     END IF;
 END $body$;
 
--- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then sets
--- aside those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
+-- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then
+-- parks those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
 -- Needs the lock of the lines, taken by an earlier statement. $1 now or nothing, by line, each once: $2 lane, $3 handler,
 -- $4 order key; $5 whether it is known that none of them is let go or runs.
 CREATE FUNCTION @release(bigint, smallint[], smallint[], bytea[], boolean)

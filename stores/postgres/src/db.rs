@@ -115,7 +115,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Lets the first of each line go that may, and sets aside those that one before them parks.
+    /// Lets the first of each line go that may, and parks those that one before them parks.
     pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
         let rows = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
         let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));

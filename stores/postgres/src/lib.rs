@@ -70,17 +70,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Next, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
-    Counts, ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId,
-    Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled,
-    ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Absorbed, Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
+    ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan,
+    OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use db::SharedDb;
-use mark::{AsideValues, Place, Question};
+use mark::{Place, QuarantineValues, Question};
 use segment::Segments;
 use unit::Units;
 use wake::{Tasks, Waker};
@@ -265,7 +265,7 @@ impl MarkIn<PostgresTx> for Postgres {
     }
 
     async fn quarantine(&self, tx: &mut PostgresTx, message: &NewMessage) -> Result<()> {
-        tx.quarantine(AsideValues::new(&self.inner.db, message)).await
+        tx.quarantine(QuarantineValues::new(&self.inner.db, message)).await
     }
 
     async fn record(
@@ -305,7 +305,7 @@ impl MarkIn<PgConnection> for Postgres {
     }
 
     async fn quarantine(&self, tx: &mut PgConnection, message: &NewMessage) -> Result<()> {
-        let values = AsideValues::new(&self.inner.db, message);
+        let values = QuarantineValues::new(&self.inner.db, message);
         mark::quarantine(values, !self.inner.options.pooled, tx).await
     }
 
@@ -383,8 +383,8 @@ impl Admin for Postgres {
         history::history(&self.inner.db, inbox, key).await
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        admin::aside(&self.inner.db, filter).await
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+        admin::quarantined(&self.inner.db, filter).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {

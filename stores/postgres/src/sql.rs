@@ -106,7 +106,7 @@ statements! {
     accept: "../sql/accept/accept.sql",
     accept_new: "../sql/accept/new.sql",
     accept_known: "../sql/accept/known.sql",
-    accept_aside: "../sql/accept/aside.sql",
+    accept_quarantine: "../sql/accept/quarantine.sql",
     accept_add_handlers: "../sql/accept/add_handlers.sql",
     accept_forgotten: "../sql/accept/forgotten.sql",
     accept_stored_order: "../sql/accept/stored_order.sql",
@@ -218,11 +218,11 @@ statements! {
     admin_list: "../sql/admin/list.sql",
     admin_blocked: "../sql/admin/blocked.sql",
     admin_unblock: "../sql/admin/unblock.sql",
-    admin_list_aside: "../sql/admin/list_aside.sql",
+    admin_list_quarantine: "../sql/admin/list_quarantine.sql",
     admin_find: "../sql/admin/find.sql",
     admin_show_message: "../sql/admin/show_message.sql",
     admin_show_entries: "../sql/admin/show_entries.sql",
-    admin_show_aside: "../sql/admin/show_aside.sql",
+    admin_show_quarantine: "../sql/admin/show_quarantine.sql",
     admin_hold: "../sql/admin/hold.sql",
     admin_remove: "../sql/admin/remove.sql",
     admin_pending: "../sql/admin/pending.sql",
@@ -230,7 +230,7 @@ statements! {
     admin_set_paused: "../sql/admin/set_paused.sql",
     erase: "../sql/erase/erase.sql",
     erase_answers: "../sql/erase/answers.sql",
-    admin_purge_aside: "../sql/admin/purge_aside.sql",
+    admin_purge_quarantine: "../sql/admin/purge_quarantine.sql",
 }
 
 /// A short way in without and with the look at what was forgotten, which costs every message that has no need of it.

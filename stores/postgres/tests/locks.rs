@@ -121,19 +121,19 @@ async fn a_batch_of_several_statements_locks_new_keys_by_key() {
 }
 
 #[tokio::test]
-async fn what_is_kept_aside_is_locked_by_key() {
+async fn what_is_quarantined_is_locked_by_key() {
     let place = Place::new().await;
     let (schema, store) = (&place.schema, &place.store);
     let conflict = |n: usize| offer(Message::new(n.to_string(), "order.placed", "another one"), &["h"]);
     let mut offers: Vec<NewMessage> = (0..MANY).map(conflict).collect();
     offers.sort_by_key(|offer| std::cmp::Reverse(*offer.key.as_bytes()));
     store.accept(&offers).await.expect("accept");
-    schema.run("CREATE TABLE @known AS SELECT * FROM @aside; DELETE FROM @aside").await;
-    let again = "INSERT INTO @aside OVERRIDING SYSTEM VALUE SELECT * FROM @known ORDER BY digest";
+    schema.run("CREATE TABLE @known AS SELECT * FROM @quarantine; DELETE FROM @quarantine").await;
+    let again = "INSERT INTO @quarantine OVERRIDING SYSTEM VALUE SELECT * FROM @known ORDER BY digest";
     let (first, others) = (format!("{again} LIMIT 1"), format!("{again} OFFSET 1"));
-    let accepted = place.locks_in_order("aside", [&first, &others], store.accept(&offers)).await;
+    let accepted = place.locks_in_order("quarantine", [&first, &others], store.accept(&offers)).await;
     assert!(accepted.iter().all(|accepted| matches!(accepted, Accepted::Conflict(_))), "{accepted:?}");
-    assert_eq!(schema.number("SELECT count(*) FROM @aside").await, 40);
+    assert_eq!(schema.number("SELECT count(*) FROM @quarantine").await, 40);
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ async fn what_cannot_be_recorded_is_not_done() {
 async fn a_look_is_lost(schema: Schema) {
     let store = schema.open(&TestClock::new()).await;
     accept(&store, "1").await;
-    for table in ["@handler", "@aside"] {
+    for table in ["@handler", "@quarantine"] {
         let mut other = schema.connect().await;
         let lock = schema.sql(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
         support::run(&mut other, &lock).await.expect("the lock");

@@ -413,7 +413,7 @@ async fn payloads_are_in_no_index_and_numbers_do_not_run_out() {
     assert_eq!(schema.number(&narrow).await, 0);
     let counters = format!(
         "SELECT count(*) FROM pg_sequences WHERE schemaname = '{}' AND data_type::text <> 'bigint' \
-         AND sequencename ~ '(counter|token|aside_id_seq)$'",
+         AND sequencename ~ '(counter|token|quarantine_id_seq)$'",
         schema.name
     );
     assert_eq!(schema.number(&counters).await, 0);

@@ -11,7 +11,7 @@ use fixture::{
 };
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Admin as _, AsideReason, RescueParams, Store as _};
+use oncebox::store::{Accepted, Admin as _, QuarantineReason, RescueParams, Store as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Options, Postgres};
 use oncebox_testkit::TestClock;
@@ -160,7 +160,7 @@ async fn what_is_swept_leaves_with_its_partition() {
     place.check().await;
 }
 
-/// One message in each state that must outlive its partition: `pending`, `later`, `running`, `poisoned`, and `aside` kept aside.
+/// One message in each state that must outlive its partition: `pending`, `later`, `running`, `poisoned`, and `quarantined`.
 async fn one_of_each(store: &Postgres) {
     for id in ["running", "poisoned", "later"] {
         accept(store, id).await;
@@ -172,8 +172,8 @@ async fn one_of_each(store: &Postgres) {
         }
     }
     accept(store, "pending").await;
-    accept_for(store, "aside", &[]).await;
-    let other = oncebox::Message::new("aside", "order.placed", "another payload");
+    accept_for(store, "quarantined", &[]).await;
+    let other = oncebox::Message::new("quarantined", "order.placed", "another payload");
     let kept = store.accept(&[offer(other, &[])]).await.expect("accept");
     assert!(matches!(kept[0], Accepted::Conflict(_)));
 }
@@ -190,10 +190,11 @@ async fn check_one_of_each(store: &Postgres) {
         assert_eq!(payload(store, id).await.as_deref(), Some(id.as_bytes()), "{id}");
         assert!(matches!(accept(store, id).await, Accepted::Duplicate(_)), "{id}");
     }
-    let aside = store.show(&inbox(), &key("aside")).await.expect("show").expect("it is kept").kept_aside;
+    let item =
+        store.show(&inbox(), &key("quarantined")).await.expect("show").expect("it is kept").quarantined;
     assert_eq!(
-        (aside[0].reason, aside[0].message.payload().as_ref()),
-        (AsideReason::Conflict, &b"another payload"[..])
+        (item[0].reason, item[0].message.payload().as_ref()),
+        (QuarantineReason::Conflict, &b"another payload"[..])
     );
 }
 

@@ -230,7 +230,7 @@ CREATE TABLE oncebox_absorbed (
 ) STRICT;
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
-CREATE TABLE oncebox_aside (
+CREATE TABLE oncebox_quarantine (
     id INTEGER PRIMARY KEY,
     inbox INTEGER NOT NULL,
     digest BLOB NOT NULL,

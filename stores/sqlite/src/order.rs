@@ -25,7 +25,7 @@ pub(crate) enum Joined {
     Due(i64),
     /// Another one goes first.
     Waits(i64),
-    /// It is set aside with one that parks.
+    /// It is parked with one that parks.
     Parked,
 }
 
@@ -80,7 +80,7 @@ impl Line<'_> {
         self.pass_on(seq, NOBODY)
     }
 
-    /// Sets aside those that wait behind an entry that parks.
+    /// parks those that wait behind an entry that parks.
     pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
         let (handler, order) = (self.handler, self.key());
         self.execute(include_str!("../sql/order/park.sql"), params![handler, order, seq, now.as_millis()])?;

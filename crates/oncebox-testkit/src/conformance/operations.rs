@@ -283,7 +283,7 @@ pub async fn a_purge_is_done_once<S: StoreUnderTest>(h: &Harness<S>) {
     for _ in 0..2 {
         assert_eq!(h.store.act(&purge).await.expect("purge").answer, Answer::Purged(3));
     }
-    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(h.count().await.quarantined, 1);
 }
 
 fn line() -> Line {
@@ -367,7 +367,7 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);
     let told = of(&h.store.doctor(&params).await.expect("doctor"));
-    for code in ["orphaned", "kept_aside", "paused", "key_paused", "poisoned"] {
+    for code in ["orphaned", "quarantined", "paused", "key_paused", "poisoned"] {
         assert!(told.contains(&code), "{code} is not told: {told:?}");
     }
     assert!(!told.contains(&"lost_message"), "a key that is paused has no message to lose: {told:?}");
@@ -424,10 +424,10 @@ pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest
 
 pub async fn of_many_conflicts_under_a_key_some_are_shown<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer("1")).await;
-    for n in 0..=MessageView::ASIDES {
+    for n in 0..=MessageView::MAX_QUARANTINED {
         let conflict = oncebox::Message::new("1", "order.placed", format!("other {n}")).with_source("shop");
         h.accept(crate::fixture::offer_message(conflict)).await;
     }
-    assert_eq!(h.count().await.conflicts, MessageView::ASIDES as u64 + 1);
-    assert_eq!(h.show("1").await.expect("it is known").kept_aside.len(), MessageView::ASIDES);
+    assert_eq!(h.count().await.conflicts, MessageView::MAX_QUARANTINED as u64 + 1);
+    assert_eq!(h.show("1").await.expect("it is known").quarantined.len(), MessageView::MAX_QUARANTINED);
 }

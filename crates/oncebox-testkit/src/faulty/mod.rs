@@ -10,11 +10,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
-    Counts, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
+    Absorbed, Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
+    ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId,
+    Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed,
+    RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
@@ -280,8 +280,8 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::History, self.store.history(inbox, key)).await
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        self.run(Verb::Aside, self.store.aside(filter)).await
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+        self.run(Verb::Quarantined, self.store.quarantined(filter)).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {

@@ -40,7 +40,7 @@ pub enum Verb {
     Pause,
     Resume,
     Purge,
-    Aside,
+    Quarantined,
     Backfill,
     Audit,
     Progress,

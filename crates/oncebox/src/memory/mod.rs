@@ -71,7 +71,7 @@ impl Memory {
         Self { shared: Arc::new(Shared { clock, tables, work: watch::Sender::new(0) }) }
     }
 
-    /// Keeps at most this many messages, those kept aside included. A batch that does not fit is refused whole, with
+    /// Keeps at most this many messages, those quarantined included. A batch that does not fit is refused whole, with
     /// [`ErrorKind::Full`](crate::ErrorKind::Full); what is stored is never pushed out.
     pub fn capacity(self, messages: usize) -> Self {
         self.shared.tables.lock().capacity = messages;

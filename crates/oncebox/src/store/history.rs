@@ -126,7 +126,7 @@ pub struct History {
     pub absorbed: Option<Absorbed>,
     /// Who holds what runs.
     pub holders: Vec<Holder>,
-    /// What stands before entries that wait for their turn, or are set aside.
+    /// What stands before entries that wait for their turn, or are parked.
     pub ahead: Vec<Ahead>,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
@@ -284,9 +284,9 @@ impl Explanation {
             }
             story.push((*first, line));
         }
-        for aside in &self.view.kept_aside {
-            let why = format!("delivered and kept aside: {}", aside.reason.as_str());
-            story.push((aside.received_at, why));
+        for item in &self.view.quarantined {
+            let why = format!("delivered and quarantined: {}", item.reason.as_str());
+            story.push((item.received_at, why));
         }
         for attempt in &self.history.attempts {
             let error = attempt.error.as_ref().map_or(String::new(), |error| format!(": {error}"));

@@ -11,7 +11,6 @@ mod action;
 mod actor;
 mod admin;
 mod answer;
-mod aside;
 mod backlog;
 mod entry;
 mod erase;
@@ -22,6 +21,7 @@ mod history;
 mod line;
 mod migrate;
 mod operation_id;
+mod quarantine;
 mod route;
 mod shared;
 mod sweep;
@@ -34,7 +34,6 @@ pub use action::{Action, AuditFilter, AuditPage, OperationView, What};
 pub use actor::Actor;
 pub use admin::{Admin, BlockedKey, BlockedParams, Counts, EntryView, MessageView, OfTenant};
 pub use answer::{Acted, Answer};
-pub use aside::{AsideFilter, AsideId, AsidePage, AsideReason, AsideView, KeptAside};
 pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
@@ -48,6 +47,9 @@ pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
 pub use line::{Line, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use operation_id::OperationId;
+pub use quarantine::{
+    QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined, QuarantinedView,
+};
 pub use route::{HandlerLink, Route};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use tenancy::Tenancy;
@@ -125,7 +127,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes finished messages past their retention, a bounded number at a time, oldest first. A message leaves when
     /// each of its entries is finished and past the window of its handler. Never removes anything pending, running,
-    /// poisoned or kept aside.
+    /// poisoned or quarantined.
     ///
     /// What was looked at and did not leave because a window of it is longer is not read again before that window is over;
     /// a [`Walk`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it

@@ -1,4 +1,4 @@
--- Makes those pending again that are set aside, and that nothing parks any more. They wait; the first is let go next. Needs the
+-- Makes those pending again that are parked, and that nothing parks any more. They wait; the first is let go next. Needs the
 -- lock of the lines. By line: $1 lane, $2 handler, $3 order key.
 WITH freed AS (
     DELETE FROM @poisoned p USING unnest($1::int2[], $2::int2[], $3::bytea[]) AS l (lane, handler, order_key)

@@ -6,7 +6,7 @@ GRANT SELECT, INSERT, UPDATE ON @inbox, @handler, @handler_key, @timeline TO :ro
 GRANT SELECT, INSERT, UPDATE, DELETE ON @window, @walk TO :role;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @proof, @operation, @absorbed,
     @attempt, @entry, @later,
-    @claim, @poisoned, @aside, @mark TO :role;
+    @claim, @poisoned, @quarantine, @mark TO :role;
 GRANT SELECT, INSERT, DELETE ON @message TO :role;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @outcome TO :role;
 GRANT SELECT, DELETE ON @message_kept, @outcome_kept TO :role;

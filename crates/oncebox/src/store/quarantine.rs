@@ -1,4 +1,4 @@
-//! Messages that were kept aside instead of run.
+//! Messages that were quarantined instead of run.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::message::Message;
 use crate::name::InboxName;
 use crate::time::Timestamp;
 
-/// Why a message was kept aside.
+/// Why a message was quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AsideReason {
+pub enum QuarantineReason {
     /// Its key was known with another payload.
     Conflict,
     /// It is older than what the store remembers.
     Stale,
 }
 
-impl AsideReason {
+impl QuarantineReason {
     /// Every reason.
     pub const ALL: [Self; 2] = [Self::Conflict, Self::Stale];
 
@@ -31,53 +31,53 @@ impl AsideReason {
     }
 }
 
-/// A message that was kept aside instead of run.
+/// A message that was quarantined instead of run.
 #[derive(Clone, Debug)]
-pub struct KeptAside {
+pub struct Quarantined {
     /// Why.
-    pub reason: AsideReason,
+    pub reason: QuarantineReason,
     /// When it came.
     pub received_at: Timestamp,
     /// The message.
     pub message: Arc<Message>,
 }
 
-/// The number of a message that was kept aside; later ones have greater ones.
+/// The number of a message that was quarantined; later ones have greater ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AsideId(pub i64);
+pub struct QuarantineId(pub i64);
 
-/// Which messages that were kept aside to list.
+/// Which messages that were quarantined to list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct AsideFilter {
+pub struct QuarantineFilter {
     /// The inbox.
     pub inbox: InboxName,
-    /// Only those that are aside for this reason.
-    pub reason: Option<AsideReason>,
+    /// Only those that are quarantined for this reason.
+    pub reason: Option<QuarantineReason>,
     /// Only messages of this tenant.
     pub tenant: Option<Box<str>>,
     /// Only those after this one; where the previous page ended.
-    pub after: Option<AsideId>,
+    pub after: Option<QuarantineId>,
     /// At most this many.
     pub limit: usize,
 }
 
-impl AsideFilter {
+impl QuarantineFilter {
     /// The first hundred, for whatever reason.
     pub fn new(inbox: InboxName) -> Self {
         Self { inbox, reason: None, tenant: None, after: None, limit: 100 }
     }
 }
 
-/// A message that was kept aside, as an operator sees it in a list: without its payload and headers, since a page of large ones
+/// A message that was quarantined, as an operator sees it in a list: without its payload and headers, since a page of large ones
 /// would fill the memory of whoever looks. [`Admin::show`](super::Admin::show) has those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AsideView {
-    /// Its number among those kept aside.
-    pub id: AsideId,
+pub struct QuarantinedView {
+    /// Its number among those quarantined.
+    pub id: QuarantineId,
     /// Why.
-    pub reason: AsideReason,
+    pub reason: QuarantineReason,
     /// The key it came under; what else is known of that is shown by [`Admin::show`](super::Admin::show).
     pub key: Key,
     /// When it came.
@@ -90,11 +90,11 @@ pub struct AsideView {
     pub payload_bytes: u64,
 }
 
-impl AsideView {
-    /// A message that was kept aside, without a tenant and a payload, for a store to fill in.
+impl QuarantinedView {
+    /// A message that was quarantined, without a tenant and a payload, for a store to fill in.
     pub const fn new(
-        id: AsideId,
-        reason: AsideReason,
+        id: QuarantineId,
+        reason: QuarantineReason,
         key: Key,
         received_at: Timestamp,
         label: Label,
@@ -103,11 +103,11 @@ impl AsideView {
     }
 }
 
-/// A page of messages that were kept aside.
+/// A page of messages that were quarantined.
 #[derive(Clone, Debug, Default)]
-pub struct AsidePage {
+pub struct QuarantinePage {
     /// The messages, the first kept first.
-    pub asides: Vec<AsideView>,
+    pub quarantined: Vec<QuarantinedView>,
     /// Where the next page starts, if there is one.
-    pub next: Option<AsideId>,
+    pub next: Option<QuarantineId>,
 }
