@@ -404,8 +404,8 @@ async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
     world.inbox.drain().await.unwrap();
     let key = world.inbox.key_of(&order("1", "t"), "business").unwrap().unwrap();
     let explained = world.store().explain(world.inbox.name(), &key).await.unwrap().unwrap();
-    let absorbed = explained.history.absorbed.unwrap();
-    assert_eq!((absorbed.count, absorbed.varied), (3, 2));
+    let duplicates = explained.history.duplicates.unwrap();
+    assert_eq!((duplicates.count, duplicates.varied), (3, 2));
     assert!(explained.to_string().contains("2 of these had another payload"), "{explained}");
 
     let strict = |id: &'static str, payload: &'static str| Message::new(id, "strict", payload);

@@ -61,7 +61,7 @@ pub(super) async fn message(ask: &Ask) -> Answer<wire::MessageView> {
         stored: show::stored(&view),
         entries: privacy.entries(&view.entries),
         attempts: history.attempts.iter().map(|attempt| privacy.attempt(attempt)).collect(),
-        absorbed: history.absorbed.map_or(0, |absorbed| absorbed.count),
+        duplicates: history.duplicates.map_or(0, |duplicates| duplicates.count),
         quarantined: view.quarantined.iter().map(show::quarantined).collect(),
     })
 }

@@ -35,17 +35,17 @@ mod open;
 mod operation;
 mod options;
 mod orphans;
+mod partition;
 mod register;
 mod row;
-mod segment;
 mod settle;
 mod sql;
 mod sweep;
-mod tidy;
 mod timeline;
 mod transaction;
 mod unit;
 mod url;
+mod vacuum;
 mod wake;
 mod writer;
 
@@ -70,18 +70,19 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::{Next, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
     BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage, OperationId, Orphan,
-    OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
-    SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, MarkIn, MessageView, NewMessage,
+    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeup,
+    Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use db::SharedDb;
 use mark::{Place, QuarantineValues, Question};
-use segment::Segments;
+use partition::PartitionLimits;
 use unit::Units;
 use wake::{Tasks, Waker};
 use writer::Writer;
@@ -98,7 +99,7 @@ struct Inner {
     writer: Writer,
     waker: Waker,
     tasks: Tasks,
-    segments: Segments,
+    partitions: PartitionLimits,
     options: Options,
 }
 
@@ -136,7 +137,7 @@ impl Store for Postgres {
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
         // Whoever claims passes what is left of what is gone.
-        tidy::if_due(&self.inner.db);
+        vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
 
@@ -164,15 +165,15 @@ impl Store for Postgres {
     }
 
     async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
-        sweep::sweep(&self.inner.db, &self.inner.segments, params).await
+        sweep::sweep(&self.inner.db, &self.inner.partitions, params).await
     }
 
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
         orphans::orphans(&self.inner.db, params).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        history::absorbed(&self.inner.db, batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        history::count_duplicates(&self.inner.db, batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

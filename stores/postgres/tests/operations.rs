@@ -82,10 +82,10 @@ async fn the_doctor_sees_what_is_missing() {
         findings.into_iter().filter(|finding| finding.code == "index").collect::<Vec<_>>()
     };
     assert_eq!(indexes().await, []);
-    schema.run("DROP INDEX @later_head").await;
+    schema.run("DROP INDEX @scheduled_head").await;
     let [missing] = &indexes().await[..] else { panic!("one index is missing") };
     assert_eq!(missing.severity, Severity::Danger);
-    assert!(missing.what.contains("oncebox_later_head"), "{missing}");
+    assert!(missing.what.contains("oncebox_scheduled_head"), "{missing}");
     let late = ExamineParams::new(inbox(), params.now.after(std::time::Duration::from_mins(1)));
     let told = store.examine(&late).await.expect("examine");
     assert!(told.iter().any(|finding| finding.code == "clock_skew"), "{told:?}");

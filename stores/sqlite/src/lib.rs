@@ -57,11 +57,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
     BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    ExamineParams, Filter, Finding, History, MessageView, NewMessage, OperationId, Orphan, OrphanParams,
-    Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    DuplicateCount, ExamineParams, Filter, Finding, History, MessageView, NewMessage, OperationId, Orphan,
+    OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -251,9 +251,9 @@ impl Store for Sqlite {
         self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
         let batch = batch.to_vec();
-        self.call(move |work| history::absorbed(work, &batch)).await
+        self.call(move |work| history::count_duplicates(work, &batch)).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

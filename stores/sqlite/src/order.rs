@@ -67,7 +67,7 @@ impl Line<'_> {
                 self.let_go(first, Timestamp::from_millis(i64::MIN))?;
                 return Ok(Joined::Waits(number));
             }
-        } else if gone < seq || !self.step_back(gone)? {
+        } else if gone < seq || !self.wait_turn(gone)? {
             return Ok(Joined::Waits(number));
         }
         self.pass_on(NOBODY, seq)?;
@@ -119,7 +119,7 @@ impl Line<'_> {
         let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
         let gone = self.look(i64::MIN)?.gone;
         if gone != NOBODY {
-            self.step_back(gone)?;
+            self.wait_turn(gone)?;
         }
         Ok(stopped == 1)
     }
@@ -149,8 +149,8 @@ impl Line<'_> {
     }
 
     /// Makes the one wait again that might go; says whether it does, because one that runs cannot.
-    fn step_back(&self, seq: i64) -> Result<bool> {
-        let back = self.execute(include_str!("../sql/order/step_back.sql"), params![seq, self.handler])? == 1;
+    fn wait_turn(&self, seq: i64) -> Result<bool> {
+        let back = self.execute(include_str!("../sql/order/wait_turn.sql"), params![seq, self.handler])? == 1;
         if back {
             self.leave(seq)?;
         }

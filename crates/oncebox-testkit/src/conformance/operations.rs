@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Absorbed, Acted, Action, Actor, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding,
-    Line, MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams, What,
-    Why,
+    Acted, Action, Actor, Admin as _, Answer, AuditFilter, BlockedParams, DuplicateCount, ExamineParams,
+    Finding, Line, MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams,
+    What, Why,
 };
 use oncebox::{ErrorKind, Key, Result};
 
@@ -414,11 +414,16 @@ pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest
     h.store.register(&RegisterParams::new(inbox_named("other"), HOUR)).await.expect("register");
     assert!(codes(Some(24 * HOUR)).await.is_empty());
     assert_eq!(codes(Some(25 * HOUR)).await, ["short_window"]);
-    let late =
-        |hours: u32| Absorbed { seq, count: 1, first: h.now(), last: h.now().after(HOUR * hours), varied: 0 };
-    h.store.absorbed(&[late(12)]).await.expect("absorbed");
+    let late = |hours: u32| DuplicateCount {
+        seq,
+        count: 1,
+        first: h.now(),
+        last: h.now().after(HOUR * hours),
+        varied: 0,
+    };
+    h.store.count_duplicates(&[late(12)]).await.expect("count_duplicates");
     assert!(codes(None).await.is_empty(), "twice as long is enough");
-    h.store.absorbed(&[late(13)]).await.expect("absorbed");
+    h.store.count_duplicates(&[late(13)]).await.expect("count_duplicates");
     assert_eq!(codes(None).await, ["late_duplicates"]);
 }
 

@@ -30,7 +30,7 @@ macro_rules! operator_conformance {
             }
             history {
                 failed_attempts_are_remembered,
-                absorbed_duplicates_are_summed_up,
+                duplicate_counts_are_summed_up,
                 history_leaves_with_its_message,
                 the_history_of_one_entry_is_bounded,
                 why_an_entry_does_not_run,

@@ -182,7 +182,7 @@ async fn for_three_pages<S: StoreUnderTest>(h: &Harness<S>) -> (SweepParams, Swe
     }
     h.advance(RETENTION);
     let mut one = SweepParams::new(inbox(), RETENTION, 1);
-    one.hold = HOUR;
+    one.lease = HOUR;
     let mut other = one.clone();
     other.sweep_id = SweepId::fresh();
     (one, other)

@@ -10,11 +10,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
     BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage, OperationId,
-    Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed,
-    RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
+    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
+    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    What,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
@@ -144,8 +145,8 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Orphans, self.store.orphans(params)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.run(Verb::Absorbed, self.store.absorbed(batch)).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.run(Verb::CountDuplicates, self.store.count_duplicates(batch)).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

@@ -45,7 +45,7 @@ pub enum Verb {
     Audit,
     Progress,
     History,
-    Absorbed,
+    CountDuplicates,
     Examine,
 }
 

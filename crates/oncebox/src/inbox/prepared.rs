@@ -311,7 +311,7 @@ impl<S: Store> Shared<S> {
     /// not stored for.
     fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
         self.lateness.note(&self.name, &accepted);
-        self.absorbing.note(&accepted, || self.clock.now());
+        self.duplicate_counts.note(&accepted, || self.clock.now());
         self.note_variant(&accepted, message);
         if let Accepted::First(seq) = accepted {
             let kind = message.message.kind();

@@ -144,7 +144,7 @@ impl Scope {
             received_at: now,
             entries: std::collections::BTreeMap::new(),
             attempts: Vec::new(),
-            absorbed: None,
+            duplicates: None,
         };
         self.messages.insert(seq, stored);
     }

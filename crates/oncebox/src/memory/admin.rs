@@ -257,7 +257,7 @@ impl Scope {
 
     /// What is to be said of the windows.
     fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
-        let late = |stored: &Stored| Some(stored.absorbed?.last.since(stored.received_at));
+        let late = |stored: &Stored| Some(stored.duplicates?.last.since(stored.received_at));
         let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
         params.windows(&self.windows, latest, now)
     }

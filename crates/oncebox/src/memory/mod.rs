@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount, NewMessage, Orphan,
     OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
     Wakeup, Wakeups,
 };
@@ -147,8 +147,8 @@ impl Store for Memory {
         Ok(self.shared.change(|tables, now| tables.orphans(params, now)))
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.shared.change(|tables, _| tables.absorbed(batch));
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.shared.change(|tables, _| tables.count_duplicates(batch));
         Ok(())
     }
 

@@ -14,8 +14,8 @@ use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, InLine, PoisonReason, Status, Suspicion};
 use crate::store::{
-    Absorbed, Attempt, Claim, ClaimId, EntryView, PausedKey, QuarantineId, QuarantineReason,
-    RegisteredWindow, Seq, SweepId, Token, Walk,
+    Attempt, Claim, ClaimId, DuplicateCount, EntryView, PausedKey, QuarantineId, QuarantineReason,
+    RegisteredWindow, Seq, SweepCursor, SweepId, Token,
 };
 use crate::time::Timestamp;
 
@@ -60,7 +60,7 @@ pub(super) struct Scope {
     /// How the inbox treats tenants, as it was first registered.
     pub(super) tenancy: Option<Box<str>>,
     /// How far sweeps have come with each window, under the windows with this digest.
-    pub(super) walks: (i64, BTreeMap<Duration, Walk>),
+    pub(super) cursors: (i64, BTreeMap<Duration, SweepCursor>),
     pub(super) indexes: Indexes,
     pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
     /// Committed marks by handler and age.
@@ -78,8 +78,8 @@ pub(super) struct Stored {
     pub(super) entries: BTreeMap<HandlerKey, Entry>,
     /// Attempts that did not succeed, the oldest first.
     pub(super) attempts: Vec<Attempt>,
-    /// Deliveries that were absorbed.
-    pub(super) absorbed: Option<Absorbed>,
+    /// Duplicate deliveries.
+    pub(super) duplicates: Option<DuplicateCount>,
 }
 
 impl Stored {

@@ -96,7 +96,7 @@ const VERB: Label = words(
         "sweep",
         "orphans",
         "backlog",
-        "absorbed",
+        "count_duplicates",
         "begin",
         "commit",
         "rollback",

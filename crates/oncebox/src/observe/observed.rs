@@ -12,7 +12,7 @@ use super::{Watch, emit, names, spans};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, Failover,
+    Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover,
     NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
     SweepParams, Swept, Wakeups,
 };
@@ -261,8 +261,8 @@ impl<S: Store> Store for Observed<S> {
         self.observe("backlog", 1, self.store.backlog(params)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.observe("absorbed", batch.len(), self.store.absorbed(batch)).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.observe("count_duplicates", batch.len(), self.store.count_duplicates(batch)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -43,7 +43,7 @@ pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{ExamineParams, Finding, Severity};
 pub use failover::Failover;
 pub use filter::{Cursor, Filter, Label, Page};
-pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
+pub use history::{Ahead, Attempt, DuplicateCount, Explanation, History, Holder, Why};
 pub use line::{Line, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use operation_id::OperationId;
@@ -55,7 +55,7 @@ pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, Sweep
 pub use tenancy::Tenancy;
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
-pub use windows::{RegisterParams, RegisteredWindow, SweepPosition, Walk, Windows};
+pub use windows::{RegisterParams, RegisteredWindow, SweepCursor, SweepPosition, Windows};
 
 use async_trait::async_trait;
 
@@ -130,7 +130,7 @@ pub trait Store: Send + Sync + 'static {
     /// poisoned or quarantined.
     ///
     /// What was looked at and did not leave because a window of it is longer is not read again before that window is over;
-    /// a [`Walk`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it
+    /// a [`SweepCursor`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it
     /// had entries for, or that of the inbox if it had none.
     ///
     /// One sweeps an inbox at a time, over all processes. While somebody else does, the answer is [`Swept::NOTHING`].
@@ -140,9 +140,9 @@ pub trait Store: Send + Sync + 'static {
     /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
-    /// Writes down how many deliveries of known messages were absorbed; each adds to what was written before. Repeating a call
+    /// Writes down how many duplicates of stored messages were delivered; each adds to what was written before. Repeating a call
     /// counts twice, so nobody repeats it. A store that keeps no history leaves this as it is.
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
         let _ = batch;
         Ok(())
     }
@@ -208,8 +208,8 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).orphans(params).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        (**self).absorbed(batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        (**self).count_duplicates(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

@@ -113,8 +113,8 @@ pub(crate) struct MessageView {
     pub(crate) entries: Vec<Entry>,
     /// Attempts that did not succeed, the oldest first.
     pub(crate) attempts: Vec<Attempt>,
-    /// At least so many deliveries were absorbed because the message was known.
-    pub(crate) absorbed: u64,
+    /// At least so many duplicates were delivered.
+    pub(crate) duplicates: u64,
     /// Messages under the same key that were quarantined.
     pub(crate) quarantined: Vec<Stored>,
 }

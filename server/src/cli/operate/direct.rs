@@ -117,7 +117,7 @@ impl Desk for Direct {
             stored: show::stored(&view),
             entries: self.privacy.entries(&view.entries),
             attempts: history.attempts.iter().map(|attempt| self.privacy.attempt(attempt)).collect(),
-            absorbed: history.absorbed.map_or(0, |absorbed| absorbed.count),
+            duplicates: history.duplicates.map_or(0, |duplicates| duplicates.count),
             quarantined: view.quarantined.iter().map(show::quarantined).collect(),
         })
     }

@@ -200,7 +200,7 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
         None => line("stored", "no: it has left, or was only quarantined"),
         Some(stored) => {
             describe(stored, &mut line);
-            line("repeats", &format!("at least {} absorbed", view.absorbed));
+            line("repeats", &format!("at least {} duplicates", view.duplicates));
             if let Some(body) = payloads.and_then(|payloads| payloads.stored.as_ref()) {
                 unfold(body, &mut line);
             }

@@ -8,6 +8,6 @@ WITH freed AS (
     )
     RETURNING p.seq, p.not_before, p.token, p.attempts, p.crashes, p.generation, p.lane, p.handler, p.order_key, p.error
 )
-INSERT INTO @later (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
+INSERT INTO @scheduled (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
 SELECT seq, 9223372036854775807, coalesce(not_before, 0), token, attempts, crashes, generation, lane, handler, order_key, error
 FROM freed

@@ -47,7 +47,7 @@ async fn whoever_claims_removes_what_is_left_of_rows_that_have_gone() {
 
 #[tokio::test]
 async fn only_who_may_vacuum_tries_to() {
-    let due = include_str!("../sql/tidy/due.sql");
+    let due = include_str!("../sql/vacuum/due.sql");
     for (url, grants) in [
         (shared::debian_url(), [None, Some("GRANT oncebox TO role")]),
         (shared::newest_url(), [None, Some("GRANT MAINTAIN ON @entry TO role")]),

@@ -60,7 +60,7 @@ CREATE TABLE oncebox_window (
 ) STRICT, WITHOUT ROWID;
 
 -- How far sweeps have come with each window, and what has to be looked at again behind that: eight bytes a message.
-CREATE TABLE oncebox_walk (
+CREATE TABLE oncebox_sweep_cursor (
     inbox INTEGER NOT NULL REFERENCES oncebox_inbox (id),
     span INTEGER NOT NULL,
     -- Tells the windows under which it came so far.
@@ -219,8 +219,8 @@ CREATE TABLE oncebox_attempt (
     PRIMARY KEY (seq, handler, token)
 ) STRICT, WITHOUT ROWID;
 
--- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with its message.
-CREATE TABLE oncebox_absorbed (
+-- How many duplicates of a message were delivered. Written now and then, not for each. Leaves with its message.
+CREATE TABLE oncebox_duplicate (
     seq INTEGER PRIMARY KEY,
     count INTEGER NOT NULL,
     first INTEGER NOT NULL,

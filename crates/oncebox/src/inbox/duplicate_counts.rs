@@ -1,10 +1,10 @@
-//! Counts the duplicates that were absorbed, until they are written down.
+//! Counts the duplicate deliveries, until they are written down.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::store::{Absorbed, Accepted, Seq};
+use crate::store::{Accepted, DuplicateCount, Seq};
 use crate::time::Timestamp;
 
 /// How many messages are told apart between two writes. A flood of duplicates of more messages than this costs no more memory
@@ -13,11 +13,11 @@ const MOST: usize = 1_024;
 
 /// Duplicates by message.
 #[derive(Default)]
-pub(crate) struct Absorbing {
-    counted: Mutex<HashMap<Seq, Absorbed>>,
+pub(crate) struct DuplicateCounts {
+    counted: Mutex<HashMap<Seq, DuplicateCount>>,
 }
 
-impl Absorbing {
+impl DuplicateCounts {
     pub(crate) fn note(&self, accepted: &Accepted, now: impl FnOnce() -> Timestamp) {
         let Accepted::Duplicate(known) = accepted else { return };
         let mut counted = self.counted.lock();
@@ -26,20 +26,20 @@ impl Absorbing {
         }
         let now = now();
         let varied = u64::from(known.varied);
-        let one = Absorbed { seq: known.seq, count: 1, first: now, last: now, varied };
+        let one = DuplicateCount { seq: known.seq, count: 1, first: now, last: now, varied };
         counted.entry(known.seq).and_modify(|known| *known = known.and(one)).or_insert(one);
     }
 
     /// What was counted since the last call.
-    pub(crate) fn take(&self) -> Vec<Absorbed> {
+    pub(crate) fn take(&self) -> Vec<DuplicateCount> {
         let mut counted = self.counted.lock();
         if counted.is_empty() {
             return Vec::new();
         }
-        let mut taken: Vec<Absorbed> = counted.drain().map(|(_, absorbed)| absorbed).collect();
+        let mut taken: Vec<DuplicateCount> = counted.drain().map(|(_, duplicates)| duplicates).collect();
         drop(counted);
         // Everybody who writes several takes them in one order.
-        taken.sort_unstable_by_key(|absorbed| absorbed.seq);
+        taken.sort_unstable_by_key(|duplicates| duplicates.seq);
         taken
     }
 }
@@ -53,19 +53,19 @@ mod tests {
 
     #[test]
     fn a_flood_of_keys_is_bounded() {
-        let absorbing = Absorbing::default();
+        let duplicate_counts = DuplicateCounts::default();
         let at = Timestamp::from_millis;
         for round in 1..=3 {
             for n in 0..2_000 {
                 let known = Known::new(Seq(n), Duration::ZERO).varied(round == 2);
                 let known = Accepted::Duplicate(known);
-                absorbing.note(&known, || at(round));
+                duplicate_counts.note(&known, || at(round));
             }
         }
-        absorbing.note(&Accepted::Stale, || at(9));
-        let taken = absorbing.take();
+        duplicate_counts.note(&Accepted::Stale, || at(9));
+        let taken = duplicate_counts.take();
         assert_eq!(taken.len(), MOST);
-        assert_eq!(taken[7], Absorbed { seq: Seq(7), count: 3, first: at(1), last: at(3), varied: 1 });
-        assert!(absorbing.take().is_empty());
+        assert_eq!(taken[7], DuplicateCount { seq: Seq(7), count: 3, first: at(1), last: at(3), varied: 1 });
+        assert!(duplicate_counts.take().is_empty());
     }
 }

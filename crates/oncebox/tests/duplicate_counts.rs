@@ -1,8 +1,8 @@
-//! Duplicates that were absorbed are written down now and then, and told.
+//! Duplicates are written down now and then, and told.
 
 use std::time::Duration;
 
-use oncebox::store::{Absorbed, Admin as _};
+use oncebox::store::{Admin as _, DuplicateCount};
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
 
@@ -26,26 +26,28 @@ async fn a_flood_of_duplicates_costs_one_write() {
     for _ in 0..500 {
         inbox.accept(message("1")).await.unwrap();
     }
-    assert_eq!(inbox.store().faults().calls(Verb::Absorbed), 0, "no duplicate writes by itself");
+    assert_eq!(inbox.store().faults().calls(Verb::CountDuplicates), 0, "no duplicate writes by itself");
     inbox.drain().await.unwrap();
     inbox.drain().await.unwrap();
     assert_eq!(
-        inbox.store().faults().calls(Verb::Absorbed),
+        inbox.store().faults().calls(Verb::CountDuplicates),
         1,
         "all of them in one, and nothing without any"
     );
-    let absorbed = async |id| {
+    let duplicates = async |id| {
         let key = inbox.key_of(&message(id), "ship-order").unwrap().unwrap();
-        inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap().history.absorbed
+        inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap().history.duplicates
     };
-    let Some(Absorbed { count, first, last, .. }) = absorbed("1").await else { panic!("it was absorbed") };
+    let Some(DuplicateCount { count, first, last, .. }) = duplicates("1").await else {
+        panic!("it was duplicates")
+    };
     assert_eq!((count, first, last), (500, start, start));
-    assert_eq!(absorbed("2").await, None);
+    assert_eq!(duplicates("2").await, None);
 }
 
 // They are written every now and then, and a program may end before.
 #[tokio::test]
-async fn a_shutdown_writes_down_what_was_absorbed() {
+async fn a_shutdown_writes_down_duplicate_counts() {
     let store = FaultyStore::new(Memory::new());
     let inbox =
         Inbox::builder("orders", store).on("order.placed", handler("ship-order", ship)).build().unwrap();
@@ -57,7 +59,7 @@ async fn a_shutdown_writes_down_what_was_absorbed() {
         inbox.accept(message()).await.unwrap();
     }
     // It takes the store a moment.
-    inbox.store().faults().next(Verb::Absorbed, Fault::Hang);
+    inbox.store().faults().next(Verb::CountDuplicates, Fault::Hang);
     let writing = async {
         inbox.store().faults().wait_for_hanging(1).await;
         // Whoever does not wait for it is gone by then.
@@ -67,7 +69,7 @@ async fn a_shutdown_writes_down_what_was_absorbed() {
     tokio::join!(running.shutdown(), writing);
     let key = inbox.key_of(&message(), "ship-order").unwrap().unwrap();
     let explained = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();
-    assert_eq!(explained.history.absorbed.map(|absorbed| absorbed.count), Some(3));
+    assert_eq!(explained.history.duplicates.map(|duplicates| duplicates.count), Some(3));
 }
 
 // A service that is told to stop while its database is away has only so long to live.
@@ -83,7 +85,7 @@ async fn a_store_that_does_not_answer_does_not_hold_up_a_shutdown_for_it() {
     }
     running.idle().await;
     inbox.accept(Message::new("1", "order.placed", "{}")).await.unwrap();
-    inbox.store().faults().always(Verb::Absorbed, Fault::Hang);
+    inbox.store().faults().always(Verb::CountDuplicates, Fault::Hang);
     let passing = async {
         inbox.store().faults().wait_for_hanging(1).await;
         clock.advance(Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Tidying up: removes what is left of rows that have gone from the hot table.
+//! Vacuums the hot table: removes what is left of deleted rows.
 //!
 //! The server does so by itself, but looks only once a minute. At tens of thousands of messages a second there are a million of
 //! them by then, the table no longer fits in memory, and whoever looks for work passes them all.
@@ -27,13 +27,13 @@ const HELD: Duration = Duration::from_mins(1);
 const FORBIDDEN: Duration = Duration::from_hours(1);
 
 /// When to look the next time.
-pub(crate) struct Tidy {
+pub(crate) struct VacuumSchedule {
     clock: SharedClock,
     /// Nothing while it is being done.
     next: Mutex<Option<Duration>>,
 }
 
-impl Tidy {
+impl VacuumSchedule {
     pub(crate) fn new(clock: Option<&SharedClock>) -> Self {
         let clock = clock.cloned().unwrap_or_else(SystemClock::shared);
         let next = Mutex::new(Some(clock.monotonic().saturating_add(EVERY)));
@@ -63,7 +63,7 @@ struct Look {
 
 impl Look {
     async fn finish(mut self) {
-        match tidy(&self.db).await {
+        match vacuum(&self.db).await {
             Ok(wait) => self.wait = wait,
             Err(error) => {
                 tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
@@ -74,21 +74,21 @@ impl Look {
 
 impl Drop for Look {
     fn drop(&mut self) {
-        self.db.tidy.end(self.wait);
+        self.db.vacuum.end(self.wait);
     }
 }
 
-/// Tidies up beside whoever claims, if it is time to.
+/// Vacuums beside a claim, if it is time to.
 pub(crate) fn if_due(db: &SharedDb) {
-    if !db.tidy.begin() {
+    if !db.vacuum.begin() {
         return;
     }
     let look = Look { db: Arc::clone(db), wait: HELD };
     tokio::spawn(look.finish());
 }
 
-/// Tidies up if need be, and says when to look again.
-async fn tidy(db: &Db) -> Result<Duration> {
+/// Vacuums if need be, and returns when to look again.
+async fn vacuum(db: &Db) -> Result<Duration> {
     let before = state(db).await?;
     if !before.may {
         return Ok(FORBIDDEN);
@@ -97,7 +97,7 @@ async fn tidy(db: &Db) -> Result<Duration> {
         return Ok(EVERY);
     }
     let start = Instant::now();
-    let vacuum = Arc::clone(&db.sql.tidy_vacuum);
+    let vacuum = Arc::clone(&db.sql.vacuum_run);
     // Not as a change of ours: it cannot be part of a transaction.
     let mut lent = db.reads.pool.lend().await?;
     lent.answer(Phase::Before, async |connection: &mut PgConnection| {
@@ -121,7 +121,7 @@ struct State {
 
 async fn state(db: &Db) -> Result<State> {
     let mut unit = db.reads.look().await?;
-    let rows = unit.rows(ask(&db.sql.tidy_due)).await?;
+    let rows = unit.rows(ask(&db.sql.vacuum_due)).await?;
     unit.end().await?;
     let Some(row) = rows.first() else { return Ok(State { may: false, due: false, dead: 0 }) };
     Ok(State { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
