@@ -49,7 +49,7 @@ fn a_filter_asks_for_what_it_says_and_nothing_else() {
             0 => filter.id_contains = Some(input.into()),
             1 => filter.ordering_key = Some(input.into()),
             2 => filter.error_contains = Some(text),
-            3 => filter.kind = Some(text),
+            3 => filter.message_type = Some(text),
             4 => filter.source = Some(text),
             _ => filter.tenant = Some(text),
         }

@@ -21,8 +21,8 @@ fn an_event_is_read_or_refused_and_what_is_read_is_read_again() {
         if let Ok(event) = Event::from_json(input) {
             let again = Event::from_json(&event.to_json()).expect("what we write we read");
             assert_eq!(
-                (again.id(), again.source(), again.kind()),
-                (event.id(), event.source(), event.kind())
+                (again.id(), again.source(), again.event_type()),
+                (event.id(), event.source(), event.event_type())
             );
             let message = event.into_message();
             assert!(!message.id().is_empty());

@@ -2,19 +2,19 @@
 
 mod answers;
 mod conflicts;
+mod dry_run;
 mod duplicate_counts;
 mod incoming;
 mod parts;
 mod prepared;
 mod receive;
-mod try_out;
 mod variants;
 
 pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
+pub use dry_run::DryRun;
 pub(crate) use duplicate_counts::DuplicateCounts;
 pub use incoming::Incoming;
 pub(crate) use prepared::{Answer, Prepared};
-pub use try_out::TriedOut;
 pub(crate) use variants::Variants;
 
 use std::sync::{Arc, Weak};
@@ -192,15 +192,15 @@ impl<S: Store> Inbox<S> {
     async fn run_inline_in(&self, message: &Arc<Message>, recall: bool) -> Result<(Processed, Results)> {
         let keys = self.shared.prepare_inline(message)?;
         if keys.is_empty() {
-            let kind = message.kind();
+            let message_type = message.message_type();
             let what = format!(
-                "no inline handler is registered for messages of type {kind:?} (`.inline()` makes a handler one; `accept` is for the others)"
+                "no inline handler is registered for messages of type {message_type:?} (`.inline()` makes a handler one; `accept` is for the others)"
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
         runtime::registered(&self.shared).await?;
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
-        for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
+        for ((handler, _), key) in self.shared.registry.inline(message.message_type()).zip(keys) {
             let inline = Inline { inbox: &self.shared, handler, key, message, recall };
             let (processed, result): runtime::Answer = inline.run().await?;
             all = all.and(processed);

@@ -144,7 +144,7 @@ fn bulk(ask: &Ask, plan: &wire::BulkPlan) -> Answer<Bulk> {
     let everything = "name what is meant in `which`, or say `everything`";
     let bulk = shared::bulk(plan, ask.inbox()?.name().clone(), everything);
     let mut bulk = bulk.map_err(|what| Problem::new(Cause::Invalid, what))?;
-    bulk.most = bounded("most", plan.most, bulk.most, 1..=100_000)?;
+    bulk.limit = bounded("limit", plan.limit, bulk.limit, 1..=100_000)?;
     Ok(bulk)
 }
 
@@ -174,10 +174,10 @@ pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
             return Err(changed(body.expected, preview.count as u64));
         }
     }
-    bulk.most = shared::cap(known.as_ref(), "most", bulk.most, body.expected);
+    bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, body.expected);
     // Recorded before it is answered, so that another body under the same identity is told of at once.
     let what =
-        What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), most: bulk.most };
+        What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), limit: bulk.limit };
     let action = action(ask, what, body.asked())?;
     act(ask, action).await?;
     let (id, admin) = (bulk.id, std::sync::Arc::clone(&served.admin));

@@ -133,10 +133,10 @@ impl Cell {
     }
 
     /// No longer than so many characters.
-    pub(crate) fn cut(text: impl AsRef<str>, most: usize) -> Self {
+    pub(crate) fn cut(text: impl AsRef<str>, max: usize) -> Self {
         let mut cell = Self::new(text);
-        if cell.text.chars().count() > most {
-            cell.text = cell.text.chars().take(most.saturating_sub(1)).chain(['…']).collect();
+        if cell.text.chars().count() > max {
+            cell.text = cell.text.chars().take(max.saturating_sub(1)).chain(['…']).collect();
         }
         cell
     }

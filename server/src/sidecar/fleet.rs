@@ -124,7 +124,7 @@ async fn backfill(inbox: InboxPlan, stores: Stores) {
 
 /// Builds everything in memory, without opening anything: what the library refuses is found here. `serve`, each reload and
 /// `config check` begin with it, so that none of them refuses for good what another takes.
-pub(crate) fn rehearse(loaded: Loaded) -> Result<Loaded, Invalid> {
+pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
     let mut inboxes = Vec::new();
     for inbox in &loaded.plan.inboxes {
         match build(inbox, Arc::new(Memory::new()) as Any) {

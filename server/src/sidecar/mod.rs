@@ -31,7 +31,7 @@ use ingress::Front;
 use signals::{Signal, Signals};
 use stores::Stores;
 
-pub(crate) use fleet::rehearse;
+pub(crate) use fleet::check_plan;
 pub(crate) use quick::Quick;
 pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, schema_sql};
 
@@ -65,7 +65,7 @@ pub(crate) async fn serve(
     let descriptors = descriptors::raise_limit();
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
-    let loaded = rehearse(origin.load(listen)?)?;
+    let loaded = check_plan(origin.load(listen)?)?;
     let plan = loaded.plan;
     let listener = bind(plan.listen).map_err(|error| Exit::Start.with(error))?;
     let operators = bind_api(origin, &plan).map_err(|error| Exit::Start.with(error))?;
@@ -260,7 +260,7 @@ impl<'a> Sidecar<'a> {
         if let Origin::Quick(_) = self.origin {
             bail!("there is none: this was started from the command line");
         }
-        let plan = rehearse(self.origin.load(self.listen)?)?.plan;
+        let plan = check_plan(self.origin.load(self.listen)?)?.plan;
         if plan.listen != self.plan.listen {
             bail!("`listen` changed from {} to {}, which needs a restart", self.plan.listen, plan.listen);
         }

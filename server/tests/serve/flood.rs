@@ -27,7 +27,7 @@ const KEY: &[u8] = b"a key that both sides know well.";
 const FORGED: &[u8] = b"a key that a stranger made up...";
 const ROUNDS: usize = 3;
 /// Bytes that a flood may take: three times the room for bodies of strangers.
-const MOST: u64 = 192 << 20;
+const MAX_GROWTH: u64 = 192 << 20;
 
 /// The headers of a webhook that is signed with a key.
 fn signed(key: &[u8], id: &str, body: &[u8]) -> [(&'static str, String); 4] {
@@ -166,8 +166,8 @@ fn a_flood_takes_nothing_from_verified_senders_and_no_memory_for_good() {
     }
     // The allocator keeps pages, so the process does not shrink. What one flood took, all later ones share.
     let [quiet, first, .., last] = memory[..] else { panic!("{memory:?}") };
-    assert!(first < quiet + MOST, "{memory:?}");
-    assert!(last < first + MOST / 4, "each flood takes more: {memory:?}");
+    assert!(first < quiet + MAX_GROWTH, "{memory:?}");
+    assert!(last < first + MAX_GROWTH / 4, "each flood takes more: {memory:?}");
     handler.wait_for(ROUNDS * MESSAGES + 1);
     let lines = sidecar.stop();
     let words = [" poisoned ", " failed ", "panicked"];

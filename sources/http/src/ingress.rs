@@ -352,9 +352,9 @@ impl Route {
     ) -> Result<Response, Problem> {
         let Endpoint { max_batch, .. } = self.endpoint;
         let proof = self.endpoint.verify.as_ref().and_then(Verify::header);
-        let kind = self.endpoint.kind.as_deref();
+        let message_type = self.endpoint.message_type.as_deref();
         let headers = &parts.headers;
-        let sent = Sent { headers, kept: kept(headers, proof), kind, max_batch };
+        let sent = Sent { headers, kept: kept(headers, proof), message_type, max_batch };
         let content = self.endpoint.format.read(sent, body)?;
         let items = match content {
             Content::One(message) => {
@@ -414,7 +414,7 @@ impl Route {
         };
         let mut received = match received {
             Ok(received) => received,
-            Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
+            Err(error) => (0..count).map(|_| Err(error.to_shared())).collect(),
         }
         .into_iter();
         let answer = |refused: Option<Problem>| match refused {

@@ -150,12 +150,13 @@ async fn without_an_id_or_a_type_nothing_is_taken() {
 
 #[tokio::test]
 async fn the_headers_of_a_plain_message_can_be_others() {
-    let endpoint = plain("shop").id_header("x-id").unwrap().order_header("x-order").unwrap().kind("t");
+    let endpoint =
+        plain("shop").id_header("x-id").unwrap().order_header("x-order").unwrap().message_type("t");
     let world = world(vec![endpoint]).await;
     let headers = [TOKEN, ("x-id", "7"), ("x-order", "customer"), ("message-type", "ignored")];
     assert_eq!(world.server.post("/in/shop", &headers, "{}").await.status, 202);
     let message = world.handled().await;
-    assert_eq!((message.id(), message.kind(), message.source()), (&b"7"[..], "t", "shop"));
+    assert_eq!((message.id(), message.message_type(), message.source()), (&b"7"[..], "t", "shop"));
     assert_eq!(message.ordering_key(), Some(&b"customer"[..]));
 }
 

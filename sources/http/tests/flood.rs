@@ -78,7 +78,7 @@ fn router(bodies: BodyLimits) -> Router {
     let tokens = Verify::tokens([TOKEN]).expect("a token");
     let ingress = Ingress::new()
         .bodies(bodies)
-        .endpoint(Endpoint::plain("shop").kind("t").verify(tokens), &inbox)
+        .endpoint(Endpoint::plain("shop").message_type("t").verify(tokens), &inbox)
         .endpoint(Endpoint::standard_webhooks("hook", [SECRET]).expect("a secret"), &inbox);
     ingress.into_router().expect("valid endpoints")
 }

@@ -275,7 +275,7 @@ impl State {
         match self.transaction(group) {
             Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
             Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
-            Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.duplicate()))),
+            Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.to_shared()))),
         }
     }
 
@@ -285,14 +285,14 @@ impl State {
         for mut job in jobs {
             // While the file is locked, each would wait for as long as the first one did.
             if let Some(error) = &away {
-                job.finish(Err(error.duplicate()));
+                job.finish(Err(error.to_shared()));
                 continue;
             }
             let outcome = self.transaction(std::slice::from_mut(&mut job));
             if let Err(Failed { error, isolate: false }) = &outcome
                 && error.kind() == ErrorKind::Unavailable
             {
-                away = Some(error.duplicate());
+                away = Some(error.to_shared());
             }
             job.finish(outcome.map_err(|failed| failed.error));
         }

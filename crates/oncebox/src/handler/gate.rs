@@ -28,21 +28,21 @@ impl Gate {
 
     /// How many entries may be claimed at the most when it has been quiet, and how many may be now.
     pub(crate) fn room(&self, now: Duration) -> (usize, usize) {
-        let (most, free) = self.bucket.as_ref().map_or((usize::MAX, usize::MAX), |bucket| {
+        let (max, free) = self.bucket.as_ref().map_or((usize::MAX, usize::MAX), |bucket| {
             let mut bucket = bucket.lock();
-            (bucket.most(), bucket.tokens(now))
+            (bucket.capacity(), bucket.tokens(now))
         });
         match self.circuit.as_ref().map_or(Admits::All, |circuit| circuit.lock().admits(now)) {
-            Admits::All => (most, free),
+            Admits::All => (max, free),
             Admits::One => (1, free.min(1)),
             Admits::Nothing => (0, 0),
         }
     }
 
     /// Takes up to this many tokens for a claim; says how many.
-    pub(crate) fn take(&self, most: usize, now: Duration) -> usize {
-        let most = most.min(self.room(now).1);
-        self.bucket.as_ref().map_or(most, |bucket| bucket.lock().take(most, now))
+    pub(crate) fn take(&self, max: usize, now: Duration) -> usize {
+        let max = max.min(self.room(now).1);
+        self.bucket.as_ref().map_or(max, |bucket| bucket.lock().take(max, now))
     }
 
     /// Puts tokens back for which there was no entry.

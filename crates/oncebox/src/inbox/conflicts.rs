@@ -33,8 +33,8 @@ impl<S: Store> Shared<S> {
         emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), emit::word("outcome", "conflict")]);
         watch.tell(inbox, |observer| observer.quarantined(new, handler));
         if let Some(unsaid) = watch.may_say("quarantined", inbox.as_str()) {
-            let kind = new.message.kind();
-            tracing::warn!(%inbox, %key, %handler, kind, unsaid, "quarantined: its key was handled with another payload");
+            let message_type = new.message.message_type();
+            tracing::warn!(%inbox, %key, %handler, message_type, unsaid, "quarantined: its key was handled with another payload");
         }
     }
 }

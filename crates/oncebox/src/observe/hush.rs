@@ -40,7 +40,7 @@ impl Hush {
     }
 
     /// The same, up to this many times in an interval.
-    pub fn may_say_up_to(&self, most: u32, what: &'static str, about: &str) -> Option<u64> {
+    pub fn may_say_up_to(&self, limit: u32, what: &'static str, about: &str) -> Option<u64> {
         let now = self.clock.monotonic();
         let mut said = self.said.lock();
         let full = said.len() >= PLACES;
@@ -49,7 +49,7 @@ impl Hush {
         if said.lines == 0 || now.saturating_sub(said.since) >= INTERVAL {
             (said.since, said.lines) = (now, 0);
         }
-        if said.lines >= most {
+        if said.lines >= limit {
             said.unsaid += 1;
             return None;
         }

@@ -84,16 +84,17 @@ impl<S> Observed<S> {
         let outcome = emit::word("outcome", answer.as_str());
         emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), outcome]);
         self.watch.tell(inbox, |observer| observer.accepted(message, answer));
-        let (kind, say) = (message.message.kind(), || self.watch.may_say("quarantined", inbox.as_str()));
+        let (message_type, say) =
+            (message.message.message_type(), || self.watch.may_say("quarantined", inbox.as_str()));
         match answer {
             Accepted::Conflict(seq) => {
                 if let Some(unsaid) = say() {
-                    tracing::warn!(%inbox, %key, seq = seq.0, kind, unsaid, "quarantined: its key was stored with another payload");
+                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, unsaid, "quarantined: its key was stored with another payload");
                 }
             }
             Accepted::Stale => {
                 if let Some(unsaid) = say() {
-                    tracing::warn!(%inbox, %key, kind, unsaid, "quarantined: it is older than what is remembered");
+                    tracing::warn!(%inbox, %key, message_type, unsaid, "quarantined: it is older than what is remembered");
                 }
             }
             _ => {}

@@ -166,12 +166,12 @@ impl<S: Store> Dispatcher<S> {
 
     fn plan(&mut self) -> Plan {
         let (Shared { config, clock, .. }, flights) = (&*self.core.inbox, &self.core.flights);
-        let (total, now) = (Room { most: config.in_flight, busy: flights.len() }, clock.monotonic());
+        let (total, now) = (Room { capacity: config.in_flight, busy: flights.len() }, clock.monotonic());
         let seat = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
             let busy = flights.count(&handler.route.key);
-            let room = Room { most: handler.registration.concurrency, busy };
-            let (most, free) = handler.gate.room(now);
-            Seat { room, gate: Room { most, busy: most - free }, hungry: *hungry }
+            let room = Room { capacity: handler.registration.concurrency, busy };
+            let (capacity, free) = handler.gate.room(now);
+            Seat { room, gate: Room { capacity, busy: capacity - free }, hungry: *hungry }
         };
         let seats: Vec<Seat> = self.handlers.iter().zip(&self.hungry).map(seat).collect();
         self.turn = self.turn.wrapping_add(1);

@@ -157,7 +157,7 @@ async fn run_each<S: Store>(
         let mut part = vec![first];
         let others = std::mem::take(&mut waiting);
         for other in others {
-            let fits = part.len() < handler.registration.most.unwrap_or(1);
+            let fits = part.len() < handler.registration.max_batch.unwrap_or(1);
             if fits && handler.route.answers_to(&other.claim.handler) {
                 part.push(other);
             } else {

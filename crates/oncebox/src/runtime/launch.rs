@@ -38,15 +38,15 @@ pub(super) fn launch_all<S: Store>(
 fn start_all<S: Store>(runs: Vec<Run<S>>) {
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
     for run in runs {
-        let most = run.handler.registration.together();
+        let max = run.handler.registration.together();
         // A suspect shares neither a call nor a transaction: what it brings down there would be the work of others.
-        if most <= 1 || run.claimed.claim.suspicion.is_suspect() {
+        if max <= 1 || run.claimed.claim.suspicion.is_suspect() {
             start_alone(run);
             continue;
         }
         let group = groups.entry(run.handler.route.key.clone()).or_default();
         group.push(run);
-        if group.len() >= most {
+        if group.len() >= max {
             start(std::mem::take(group));
         }
     }

@@ -210,8 +210,8 @@ impl<S: Store> Shared<S> {
         let many = prepared.len() > 1;
         match caught(self.receive_all(prepared.iter())).await {
             Some(Ok(received)) => received.into_iter().map(Some).collect(),
-            Some(Err(error)) if !many || !error.kind().may_be_of_one() => {
-                prepared.iter().map(|_| Some(Err(error.duplicate()))).collect()
+            Some(Err(error)) if !many || !error.kind().is_per_message() => {
+                prepared.iter().map(|_| Some(Err(error.to_shared()))).collect()
             }
             None if !many => vec![None],
             _ => join_all(prepared.iter().map(|prepared| caught(self.receive(prepared)))).await,
@@ -234,7 +234,7 @@ impl<S: Store> Shared<S> {
 
     /// Whether nothing is to be done with a message before it is acknowledged but to store it.
     pub(crate) fn only_stores(&self, message: &Message) -> bool {
-        !self.is_direct() && self.registry.inline(message.kind()).next().is_none()
+        !self.is_direct() && self.registry.inline(message.message_type()).next().is_none()
     }
 
     /// Runs the inline handlers of a message of which the store has answered.
@@ -255,7 +255,7 @@ impl<S: Store> Shared<S> {
             stored.as_ref().map_or_else(Vec::new, |(offers, answer)| self.answers(message, offers, answer));
         let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
-        for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
+        for ((handler, _), key) in self.registry.inline(message.message_type()).zip(&prepared.inline) {
             // What is quarantined for a person does not run under the same key.
             let item = stored.as_ref().and_then(|(offers, answer)| answer.quarantined(offers, &key.key));
             let said = if let Some(item) = item {

@@ -9,12 +9,12 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// The most items of a batch, and the most bytes, if it is not one item alone.
-const MOST: usize = 500;
+const MAX_BATCH: usize = 500;
 const BYTES: usize = 4 << 20;
 /// How many batches there are at once, at most.
 const AT_ONCE: usize = 2;
 /// How many items have to wait for a batch to begin beside another one: small batches cost more than is won.
-const BESIDE: usize = 96;
+const MIN_CONCURRENT_BATCH: usize = 96;
 
 /// Brings together what comes at the same time, so that it is stored in one go. For sources that receive many messages side by
 /// side.
@@ -85,13 +85,13 @@ where
     let (mut batches, mut open) = (JoinSet::new(), true);
     while open || !waiting.is_empty() || !batches.is_empty() {
         let taken = turns.taken.load(Ordering::Relaxed);
-        if !waiting.is_empty() && (taken == 0 || (taken < AT_ONCE && waiting.len() >= BESIDE)) {
+        if !waiting.is_empty() && (taken == 0 || (taken < AT_ONCE && waiting.len() >= MIN_CONCURRENT_BATCH)) {
             turns.taken.fetch_add(1, Ordering::Relaxed);
             batches.spawn(work(batch(&mut waiting, &bytes), Turn(Arc::clone(&turns))));
             continue;
         }
         tokio::select! {
-            count = queue.recv_many(&mut arrived, MOST), if open => {
+            count = queue.recv_many(&mut arrived, MAX_BATCH), if open => {
                 open = count > 0;
                 waiting.extend(arrived.drain(..));
             }
@@ -112,7 +112,7 @@ fn batch<T>(waiting: &mut VecDeque<T>, bytes: impl Fn(&T) -> usize) -> Vec<T> {
         sum += bytes(item);
         sum <= BYTES
     };
-    let count = waiting.iter().take(MOST).take_while(fits).count().max(1);
+    let count = waiting.iter().take(MAX_BATCH).take_while(fits).count().max(1);
     waiting.drain(..count).collect()
 }
 
@@ -155,28 +155,32 @@ mod tests {
         gather.push(0).unwrap();
         quiet().await;
         assert_eq!(sizes(&batches), [1], "nothing is delayed");
-        for item in 1..BESIDE {
+        for item in 1..MIN_CONCURRENT_BATCH {
             gather.push(item).unwrap();
         }
         quiet().await;
         assert_eq!(sizes(&batches), [1], "too few to begin beside another");
-        gather.push(BESIDE).unwrap();
+        gather.push(MIN_CONCURRENT_BATCH).unwrap();
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE]);
-        for item in 0..=2 * MOST {
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH]);
+        for item in 0..=2 * MAX_BATCH {
             gather.push(item).unwrap();
         }
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE], "not a third");
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH], "not a third");
         go.add_permits(1);
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE, MOST]);
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH, MAX_BATCH]);
         go.add_permits(1);
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE, MOST, MOST]);
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH, MAX_BATCH, MAX_BATCH]);
         go.add_permits(2);
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE, MOST, MOST, 1], "what is left does not wait for ever");
+        assert_eq!(
+            sizes(&batches),
+            [1, MIN_CONCURRENT_BATCH, MAX_BATCH, MAX_BATCH, 1],
+            "what is left does not wait for ever"
+        );
     }
 
     // FAULTS A18: a statement has bounds, whatever comes together.

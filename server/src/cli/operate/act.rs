@@ -59,7 +59,7 @@ pub(crate) struct Entries {
     expect: Option<u64>,
     /// With a filter: do it to this many at most, 1 to 100,000.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    most: u64,
+    limit: u64,
     /// With a filter: so many a second, once it is at full speed, 1 to 1,000.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     per_second: u64,
@@ -108,8 +108,12 @@ pub(super) async fn entries(args: &Entries, verb: wire::Verb) -> Result<bool, Fa
 }
 
 async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
-    let plan =
-        wire::BulkPlan { verb, which: args.which.wire(), most: Some(args.most), everything: args.everything };
+    let plan = wire::BulkPlan {
+        verb,
+        which: args.which.wire(),
+        limit: Some(args.limit),
+        everything: args.everything,
+    };
     let desk = args.place.open().await?;
     if !args.confirm {
         return preview(&*desk, args, &plan).await.map(|()| false);
@@ -118,14 +122,14 @@ async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
         Some(expected) => expected,
         None => desk.preview(&plan).await?.count,
     };
-    let wire::BulkPlan { verb, which, most, everything } = plan;
+    let wire::BulkPlan { verb, which, limit, everything } = plan;
     let action = wire::BulkAction {
         operation: args.who.id(),
         actor: args.who.actor(),
         reason: args.who.reason()?,
         verb,
         which,
-        most,
+        limit,
         everything,
         expected,
         per_second: Some(args.per_second),
@@ -155,7 +159,7 @@ fn tell_report(place: &Place, report: &wire::Report) -> Result<(), Failed> {
     out::line(&format!("{state}: {done} done, {refused} had changed, {failed} failed again"))?;
     match state.as_str() {
         "stopped" => out::tell("look at what failed; the same --operation with --go-on carries it on"),
-        "capped" => out::tell("there are more; a new operation does the next, or raise --most"),
+        "capped" => out::tell("there are more; a new operation does the next, or raise --limit"),
         _ => {}
     }
     Ok(())
@@ -291,7 +295,7 @@ pub(crate) struct Backfill {
     legacy: Vec<HandlerKey>,
     /// On a store: at most this many entries.
     #[arg(long)]
-    most: Option<usize>,
+    limit: Option<usize>,
     /// Really does it, instead of saying how many messages would be looked at.
     #[arg(long)]
     confirm: bool,
@@ -318,7 +322,7 @@ pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
     let id = action.operation.0;
     out::tell(&format!("operation {id}; carry it on with --operation {id}"));
     let types = args.types.iter().map(|kind| kind.as_str().into()).collect();
-    let late = Late { action, types, legacy: args.legacy.clone(), most: args.most };
+    let late = Late { action, types, legacy: args.legacy.clone(), limit: args.limit };
     let progress = Progress::unknown("entries added");
     let ended = desk.backfill(&late, &mut |report| progress.at(report.done)).await;
     drop(progress);

@@ -30,7 +30,7 @@ pub(super) struct Late {
     /// Keys it had before.
     pub(super) legacy: Vec<HandlerKey>,
     /// How many entries at most.
-    pub(super) most: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 /// An inbox.

@@ -17,7 +17,7 @@ use crate::api::{shared, wire};
 use crate::config::InboxPlan;
 
 /// A purge of more is begun again: each is one transaction.
-const MOST_PURGED: usize = 10_000;
+const MAX_PURGED: usize = 10_000;
 
 pub(super) struct Direct {
     store: Box<dyn Admin>,
@@ -51,7 +51,7 @@ impl Direct {
     fn plan_of(&self, plan: &wire::BulkPlan) -> Result<Bulk, Failed> {
         let everything = "name what is meant, or say --everything";
         let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
-        bulk.most = number(plan.most, bulk.most);
+        bulk.limit = number(plan.limit, bulk.limit);
         Ok(bulk)
     }
 
@@ -85,8 +85,8 @@ fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), Failed> {
 
 fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
     let limit = number(limit, 1_000);
-    if limit > MOST_PURGED {
-        return Err(usage(format!("--limit is {MOST_PURGED} at most: purge again for the rest")));
+    if limit > MAX_PURGED {
+        return Err(usage(format!("--limit is {MAX_PURGED} at most: purge again for the rest")));
     }
     Ok(limit)
 }
@@ -226,7 +226,7 @@ impl Desk for Direct {
         if known.is_none() {
             as_expected(bulk.preview(&*self.store).await?.count as u64, action.expected, "entries")?;
         }
-        bulk.most = shared::cap(known.as_ref(), "most", bulk.most, action.expected);
+        bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, action.expected);
         let ended = bulk.run_telling(&*self.store, &self.clock, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
@@ -262,7 +262,7 @@ impl Desk for Direct {
         let route = Route { key, legacy: Arc::from(legacy) };
         let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
         let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
-        backfill.most = late.most.unwrap_or(backfill.most);
+        backfill.limit = late.limit.unwrap_or(backfill.limit);
         let ended = backfill.run_telling(&*self.store, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
     }

@@ -229,7 +229,7 @@ fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
     if let Some(hex) = &stored.message.id_hex {
         line("id, in hex", hex);
     }
-    line("type", &stored.message.kind);
+    line("type", &stored.message.message_type);
     if let Some(key) = &stored.message.ordering_key {
         line("ordering key", key);
     }

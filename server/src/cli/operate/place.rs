@@ -308,7 +308,7 @@ macro_rules! filled {
         wire::$name {
             status: $which.statuses.iter().copied().map(StatusWord).collect(),
             handler: $which.handler.as_ref().map(|handler| handler.as_str().into()),
-            kind: text(&$which.kind),
+            message_type: text(&$which.kind),
             source: text(&$which.source),
             tenant: text(&$which.tenant),
             id_contains: text(&$which.id_contains),

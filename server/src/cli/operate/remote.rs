@@ -291,9 +291,9 @@ impl Desk for Remote {
     }
 
     async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed> {
-        if !late.types.is_empty() || !late.legacy.is_empty() || late.most.is_some() {
+        if !late.types.is_empty() || !late.legacy.is_empty() || late.limit.is_some() {
             return Err(usage(
-                "--type, --legacy and --most are for a store: a process that serves an inbox knows its handlers",
+                "--type, --legacy and --limit are for a store: a process that serves an inbox knows its handlers",
             ));
         }
         let begun = self.post(Call::Backfill, &[], &late.action).await?;

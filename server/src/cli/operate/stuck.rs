@@ -55,7 +55,7 @@ pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
             Cell::new(one.reason.as_str()),
             Cell::new(&one.message.source),
             Cell::new(&one.message.id),
-            Cell::new(&one.message.kind),
+            Cell::new(&one.message.message_type),
             Cell::new(one.received_at.to_string()),
             Cell::new(one.payload_bytes.to_string()),
             Cell::new(one.key.0.to_string()),

@@ -200,7 +200,7 @@ fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
     ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
         .bind(message.source())
         .bind(message.id())
-        .bind(message.kind())
+        .bind(message.message_type())
         .bind(message.ordering_key())
         .bind(message.headers().encode())
         .bind(&message.payload()[..])
