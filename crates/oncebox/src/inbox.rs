@@ -31,7 +31,7 @@ use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch};
 use crate::retention::Lateness;
-use crate::runtime::{self, Core, Forget, Inline, Nudge, Running};
+use crate::runtime::{self, Core, Forget, Inline, LocalWakeup, Running};
 use crate::state::BreakerState;
 use crate::store::{Accepted, Store, SweepId, Swept};
 use crate::time::{SharedClock, SystemClock, Timestamp};
@@ -45,7 +45,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) data: Arc<Data>,
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
-    pub(crate) nudge: Nudge,
+    pub(crate) local_wakeup: LocalWakeup,
     pub(crate) lateness: Lateness,
     pub(crate) duplicate_counts: DuplicateCounts,
     pub(crate) variants: Variants,
@@ -70,7 +70,7 @@ impl<S: Store> Shared<S> {
     pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
         let now = self.clock.monotonic();
         let state = |handler: &Arc<crate::handler::Registered<S>>| {
-            Some((handler.route.key.clone(), handler.gate.breaker(now)?))
+            Some((handler.route.key.clone(), handler.throttle.breaker(now)?))
         };
         self.registry.durable().filter_map(state).collect()
     }
@@ -370,7 +370,7 @@ impl<S: Store> Builder<S> {
                 data: Arc::new(self.data),
                 registry,
                 clock,
-                nudge: Nudge::default(),
+                local_wakeup: LocalWakeup::default(),
                 lateness: Lateness::default(),
                 duplicate_counts: DuplicateCounts::default(),
                 variants: Variants::default(),

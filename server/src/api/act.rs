@@ -12,7 +12,7 @@ use super::ask::{Ask, bounded, handler};
 use super::jobs::Job;
 use super::problem::{Cause, Problem};
 use super::wire::OperationUuid;
-use super::{Errand, shared, show, wire};
+use super::{BackfillRequest, shared, show, wire};
 
 type Answer<T> = Result<T, Problem>;
 
@@ -258,13 +258,13 @@ pub(super) async fn backfill(ask: &Ask) -> Answer<wire::Report> {
         return Err(Problem::new(Cause::NotFound, what));
     }
     let (id, actor) = (body.operation.0, ask.who.asker(body.actor.as_deref())?);
-    let errand = Errand { handler: key.to_string(), id, actor, reason: body.reason.0 };
+    let request = BackfillRequest { handler: key.to_string(), id, actor, reason: body.reason.0 };
     let plan = served.plan.clone();
-    served.stores.record_backfill(&plan, &errand).await?;
-    let Errand { handler, actor, .. } = &errand;
+    served.stores.record_backfill(&plan, &request).await?;
+    let BackfillRequest { handler, actor, .. } = &request;
     let (actor, token) = (&*actor.name, actor.token.as_deref());
     tracing::info!(inbox = plan.name, operation = %id, actor, token, handler, "a backfill was asked for");
     let stores = std::sync::Arc::clone(&served.stores);
-    ask.api.jobs.start(id, async move { stores.backfill(&plan, &errand).await });
+    ask.api.jobs.start(id, async move { stores.backfill(&plan, &request).await });
     Ok(begun(ask, id).await)
 }

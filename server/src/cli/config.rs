@@ -76,7 +76,7 @@ fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), F
         ));
     }
     for warning in warnings {
-        out::tell(&format!("{}: warning: {}", path.display(), out::escaped_lines(&warning)));
+        out::eprint_note(&format!("{}: warning: {}", path.display(), out::escaped_lines(&warning)));
     }
     print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))
 }

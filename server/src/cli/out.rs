@@ -47,7 +47,7 @@ pub(crate) fn line(text: &str) -> Result<(), Failed> {
 }
 
 /// A line on the standard error. That nobody reads it stops nothing.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn eprint_note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 

@@ -11,9 +11,9 @@ mod ingress;
 mod local;
 mod problem;
 mod quota;
+mod request_batcher;
 mod secret;
 mod server;
-mod together;
 mod verify;
 
 pub use body::BodyLimits;

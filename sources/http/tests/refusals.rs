@@ -231,5 +231,5 @@ async fn strangers_cannot_fill_the_log() {
     clock.advance(Duration::from_mins(1));
     send(&router, "/in/guess", Some(FAR), &[]).await;
     let lines = heard.lines();
-    assert!(lines.len() == 1 && lines[0].contains("unsaid=45"), "{lines:#?}");
+    assert!(lines.len() == 1 && lines[0].contains("suppressed=45"), "{lines:#?}");
 }

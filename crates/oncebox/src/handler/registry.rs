@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use super::Registration;
 use super::check::check;
-use super::gate::Gate;
 use super::reruns::Reruns;
+use super::throttle::HandlerThrottle;
 use super::types;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +25,7 @@ pub(crate) struct Registered<S: Store> {
     pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
     /// What keeps it from being given more than it should get.
-    pub(crate) gate: Gate,
+    pub(crate) throttle: HandlerThrottle,
     /// How often the database ended its runs.
     pub(crate) reruns: Reruns,
     /// Room for runs that nobody waits for.
@@ -41,12 +41,16 @@ const MAX_WAITING: usize = 1_024;
 
 impl<S: Store> Registered<S> {
     fn new(route: Route, types: Vec<Box<str>>, registration: Registration<S>) -> Self {
-        let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
+        let throttle = HandlerThrottle::new(
+            route.key.clone(),
+            registration.breaker.as_ref(),
+            registration.rate.as_ref(),
+        );
         let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
         let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
         let (reruns, slots) = (Reruns::default(), Semaphore::new(slots));
         let later = Arc::new(Semaphore::new(MAX_WAITING));
-        Self { route, types, registration, gate, reruns, slots, places, later }
+        Self { route, types, registration, throttle, reruns, slots, places, later }
     }
 }
 

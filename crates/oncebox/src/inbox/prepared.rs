@@ -223,7 +223,7 @@ impl<S: Store> Shared<S> {
         if let Err(error) = &prepared {
             let reason = emit::word("reason", error.kind().as_str());
             emit::count(names::REFUSED, 1, [emit::inbox(&self.name), reason]);
-            self.store.watch().tell(&self.name, |observer| observer.refused(message, error));
+            self.store.watch().notify(&self.name, |observer| observer.refused(message, error));
         }
         prepared
     }
@@ -318,8 +318,8 @@ impl<S: Store> Shared<S> {
             if message.routes.is_empty() && forget.is_empty() {
                 let (inbox, key) = (&message.inbox, &message.key);
                 emit::count(names::UNROUTED, 1, [emit::inbox(inbox)]);
-                if let Some(unsaid) = self.store.watch().may_say("unrouted", inbox.as_str()) {
-                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, unsaid, "stored without a handler: none is registered for its type");
+                if let Some(suppressed) = self.store.watch().allow("unrouted", inbox.as_str()) {
+                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "stored without a handler: none is registered for its type");
                 }
             }
             for ((handler, _), key) in self.registry.forget(message_type).zip(forget) {
@@ -331,9 +331,9 @@ impl<S: Store> Shared<S> {
         if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
         {
             if message.delay.is_zero() {
-                self.nudge.now();
+                self.local_wakeup.now();
             } else {
-                self.nudge.at(self.clock.monotonic().saturating_add(message.delay));
+                self.local_wakeup.at(self.clock.monotonic().saturating_add(message.delay));
             }
         }
     }

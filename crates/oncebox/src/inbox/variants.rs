@@ -77,8 +77,8 @@ impl<S: Store> Shared<S> {
     pub(super) fn note_first_wins(&self, message: &Message, key: &Key) {
         let (inbox, message_type) = (&self.name, message.message_type());
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "first_wins")]);
-        if let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) {
-            tracing::warn!(%inbox, message_type, %key, unsaid, "a key came again with another payload; the first one counts, and this one is dropped");
+        if let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) {
+            tracing::warn!(%inbox, message_type, %key, suppressed, "a key came again with another payload; the first one counts, and this one is dropped");
         }
     }
 
@@ -94,9 +94,9 @@ impl<S: Store> Shared<S> {
         let Some(other) = self.variants.note(key, fingerprint) else { return };
         let (inbox, message_type) = (&self.name, message.message_type());
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "accept_as_new")]);
-        let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) else { return };
+        let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) else { return };
         let (before, key) = (key.of_payload(&other), key.of_payload(&fingerprint));
-        tracing::warn!(%inbox, message_type, %before, %key, unsaid, "a key came again with another payload; it is taken as a message of its own");
+        tracing::warn!(%inbox, message_type, %before, %key, suppressed, "a key came again with another payload; it is taken as a message of its own");
     }
 }
 

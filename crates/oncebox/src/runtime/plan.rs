@@ -26,15 +26,15 @@ impl Room {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     pub(super) room: Room,
-    /// What its gate lets through: its rate and its breaker.
-    pub(super) gate: Room,
+    /// What its throttle lets through: its rate and its breaker.
+    pub(super) throttle: Room,
     /// Whether there may be work for it.
     pub(super) hungry: bool,
 }
 
 impl Seat {
     fn free(self) -> usize {
-        self.room.free().min(self.gate.free())
+        self.room.free().min(self.throttle.free())
     }
 }
 
@@ -63,7 +63,7 @@ impl Plan {
             }
             open.push(index);
             if seat.hungry {
-                if enough(total) && enough(seat.room) && enough(seat.gate) {
+                if enough(total) && enough(seat.room) && enough(seat.throttle) {
                     served.push(index);
                 } else {
                     plan.short = true;
@@ -107,7 +107,7 @@ mod tests {
     const IDLE: Seat = seat(64, 0);
 
     const fn seat(capacity: usize, busy: usize) -> Seat {
-        Seat { room: Room { capacity, busy }, gate: Room::ANY, hungry: true }
+        Seat { room: Room { capacity, busy }, throttle: Room::ANY, hungry: true }
     }
 
     fn plan(in_flight: usize, seats: &[Seat], turn: usize) -> Plan {
@@ -169,7 +169,7 @@ mod tests {
     // Tokens are gathered like room is: a claim for each that grows would be many small claims.
     #[test]
     fn never_more_than_the_gate_lets_through() {
-        let gated = |capacity, busy| Seat { gate: Room { capacity, busy }, ..IDLE };
+        let gated = |capacity, busy| Seat { throttle: Room { capacity, busy }, ..IDLE };
         assert_eq!(plan(512, &[gated(10, 0), IDLE], 0).limits, [10, 64]);
         assert_eq!(plan(512, &[gated(1, 0)], 0).limits, [1], "a probe");
         let shut = plan(512, &[gated(0, 0)], 0);

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::health::SourceState;
 use crate::inbox::{Answer, HandlerAnswer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Delivery, Gather, Redelivery, Source};
+use crate::source::{Batcher, Delivery, Redelivery, Source};
 use crate::store::{Accepted, Store};
 
 /// The most deliveries that are taken before somebody else has a turn.
@@ -26,7 +26,7 @@ pub(super) struct Intake<Src> {
     source: Src,
     state: Arc<SourceState>,
     /// Those that are only to be stored.
-    together: Gather<Taken>,
+    together: Batcher<Taken>,
     /// Those with more to be done, each by itself.
     alone: JoinSet<()>,
     lines: Lines,
@@ -36,7 +36,7 @@ impl<Src> Intake<Src> {
     pub(super) fn new<S: Store>(core: &Arc<Core<S>>, source: Src, state: Arc<SourceState>) -> Self {
         let (core, of) = (Arc::clone(core), Arc::clone(&state));
         let store = move |taken, turn| store_together(Arc::clone(&core), Arc::clone(&of), taken, turn);
-        let together = Gather::start(|taken: &Taken| taken.message().payload().len(), store);
+        let together = Batcher::start(|taken: &Taken| taken.message().payload().len(), store);
         Self { source, state, together, alone: JoinSet::new(), lines: Lines::default() }
     }
 }
@@ -106,14 +106,14 @@ impl<Src: Source> Intake<Src> {
                 // While the store is away those in hand stay there, and nothing more is received.
                 () = async {
                     self.state.has_room(core.inbox.config.prefetch).await;
-                    core.door.opens(core).await;
+                    core.intake_switch.opens(core).await;
                 } => {}
             }
             tokio::select! {
                 biased;
                 () = core.stop.wait() => return None,
                 // A source that lost its connection must not consume again now.
-                () = core.door.shuts() => {}
+                () = core.intake_switch.shuts() => {}
                 delivery = self.source.recv() => return delivery,
             }
         }

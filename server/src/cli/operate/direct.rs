@@ -10,7 +10,7 @@ use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
 
 use super::Failed;
-use super::desk::{Asked, Desk, Late, Told};
+use super::client::{Asked, Late, OperatorClient, ProgressFn};
 use super::place::usage;
 use crate::api::show::{self, Privacy};
 use crate::api::{shared, wire};
@@ -92,7 +92,7 @@ fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
 }
 
 #[async_trait]
-impl Desk for Direct {
+impl OperatorClient for Direct {
     async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
         Ok(shared::counts(&*self.store, &self.inbox, tenant, self.clock.now()).await?)
     }
@@ -216,7 +216,7 @@ impl Desk for Direct {
         Ok(wire::Preview { count: preview.count as u64, more: preview.more, first })
     }
 
-    async fn bulk(&self, action: &wire::BulkAction, told: Told<'_>) -> Result<wire::Report, Failed> {
+    async fn bulk(&self, action: &wire::BulkAction, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
         let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
@@ -247,7 +247,7 @@ impl Desk for Direct {
         self.do_it(self.action(what, purge.asked())?).await
     }
 
-    async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed> {
+    async fn backfill(&self, late: &Late, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
         let key = handler(&late.action.handler)?;
         let planned =
             self.plan.as_ref().and_then(|plan| plan.handlers.iter().find(|one| one.key == key.as_str()));

@@ -43,7 +43,7 @@ pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
 pub(super) fn if_empty(place: &Place, counts: &Counts) -> Result<(), Failed> {
     if counts.messages == 0 && counts.quarantined == 0 && counts.entries.is_empty() {
         let (inbox, _) = place.found()?;
-        out::tell(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
+        out::eprint_note(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
     }
     Ok(())
 }

@@ -84,7 +84,7 @@ pub(super) async fn take_care(
     let released =
         if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
     unit.end().await?;
-    released.tell(db);
+    released.notify(db);
     Ok(answers)
 }
 

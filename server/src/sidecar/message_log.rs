@@ -24,7 +24,7 @@ const MAX_IN_HAND: usize = 10_000;
 const SHOWN: usize = 64;
 
 /// A store that tells what happens in it.
-pub(super) struct Told {
+pub(super) struct MessageLog {
     store: Arc<dyn Store>,
     /// What is in hand, by its claim. Those of one call may have the same token.
     in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), Name>>,
@@ -87,7 +87,7 @@ macro_rules! line {
     };
 }
 
-impl Told {
+impl MessageLog {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, in_hand: Mutex::default() }
     }
@@ -190,7 +190,7 @@ impl Told {
 }
 
 #[async_trait]
-impl Store for Told {
+impl Store for MessageLog {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

@@ -8,22 +8,22 @@ use crate::name::HandlerKey;
 use crate::observe::{emit, names};
 use crate::state::{Admits, Breaker, BreakerState, Bucket, Change, Circuit, Ended, Pass, Rate};
 
-/// The gate before a handler. Every moment is one of the worker's own monotonic clock.
-pub(crate) struct Gate {
+/// The throttle before a handler. Every moment is one of the worker's own monotonic clock.
+pub(crate) struct HandlerThrottle {
     handler: HandlerKey,
     circuit: Option<Mutex<Circuit>>,
     bucket: Option<Mutex<Bucket>>,
 }
 
-impl Gate {
+impl HandlerThrottle {
     pub(super) fn new(handler: HandlerKey, breaker: Option<&Breaker>, rate: Option<&Rate>) -> Self {
         let circuit = breaker.map(|breaker| Mutex::new(Circuit::new(breaker.clone())));
         let bucket = rate.map(|rate| Mutex::new(Bucket::new(rate)));
-        let gate = Self { handler, circuit, bucket };
-        if gate.circuit.is_some() {
-            gate.tell(0.0);
+        let throttle = Self { handler, circuit, bucket };
+        if throttle.circuit.is_some() {
+            throttle.report(0.0);
         }
-        gate
+        throttle
     }
 
     /// How many entries may be claimed at the most when it has been quiet, and how many may be now.
@@ -82,17 +82,17 @@ impl Gate {
         match change {
             Some(Change::Opened { pause }) => {
                 tracing::warn!(%handler, ?pause, "the handler only fails; leaving it alone for a while");
-                self.tell(1.0);
+                self.report(1.0);
             }
             Some(Change::Closed) => {
                 tracing::info!(%handler, "the handler works again");
-                self.tell(0.0);
+                self.report(0.0);
             }
             None => {}
         }
     }
 
-    fn tell(&self, open: f64) {
+    fn report(&self, open: f64) {
         emit::set(names::BREAKER_OPEN, open, [emit::handler(&self.handler)]);
     }
 
