@@ -274,7 +274,7 @@ fn is_media_type(value: &str) -> bool {
     essence.split_once('/').is_some_and(|(event_type, subtype)| token(event_type) && token(subtype))
 }
 
-/// The start of something a stranger sent, for an error.
+/// The start of untrusted input, for an error.
 fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }

@@ -203,7 +203,7 @@ proptest! {
 
     // FAULTS F11
     #[test]
-    fn strangers_cannot_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[\\[{}\\]\",:a-z0-9.\\\\]{0,80}") {
+    fn untrusted_input_cannot_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[\\[{}\\]\",:a-z0-9.\\\\]{0,80}") {
         for input in [&bytes[..], text.as_bytes()] {
             let _ = Event::from_json(input);
             let _ = Event::batch_from_json(input);

@@ -210,7 +210,7 @@ fn count(source: Option<&Arc<str>>, answer: &'static str) {
 impl RequestPipeline {
     async fn take(&self, route: Option<&Arc<Route>>, parts: Parts, body: Body) -> Result<Response, Problem> {
         if parts.method != Method::POST {
-            return Err(Problem::new(Cause::Method, "only POST brings messages").of_stranger());
+            return Err(Problem::new(Cause::Method, "only POST brings messages").of_untrusted());
         }
         // First what needs no body: only what can still turn out good is read.
         let now = self.clock.now();
@@ -224,7 +224,7 @@ impl RequestPipeline {
             }
             (Some(route), HeadProof::NeedsBody) => {
                 let proven = self.prove(route, parts, body, now).await;
-                let (parts, body, room) = proven.map_err(Problem::of_stranger)?;
+                let (parts, body, room) = proven.map_err(Problem::of_untrusted)?;
                 let mut share = Share::none(&self.budget);
                 share.grow(body.len())?;
                 drop(room);
@@ -242,7 +242,7 @@ impl RequestPipeline {
         self.bodies.max.min(route.endpoint.max_body)
     }
 
-    /// Reads a body whose sender it has to prove, in the room for strangers.
+    /// Reads a body whose sender it has to prove, in the room for unverified senders.
     async fn prove(
         &self,
         route: &Arc<Route>,
@@ -251,7 +251,7 @@ impl RequestPipeline {
         now: Timestamp,
     ) -> Result<(Parts, Bytes, UnverifiedShare), Problem> {
         let room = self.unverified.enter(peer(&parts), head_bytes(&parts.headers));
-        let mut room = room.ok_or_else(body::no_room_for_strangers)?;
+        let mut room = room.ok_or_else(body::no_room_for_unverified)?;
         let (holding, max) = (Holding::Unverified(&mut room), self.max_body(route));
         let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
         let (parts, body, holds) = self.verified(route, parts, body, now).await?;

@@ -452,8 +452,8 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     in_time("the store is asked", faults.wait_for_hanging(1)).await;
     drop(gone);
     // There is room for one connection only: this one is answered when the other is over.
-    let stranger = world.server.post("/in/shop", &[("message-id", "2"), ("message-type", "t")], "{}");
-    assert_eq!(in_time("the connection ends", stranger).await.status, 401);
+    let untrusted = world.server.post("/in/shop", &[("message-id", "2"), ("message-type", "t")], "{}");
+    assert_eq!(in_time("the connection ends", untrusted).await.status, 401);
     assert_eq!(world.counts().await.messages, 0);
     faults.release();
     let stored = async {

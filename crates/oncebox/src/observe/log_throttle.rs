@@ -22,7 +22,7 @@ struct Said {
 }
 
 /// Limits how often the same line of a log is written. Remembers what was said when; for components that write a line for something
-/// that strangers can repeat at will.
+/// that untrusted clients can repeat at will.
 pub struct LogThrottle {
     clock: SharedClock,
     said: Mutex<HashMap<(&'static str, Box<str>), Said>>,

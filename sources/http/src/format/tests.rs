@@ -1,4 +1,4 @@
-//! Whatever strangers send, it is a message, a problem or a question, and never a panic.
+//! Whatever untrusted clients send, it is a message, a problem or a question, and never a panic.
 
 use http::HeaderValue;
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ const NAMES: [&str; 17] = [
 proptest! {
     // FAULTS F11, G1
     #[test]
-    fn strangers_cannot_make_it_panic(
+    fn untrusted_input_cannot_make_it_panic(
         headers in proptest::collection::vec((0..NAMES.len(), proptest::collection::vec(any::<u8>(), 0..12)), 0..12),
         body in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..60),

@@ -8,7 +8,7 @@ use oncebox::state::ErrorText;
 use oncebox::store::Cursor;
 use oncebox::{HandlerKey, Headers, InboxName, KeyStrategy, Message, is_blank};
 use oncebox_http::cloudevents::{Event, decode_header, encode_header};
-use oncebox_strangers::{MADE, feed};
+use oncebox_untrusted_input::{MADE, feed};
 
 fn corpus(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)
