@@ -20,7 +20,7 @@ const MAX_PER_KEY: usize = 4;
 /// The payloads that came under the last keys, as far as this process knows. The store is not asked: with
 /// [`OnConflict::AcceptAsNew`] each payload has a key of its own there, and nothing that connects them.
 #[derive(Default)]
-pub(crate) struct Variants {
+pub(crate) struct AllowedConflicts {
     seen: Mutex<Seen>,
 }
 
@@ -31,7 +31,7 @@ struct Seen {
     order: VecDeque<Key>,
 }
 
-impl Variants {
+impl AllowedConflicts {
     /// Another payload that came under the same key, if this one is new and there is one.
     fn note(&self, key: Key, fingerprint: Fingerprint) -> Option<Fingerprint> {
         let mut seen = self.seen.lock();
@@ -91,7 +91,7 @@ impl<S: Store> Shared<S> {
 
     fn note_payload(&self, message: &Message, handler: Option<&HandlerKey>, fingerprint: Fingerprint) {
         let Ok(Some(key)) = self.plain_key(message, handler) else { return };
-        let Some(other) = self.variants.note(key, fingerprint) else { return };
+        let Some(other) = self.allowed_conflicts.note(key, fingerprint) else { return };
         let (inbox, message_type) = (&self.name, message.message_type());
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "accept_as_new")]);
         let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) else { return };
@@ -110,20 +110,20 @@ mod tests {
         let inbox = InboxName::new("orders").unwrap();
         let key = |n: usize| Key::new(&inbox, "", [n.to_string()]);
         let print = |n: u8| Fingerprint::from_bytes([n; 16]);
-        let variants = Variants::default();
-        assert_eq!(variants.note(key(0), print(1)), None);
-        assert_eq!(variants.note(key(0), print(1)), None, "the same");
-        assert_eq!(variants.note(key(0), print(2)), Some(print(1)));
-        assert_eq!(variants.note(key(0), print(1)), None, "known, though not the last");
-        assert_eq!(variants.note(key(1), print(3)), None, "another key");
+        let allowed_conflicts = AllowedConflicts::default();
+        assert_eq!(allowed_conflicts.note(key(0), print(1)), None);
+        assert_eq!(allowed_conflicts.note(key(0), print(1)), None, "the same");
+        assert_eq!(allowed_conflicts.note(key(0), print(2)), Some(print(1)));
+        assert_eq!(allowed_conflicts.note(key(0), print(1)), None, "known, though not the last");
+        assert_eq!(allowed_conflicts.note(key(1), print(3)), None, "another key");
         for n in 0..=u8::MAX {
-            variants.note(key(0), print(n));
+            allowed_conflicts.note(key(0), print(n));
         }
-        assert_eq!(variants.seen.lock().by_key[&key(0)].len(), MAX_PER_KEY);
+        assert_eq!(allowed_conflicts.seen.lock().by_key[&key(0)].len(), MAX_PER_KEY);
         for n in 2..3 * MAX_KEYS {
-            variants.note(key(n), print(1));
+            allowed_conflicts.note(key(n), print(1));
         }
-        let seen = variants.seen.lock();
+        let seen = allowed_conflicts.seen.lock();
         assert_eq!((seen.by_key.len(), seen.order.len()), (MAX_KEYS, MAX_KEYS));
         assert!(!seen.by_key.contains_key(&key(0)));
     }

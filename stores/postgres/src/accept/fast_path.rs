@@ -1,4 +1,4 @@
-//! The short way in: for messages that all go to the same handlers, at once, and ask for no order.
+//! The fast path: for messages that all go to the same handlers, at once, and ask for no order.
 
 use oncebox::time::Timestamp;
 use oncebox::{Message, Result};
@@ -9,12 +9,12 @@ use super::{KnownWith, Offer, Said, chosen, column, encode_handlers, places};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::get;
-use crate::unit::{Ask, ask};
+use crate::session::{Query, query};
 
 /// Which statement it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// For one message; answers as the long way does.
+pub(super) enum Statement {
+    /// For one message; answers as the long path does.
     One,
     /// For many, of which some may be known.
     Plain,
@@ -23,13 +23,13 @@ pub(super) enum Way {
 }
 
 /// A statement.
-pub(super) struct Short<'a> {
-    pub(super) ask: Ask<'a>,
-    pub(super) way: Way,
+pub(super) struct FastPath<'a> {
+    pub(super) query: Query<'a>,
+    pub(super) statement: Statement,
 }
 
-impl<'a> Short<'a> {
-    /// Nothing if a message needs the long way. `looks` says whether many look for known keys first; they always do if they may
+impl<'a> FastPath<'a> {
+    /// Nothing if a message needs the long path. `looks` says whether many look for known keys first; they always do if they may
     /// have been forgotten.
     pub(super) fn new(db: &Db, offers: &'a [Offer], round: &[usize], looks: bool) -> Option<Self> {
         let chosen = chosen(offers, round);
@@ -41,12 +41,14 @@ impl<'a> Short<'a> {
             return None;
         }
         let by_time = usize::from(!doubted.is_empty());
-        let (ask, way) = match chosen[..] {
-            [(place, offer)] => (alone(&db.sql.accept_one[by_time], db, place, offer), Way::One),
-            _ if !looks && doubted.is_empty() => (together(&db.sql.accept_new, db, &chosen, first), Way::New),
-            _ => (together(&db.sql.accept_plain[by_time], db, &chosen, first), Way::Plain),
+        let (query, statement) = match chosen[..] {
+            [(place, offer)] => (alone(&db.sql.accept_one[by_time], db, place, offer), Statement::One),
+            _ if !looks && doubted.is_empty() => {
+                (together(&db.sql.accept_new, db, &chosen, first), Statement::New)
+            }
+            _ => (together(&db.sql.accept_plain[by_time], db, &chosen, first), Statement::Plain),
         };
-        Some(Self { ask: if doubted.is_empty() { ask } else { ask.bind(doubted) }, way })
+        Some(Self { query: if doubted.is_empty() { query } else { query.bind(doubted) }, statement })
     }
 }
 
@@ -54,15 +56,15 @@ fn time(message: &Message) -> Option<i64> {
     message.time().map(Timestamp::as_millis)
 }
 
-fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &Offer) -> Ask<'a> {
-    ask(sql)
+fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &Offer) -> Query<'a> {
+    query(sql)
         .bind(db.now())
         .bind(offer.inbox)
         .bind(encode_handlers(&offer.handlers))
         .bind(offer.handlers.clone())
 }
 
-fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offer) -> Ask<'a> {
+fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offer) -> Query<'a> {
     let message = &offer.new.message;
     begun(sql, db, offer)
         .bind(place)
@@ -83,7 +85,7 @@ fn together<'a>(
     db: &Db,
     chosen: &[(i32, &'a Offer)],
     first: &'a Offer,
-) -> Ask<'a> {
+) -> Query<'a> {
     let times = column(chosen, |offer| time(&offer.new.message));
     let tenants = column(chosen, |offer| offer.new.message.tenant());
     let sources = column(chosen, |offer| offer.new.message.source());

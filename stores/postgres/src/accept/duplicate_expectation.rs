@@ -8,17 +8,17 @@ const BATCHES: u32 = 32;
 /// To look for known keys first costs every message a part of its time; not to look costs a batch with a known key that it is sent
 /// again. So it depends on how often there are any. Where they come at all, they mostly come in numbers, and after a start: a
 /// broker delivers again what was not acknowledged.
-pub(crate) struct Wary {
+pub(crate) struct DuplicateExpectation {
     batches: AtomicU32,
 }
 
-impl Default for Wary {
+impl Default for DuplicateExpectation {
     fn default() -> Self {
         Self { batches: AtomicU32::new(BATCHES) }
     }
 }
 
-impl Wary {
+impl DuplicateExpectation {
     /// Whether the next batch looks first.
     pub(super) fn looks(&self) -> bool {
         self.batches.load(Ordering::Relaxed) > 0
@@ -37,20 +37,20 @@ mod tests {
 
     #[test]
     fn one_known_key_is_remembered_for_a_while() {
-        let wary = Wary::default();
-        assert!(wary.looks(), "after a start");
+        let expectation = DuplicateExpectation::default();
+        assert!(expectation.looks(), "after a start");
         for _ in 0..BATCHES {
-            assert!(wary.looks());
-            wary.learn(false);
+            assert!(expectation.looks());
+            expectation.learn(false);
         }
-        assert!(!wary.looks());
-        wary.learn(false);
-        assert!(!wary.looks());
-        wary.learn(true);
+        assert!(!expectation.looks());
+        expectation.learn(false);
+        assert!(!expectation.looks());
+        expectation.learn(true);
         for _ in 0..BATCHES {
-            assert!(wary.looks());
-            wary.learn(false);
+            assert!(expectation.looks());
+            expectation.learn(false);
         }
-        assert!(!wary.looks());
+        assert!(!expectation.looks());
     }
 }

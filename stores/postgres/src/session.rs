@@ -7,22 +7,22 @@ use futures_util::TryStreamExt as _;
 use oncebox::store::Settled;
 use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
-use sqlx::query::Query;
+use sqlx::query::Query as SqlxQuery;
 use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::connect::{Lent, Manager, Pool, roll_back};
+use crate::connect::{Manager, Pool, PooledConn, roll_back};
 use crate::error::{Phase, corrupt, is_connection_lost, refused, store_error};
 use crate::row::get;
 use crate::sql::strip;
 use crate::timeline::{Notice, Timeline, changed};
 
 /// A query of ours.
-pub(crate) type Ask<'q> = Query<'q, Postgres, PgArguments>;
+pub(crate) type Query<'q> = SqlxQuery<'q, Postgres, PgArguments>;
 
 /// Where changes are made.
 #[derive(Clone)]
-pub(crate) struct Units {
+pub(crate) struct Sessions {
     pub(crate) pool: Pool,
     /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
     pub(crate) begin: Arc<str>,
@@ -32,68 +32,68 @@ pub(crate) struct Units {
     pub(crate) timeline: Option<Arc<Timeline>>,
 }
 
-impl Units {
+impl Sessions {
     /// A change of one statement.
-    pub(crate) async fn single(&self) -> Result<Unit> {
+    pub(crate) async fn single(&self) -> Result<Session> {
         if self.pooled {
             return self.transaction().await;
         }
-        Ok(Unit { lent: self.pool.lend().await?, begun: Begun::No, looks: false, persistent: true })
+        Ok(Session { conn: self.pool.acquire().await?, begun: Begun::No, looks: false, persistent: true })
     }
 
     /// A claim: its connection leads to the history that this process knows. Behind a pooler it may be another server's by now.
-    pub(crate) async fn claiming(&self) -> Result<Unit> {
+    pub(crate) async fn claiming(&self) -> Result<Session> {
         let Some(timeline) = self.timeline.as_ref().filter(|_| self.pooled) else {
             return self.single().await;
         };
-        let mut lent = self.pool.lend().await?;
+        let mut conn = self.pool.acquire().await?;
         let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
-        let rows = lent
+        let rows = conn
             .answer(Phase::Before, async |connection: &mut PgConnection| {
                 connection.fetch_all(sqlx::raw_sql(begin)).await
             })
             .await?;
-        let mut unit = Unit { lent, begun: Begun::Plain, looks: false, persistent: false };
+        let mut session = Session { conn, begun: Begun::Plain, looks: false, persistent: false };
         let row = rows.last().ok_or_else(|| corrupt("the check of the timeline has no answer"))?;
-        if timeline.notice(&mut unit, row).await? == Notice::Changed {
-            unit.end().await?;
+        if timeline.notice(&mut session, row).await? == Notice::Changed {
+            session.end().await?;
             return Err(changed());
         }
-        Ok(unit)
+        Ok(session)
     }
 
     /// A statement or several that change nothing.
-    pub(crate) async fn look(&self) -> Result<Unit> {
-        Ok(Unit { looks: true, ..self.single().await? })
+    pub(crate) async fn look(&self) -> Result<Session> {
+        Ok(Session { looks: true, ..self.single().await? })
     }
 
     /// The same, with one view of everything.
-    pub(crate) async fn view(&self) -> Result<Unit> {
-        Ok(Unit { looks: true, ..self.transaction().await? })
+    pub(crate) async fn view(&self) -> Result<Session> {
+        Ok(Session { looks: true, ..self.transaction().await? })
     }
 
     /// A change of several statements.
-    pub(crate) async fn transaction(&self) -> Result<Unit> {
-        let mut lent = self.pool.lend().await?;
+    pub(crate) async fn transaction(&self) -> Result<Session> {
+        let mut conn = self.pool.acquire().await?;
         let begin = Arc::clone(&self.begin);
-        lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+        conn.answer(Phase::Before, async |connection: &mut PgConnection| {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
         })
         .await?;
-        Ok(Unit { lent, begun: Begun::Plain, looks: false, persistent: !self.pooled })
+        Ok(Session { conn, begun: Begun::Plain, looks: false, persistent: !self.pooled })
     }
 
     /// A transaction for a handler.
-    pub(crate) async fn handlers_transaction(&self) -> Result<Unit> {
-        let mut lent = self.pool.lend().await?;
-        if !lent.is_begun() {
+    pub(crate) async fn handlers_transaction(&self) -> Result<Session> {
+        let mut conn = self.pool.acquire().await?;
+        if !conn.is_begun() {
             let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
-            lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+            conn.answer(Phase::Before, async |connection: &mut PgConnection| {
                 Manager::begin(connection, Some(begin)).await
             })
             .await?;
         }
-        Ok(Unit { lent, begun: Begun::Counted, looks: false, persistent: !self.pooled })
+        Ok(Session { conn, begun: Begun::Counted, looks: false, persistent: !self.pooled })
     }
 }
 
@@ -109,31 +109,31 @@ enum Begun {
 }
 
 /// A change under way. Dropping it rolls it back.
-pub(crate) struct Unit {
-    lent: Lent,
+pub(crate) struct Session {
+    conn: PooledConn,
     begun: Begun,
     /// Whether it changes nothing: then nothing is in doubt when an answer is lost.
     looks: bool,
     persistent: bool,
 }
 
-impl Unit {
+impl Session {
     fn phase(&self) -> Phase {
         if self.begun == Begun::No && !self.looks { Phase::Commit } else { Phase::Before }
     }
 
     /// A statement that answers with rows.
-    pub(crate) async fn rows(&mut self, ask: Ask<'_>) -> Result<Vec<PgRow>> {
-        let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
-        self.lent.answer(phase, async |connection: &mut PgConnection| ask.fetch_all(connection).await).await
+    pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<PgRow>> {
+        let (phase, query) = (self.phase(), query.persistent(self.persistent));
+        self.conn.answer(phase, async |connection: &mut PgConnection| query.fetch_all(connection).await).await
     }
 
     /// A statement that answers with how many rows it changed.
-    pub(crate) async fn run(&mut self, ask: Ask<'_>) -> Result<u64> {
-        let (phase, ask) = (self.phase(), ask.persistent(self.persistent));
+    pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64> {
+        let (phase, query) = (self.phase(), query.persistent(self.persistent));
         let done = self
-            .lent
-            .answer(phase, async |connection: &mut PgConnection| ask.execute(connection).await)
+            .conn
+            .answer(phase, async |connection: &mut PgConnection| query.execute(connection).await)
             .await?;
         Ok(done.rows_affected())
     }
@@ -141,7 +141,7 @@ impl Unit {
     /// Several statements without values.
     pub(crate) async fn batch(&mut self, sql: Arc<str>) -> Result<()> {
         let phase = self.phase();
-        self.lent
+        self.conn
             .answer(phase, async |connection: &mut PgConnection| {
                 connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await
             })
@@ -166,22 +166,22 @@ impl Unit {
     /// Rolls back what is open, and gives the connection back. If that fails, it is as if the change were dropped.
     pub(crate) async fn undo(mut self) {
         let undone = self
-            .lent
+            .conn
             .answer(Phase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
         if undone.await.is_ok() {
-            self.lent.give_back();
+            self.conn.give_back();
         }
     }
 
     /// Whether the commit of a handler's transaction also begins the next one: who waits for the connection gets a transaction
     /// with it, one round trip less.
     pub(crate) fn chains(&self) -> bool {
-        self.begun == Begun::Counted && self.persistent && self.lent.is_waited_for()
+        self.begun == Begun::Counted && self.persistent && self.conn.is_waited_for()
     }
 
     /// Nobody but us may commit what a handler has written.
     fn check_depth(&self) -> Result<()> {
-        if self.begun == Begun::Counted && Manager::get_transaction_depth(&self.lent) != 1 {
+        if self.begun == Begun::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
             let what = "a transaction that the handler began within its own was left open";
             return Err(Error::new(ErrorKind::Handler, what));
         }
@@ -201,7 +201,7 @@ impl Unit {
         // The completion is the second of its two statements, and the COMMIT comes behind them.
         let sql = format!("{completion};\n{}", strip(CHAIN));
         match self.send(Phase::HandlersCommit, sql).await? {
-            Sent::All => self.lent.return_to_pool(),
+            Sent::All => self.conn.return_to_pool(),
             Sent::Failed { done, error } => match At::of(done, 2) {
                 At::Before => return refusal(error),
                 At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
@@ -216,7 +216,7 @@ impl Unit {
         self.check_depth()?;
         if self.chains() {
             match self.send(Phase::HandlersCommit, strip(CHAIN).to_owned()).await? {
-                Sent::All => self.lent.return_to_pool(),
+                Sent::All => self.conn.return_to_pool(),
                 Sent::Failed { done, error } => match At::of(done, 0) {
                     At::Before | At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
                     At::Behind => not_begun(&error),
@@ -231,7 +231,7 @@ impl Unit {
                 _ if self.looks => Phase::Before,
                 Begun::Plain | Begun::No => Phase::Commit,
             };
-            self.lent
+            self.conn
                 .answer(phase, async |connection: &mut PgConnection| match begun {
                     Begun::Counted => Manager::commit(connection).await,
                     Begun::Plain | Begun::No => {
@@ -240,13 +240,13 @@ impl Unit {
                 })
                 .await?;
         }
-        self.lent.give_back();
+        self.conn.give_back();
         Ok(())
     }
 
     /// Sends several statements without values. `lost` says what it means if no answer comes.
     async fn send(&mut self, lost: Phase, sql: String) -> Result<Sent> {
-        self.lent
+        self.conn
             .answer(lost, async |connection: &mut PgConnection| {
                 let mut done = 0;
                 let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
@@ -310,17 +310,17 @@ fn refusal(error: sqlx::Error) -> Result<Settled> {
     }
 }
 
-impl Deref for Unit {
+impl Deref for Session {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.lent
+        &self.conn
     }
 }
 
-impl DerefMut for Unit {
+impl DerefMut for Session {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.lent
+        &mut self.conn
     }
 }
 
@@ -333,7 +333,7 @@ async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<(
 }
 
 /// A query with one of our statements.
-pub(crate) fn ask<'q>(sql: &Arc<str>) -> Ask<'q> {
+pub(crate) fn query<'q>(sql: &Arc<str>) -> Query<'q> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 

@@ -6,39 +6,39 @@ use oncebox::store::{Accepted, QuarantineReason, Seq};
 use oncebox::{Fingerprint, InboxName, Message, OrderKey, Result};
 use sqlx::Row as _;
 
-use super::{Care, Offer, decode_handlers, encode_handlers, known_for, missing};
+use super::{Offer, RareCase, decode_handlers, encode_handlers, known_for, missing};
 use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::unreadable;
 use crate::row::get;
-use crate::unit::{Ask, Unit, Units, ask};
+use crate::session::{Query, Session, Sessions, query};
 
 /// Writes what is seldom needed: messages quarantined, and entries added to a known message.
-pub(super) async fn take_care(
+pub(super) async fn handle_rare_cases(
     db: &Db,
-    units: &Units,
+    sessions: &Sessions,
     offers: &[Offer],
-    cares: &[(usize, Care)],
+    rare_cases: &[(usize, RareCase)],
 ) -> Result<Vec<Option<Accepted>>> {
     // A transaction that quarantines a message waits for the holder of its key, and one that adds entries holds keys. No transaction does
     // both, because two of them could wait for each other.
     let (quarantined, adds): (Vec<_>, Vec<_>) =
-        (0..cares.len()).partition(|at| matches!(cares[*at].1, Care::Quarantine(..)));
+        (0..rare_cases.len()).partition(|at| matches!(rare_cases[*at].1, RareCase::Quarantine(..)));
     if !quarantined.is_empty() && !adds.is_empty() {
-        let mut answers = vec![None; cares.len()];
+        let mut answers = vec![None; rare_cases.len()];
         for part in [quarantined, adds] {
-            let chosen: Vec<(usize, Care)> = part.iter().map(|at| cares[*at]).collect();
-            let found = Box::pin(take_care(db, units, offers, &chosen)).await?;
+            let chosen: Vec<(usize, RareCase)> = part.iter().map(|at| rare_cases[*at]).collect();
+            let found = Box::pin(handle_rare_cases(db, sessions, offers, &chosen)).await?;
             for (at, answer) in part.into_iter().zip(found) {
                 answers[at] = answer;
             }
         }
         return Ok(answers);
     }
-    let mut unit = units.transaction().await?;
+    let mut session = sessions.transaction().await?;
     let (mut lines, mut places) = (Lines::default(), HashMap::new());
-    for (index, care) in cares {
-        if matches!(care, Care::AddHandlers) {
-            let place = stored_order(db, &mut unit, &offers[*index]).await?;
+    for (index, rare_case) in rare_cases {
+        if matches!(rare_case, RareCase::AddHandlers) {
+            let place = stored_order(db, &mut session, &offers[*index]).await?;
             if let Some((seq, Some(order))) = &place {
                 for handler in &offers[*index].handlers {
                     lines.add(lane(*seq), *handler, order.as_bytes().to_vec());
@@ -48,25 +48,25 @@ pub(super) async fn take_care(
         }
     }
     if !lines.is_empty() {
-        lines.lock(db, &mut unit).await?;
+        lines.lock(db, &mut session).await?;
     }
-    let mut answers = vec![None; cares.len()];
+    let mut answers = vec![None; rare_cases.len()];
     let mut quarantined = Vec::new();
-    let mut order: Vec<usize> = (0..cares.len()).collect();
+    let mut order: Vec<usize> = (0..rare_cases.len()).collect();
     // Known keys are locked by their number, by everybody.
     let place = |index: usize| places.get(&index).copied().flatten();
-    order.sort_by_key(|at| (place(cares[*at].0).map(|(seq, _)| seq), *at));
+    order.sort_by_key(|at| (place(rare_cases[*at].0).map(|(seq, _)| seq), *at));
     for at in order {
-        let (index, care) = cares[at];
+        let (index, rare_case) = rare_cases[at];
         let offer = &offers[index];
-        answers[at] = match care {
-            Care::Quarantine(reason, seq) => {
+        answers[at] = match rare_case {
+            RareCase::Quarantine(reason, seq) => {
                 quarantined.push((offer, reason));
                 Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
             }
-            Care::AddHandlers => {
+            RareCase::AddHandlers => {
                 let added = match place(index) {
-                    Some((seq, order)) => add_handlers(db, &mut unit, offer, seq, order).await?,
+                    Some((seq, order)) => add_handlers(db, &mut session, offer, seq, order).await?,
                     None => None,
                 };
                 if matches!(added, Some(Accepted::Stale)) {
@@ -79,31 +79,35 @@ pub(super) async fn take_care(
     // After all keys, and in one order: others may quarantine the same ones.
     quarantined.sort_by_key(|(offer, _)| (*offer.new.key.as_bytes(), *offer.new.fingerprint.as_bytes()));
     for (offer, reason) in quarantined {
-        quarantine(db, &mut unit, offer, reason).await?;
+        quarantine(db, &mut session, offer, reason).await?;
     }
     let released =
-        if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
-    unit.end().await?;
+        if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut session).await? };
+    session.end().await?;
     released.notify(db);
     Ok(answers)
 }
 
-async fn quarantine(db: &Db, unit: &mut Unit, offer: &Offer, reason: QuarantineReason) -> Result<()> {
-    let insert = ask(&db.sql.accept_quarantine)
+async fn quarantine(db: &Db, session: &mut Session, offer: &Offer, reason: QuarantineReason) -> Result<()> {
+    let insert = query(&db.sql.accept_quarantine)
         .bind(db.now())
         .bind(offer.inbox)
         .bind(reason.as_str())
         .bind(offer.new.key.as_bytes().to_vec())
         .bind(offer.new.fingerprint.as_bytes().to_vec());
     let erased = Fingerprint::ERASED.as_bytes().to_vec();
-    unit.run(bind_message(insert, offer).bind(offer.lane).bind(erased)).await?;
+    session.run(bind_message(insert, offer).bind(offer.lane).bind(erased)).await?;
     Ok(())
 }
 
 /// The number of a known message, and the line that it stands in: the first delivery counts. Asked before anything is locked.
-async fn stored_order(db: &Db, unit: &mut Unit, offer: &Offer) -> Result<Option<(Seq, Option<OrderKey>)>> {
+async fn stored_order(
+    db: &Db,
+    session: &mut Session,
+    offer: &Offer,
+) -> Result<Option<(Seq, Option<OrderKey>)>> {
     let digest = offer.new.key.as_bytes().to_vec();
-    let rows = unit.rows(ask(&db.sql.accept_stored_order).bind(offer.lane).bind(digest)).await?;
+    let rows = session.rows(query(&db.sql.accept_stored_order).bind(offer.lane).bind(digest)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let seq = Seq(get(row, 0)?);
     let order = match get::<Option<String>>(row, 1)? {
@@ -130,8 +134,8 @@ pub(crate) fn order_of(
 }
 
 /// The handlers that turned out to be one with some, and these.
-pub(crate) async fn group_of(db: &Db, unit: &mut Unit, handlers: &[i16]) -> Result<Vec<i16>> {
-    let rows = unit.rows(ask(&db.sql.names_group).bind(handlers.to_vec())).await?;
+pub(crate) async fn group_of(db: &Db, session: &mut Session, handlers: &[i16]) -> Result<Vec<i16>> {
+    let rows = session.rows(query(&db.sql.names_group).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
@@ -139,14 +143,14 @@ pub(crate) async fn group_of(db: &Db, unit: &mut Unit, handlers: &[i16]) -> Resu
 /// quarantined.
 async fn add_handlers(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     offer: &Offer,
     seq: Seq,
     order: Option<OrderKey>,
 ) -> Result<Option<Accepted>> {
     let digest = offer.new.key.as_bytes().to_vec();
-    let known = ask(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now()).bind(seq.0);
-    let rows = unit.rows(known).await?;
+    let known = query(&db.sql.accept_known).bind(offer.lane).bind(digest.clone()).bind(db.now()).bind(seq.0);
+    let rows = session.rows(known).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     if get::<&[u8]>(row, 2)? == Fingerprint::ERASED.as_bytes() {
         // Nothing is left that another handler could be given.
@@ -156,7 +160,7 @@ async fn add_handlers(
     let mut routes = Vec::new();
     for ids in missing(offer, &handlers) {
         // Another process may have linked them with others since this one has read them.
-        let group = group_of(db, unit, ids).await?;
+        let group = group_of(db, session, ids).await?;
         if !group.iter().any(|id| handlers.contains(id)) {
             routes.push(ids);
         }
@@ -167,7 +171,7 @@ async fn add_handlers(
     }
     // The message came back for others while one of these had forgotten it.
     if let Some(time) = offer.new.doubtful_since() {
-        let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(routes.concat())).await?;
+        let forgotten = session.rows(query(&db.sql.accept_forgotten).bind(routes.concat())).await?;
         let forgotten: Option<i64> =
             forgotten.first().map_or(Ok(None), |row| row.try_get(0)).map_err(unreadable)?;
         if forgotten.is_some_and(|forgotten| time.as_millis() <= forgotten) {
@@ -178,10 +182,10 @@ async fn add_handlers(
     handlers.extend(&added);
     handlers.sort_unstable();
     let count = added.len();
-    let again = ask(&db.sql.accept_message_again).bind(seq.0).bind(offer.inbox).bind(digest.clone());
-    unit.run(bind_message(again, offer).bind(offer.lane)).await?;
+    let again = query(&db.sql.accept_message_again).bind(seq.0).bind(offer.inbox).bind(digest.clone());
+    session.run(bind_message(again, offer).bind(offer.lane)).await?;
     let order = order.map(|order| order.as_bytes().to_vec());
-    let add = ask(&db.sql.accept_add_handlers)
+    let add = query(&db.sql.accept_add_handlers)
         .bind(db.now())
         .bind(offer.lane)
         .bind(digest)
@@ -190,14 +194,15 @@ async fn add_handlers(
         .bind(added)
         .bind(order)
         .bind(millis(offer.new.delay));
-    unit.run(add).await?;
+    session.run(add).await?;
     Ok(Some(Accepted::HandlersAdded(seq, count)))
 }
 
 /// Binds time, source, id, type, ordering key, headers, payload and tenant.
-fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
+fn bind_message<'a>(query: Query<'a>, offer: &'a Offer) -> Query<'a> {
     let message = &offer.new.message;
-    ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
+    query
+        .bind(message.time().map(oncebox::time::Timestamp::as_millis))
         .bind(message.source())
         .bind(message.id())
         .bind(message.message_type())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::Shared;
-use super::prepared::{Answer, Offers, short_answer};
+use super::routing::{Answer, Offers, short_answer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Store;
 
