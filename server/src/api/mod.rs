@@ -72,7 +72,7 @@ impl Served {
 
 /// Who wants a handler to get what was stored before it was there.
 #[derive(Clone, Debug)]
-pub(crate) struct Errand {
+pub(crate) struct BackfillRequest {
     pub(crate) handler: String,
     pub(crate) id: OperationId,
     pub(crate) actor: access::Asker,
@@ -83,10 +83,18 @@ pub(crate) struct Errand {
 #[async_trait]
 pub(crate) trait Backfills: Send + Sync {
     /// Records that it was asked for, if it can be done.
-    async fn record_backfill(&self, plan: &crate::config::InboxPlan, errand: &Errand) -> oncebox::Result<()>;
+    async fn record_backfill(
+        &self,
+        plan: &crate::config::InboxPlan,
+        request: &BackfillRequest,
+    ) -> oncebox::Result<()>;
 
     /// Does it; returns how many messages.
-    async fn backfill(&self, plan: &crate::config::InboxPlan, errand: &Errand) -> oncebox::Result<u64>;
+    async fn backfill(
+        &self,
+        plan: &crate::config::InboxPlan,
+        request: &BackfillRequest,
+    ) -> oncebox::Result<u64>;
 }
 
 /// What one configuration serves.
@@ -288,7 +296,7 @@ async fn run(ask: &Ask, route: &Route) -> Result<Response, Problem> {
         Call::Message => json(route, &look::message(ask).await?),
         Call::Payload => json(route, &look::payload(ask).await?),
         Call::Explain => json(route, &look::explain(ask).await?),
-        Call::Aside => json(route, &look::aside(ask).await?),
+        Call::Quarantine => json(route, &look::quarantined(ask).await?),
         Call::Blocked => json(route, &look::blocked(ask).await?),
         Call::Handlers => json(route, &look::handlers(ask).await?),
         Call::Retention => json(route, &look::retention(ask)?),

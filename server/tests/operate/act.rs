@@ -67,10 +67,10 @@ async fn one_entry_and_a_filter_are_not_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_aside_is_removed_when_confirmed() {
+async fn what_was_quarantined_is_removed_when_confirmed() {
     let world = World::new().await;
     let store = world.store();
-    let kept = async || store.count(&inbox()).await.expect("count").kept_aside;
+    let kept = async || store.count(&inbox()).await.expect("count").quarantined;
     let purge = [&ADA[..], &["--older-than", "0s"]].concat();
     assert_eq!(world.json("purge", &purge)[0]["count"], 1);
     assert!(said(&world.run("purge", &purge)).is_empty());
@@ -168,7 +168,7 @@ async fn a_handler_that_came_later_gets_what_was_stored() {
     let late = [&ADA[..], &["--handler", "send-receipt", "--type", "order.*"]].concat();
     assert_eq!(world.json("backfill", &late)[0]["messages"], 4);
     assert_eq!(world.count(Status::Pending).await, 0, "nothing is done without --confirm");
-    let some = [&late[..], &["--confirm", "--operation", ID, "--most", "3"]].concat();
+    let some = [&late[..], &["--confirm", "--operation", ID, "--limit", "3"]].concat();
     let report = &world.json("backfill", &some)[0];
     assert_eq!((&report["state"], &report["done"]), (&"capped".into(), &3.into()), "{report}");
     let again = &world.json("backfill", &some)[0];

@@ -73,9 +73,9 @@ causes! {
     MediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "The format is not understood",
         "nothing", "send one of the formats that this address takes";
     Conflict "conflict" UNPROCESSABLE_ENTITY "The same id came before with another content",
-        "aside, for a person to decide; it does not run", "do not send it again; give every message an id of its own";
+        "quarantined, for a person to decide; it does not run", "do not send it again; give every message an id of its own";
     Stale "stale" UNPROCESSABLE_ENTITY "The message is older than what is remembered",
-        "aside, for a person to decide; it does not run", "do not send it again; it may have been handled before";
+        "quarantined, for a person to decide; it does not run", "do not send it again; it may have been handled before";
     Unrouted "unrouted" UNPROCESSABLE_ENTITY "Nothing handles messages of this type",
         "nothing", "register a handler for the type, or do not send it here";
     Rejected "rejected" UNPROCESSABLE_ENTITY "A handler refused the message for good",
@@ -117,14 +117,14 @@ impl Problem {
     }
 
     /// The same, for a sender that has not proven who it is.
-    pub(crate) fn of_stranger(mut self) -> Self {
+    pub(crate) fn of_untrusted(mut self) -> Self {
         self.unproven = true;
         self
     }
 
     /// The one answer for everybody who is not who it should be.
     pub(crate) fn unverified() -> Self {
-        Self::new(Cause::Unverified, "the request was not verified").of_stranger()
+        Self::new(Cause::Unverified, "the request was not verified").of_untrusted()
     }
 
     /// From an error of the inbox. What is wrong with the message is told; what is wrong with the store is logged, and
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(words, answers.collect::<Vec<_>>());
     }
 
-    // What a database says of itself is not told to strangers.
+    // What a database says of itself is not shown to untrusted clients.
     #[test]
     fn errors_of_the_store_keep_to_themselves() {
         for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown, ErrorKind::Corrupt, ErrorKind::Full] {

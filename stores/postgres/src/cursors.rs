@@ -18,7 +18,7 @@ const SHARE_OF_NOTHING: u32 = 4;
 /// However long it takes, what came in late does not wait longer.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// As long as fewer were claimed in a place there is mostly little to pass.
-const FEW: u64 = 5_000;
+const MIN_CLAIMED: u64 = 5_000;
 /// Unless looking at it takes this long, because others have claimed there.
 const SLOW: Duration = Duration::from_millis(250);
 /// What is committed late, or was passed because another one was due before it, was mostly begun less than this ago.
@@ -111,7 +111,7 @@ impl Cursor {
     /// How long it is until it may be looked at from its start, by whoever may take this part of the time for it.
     fn rest(&self, share: u32) -> Duration {
         match self.looked_back {
-            Some((at, took)) if self.claimed >= FEW || took >= SLOW => {
+            Some((at, took)) if self.claimed >= MIN_CLAIMED || took >= SLOW => {
                 (took * share).min(LONGEST_REST).saturating_sub(at.elapsed())
             }
             _ => Duration::ZERO,
@@ -174,7 +174,7 @@ impl Cursors {
     }
 
     /// There is work from this number on.
-    pub(crate) fn step_back(&self, place: Place, seq: i64) {
+    pub(crate) fn rewind(&self, place: Place, seq: i64) {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
         cursor.backs += 1;
@@ -235,7 +235,7 @@ mod tests {
         let first = start(&cursors, Extent::Many);
         assert_eq!(first.least, 0);
         cursors.looked_back(PLACE, HOUR);
-        cursors.found(PLACE, first, found(FEW, 99, Rest::Behind));
+        cursors.found(PLACE, first, found(MIN_CLAIMED, 99, Rest::Behind));
         cursors
     }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_during_a_claim_is_not_lost() {
+    fn a_rewind_during_a_claim_is_not_lost() {
         for known in [false, true] {
             let cursors = Cursors::default();
             cursors.looked_back(PLACE, Duration::ZERO);
@@ -261,7 +261,7 @@ mod tests {
                 cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 5, Rest::Behind));
             }
             let before = start(&cursors, Extent::Many);
-            cursors.step_back(PLACE, 3);
+            cursors.rewind(PLACE, 3);
             cursors.found(PLACE, before, found(1, 9, Rest::Behind));
             let after = start(&cursors, Extent::Many);
             assert!(after.least <= 3, "{after:?}");
@@ -287,7 +287,7 @@ mod tests {
         assert!(!rest.is_zero() && rest <= LONGEST_REST, "{rest:?}");
         assert_eq!(least(&cursors, Extent::Many), 100, "not past what may come late");
         assert_eq!(least(&cursors, Extent::Oldest), 100);
-        cursors.step_back(PLACE, 7);
+        cursors.rewind(PLACE, 7);
         assert_eq!(least(&cursors, Extent::Many), 7);
         cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 7, Rest::Behind));
         assert_eq!(least(&cursors, Extent::Many), 8);
@@ -324,7 +324,7 @@ mod tests {
         let cursors = Cursors::default();
         let first = start(&cursors, Extent::Many);
         cursors.looked_back(PLACE, SLOW / 2);
-        cursors.found(PLACE, first, found(FEW - 1, 99, Rest::Behind));
+        cursors.found(PLACE, first, found(MIN_CLAIMED - 1, 99, Rest::Behind));
         let from_cursor = start(&cursors, Extent::Many);
         assert_eq!(from_cursor.least, 100);
         assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::store::{Migrate, Migration, Walk};
+use oncebox::store::{Migrate, Migration, SweepCursor};
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnectOptions;
@@ -14,10 +14,10 @@ use crate::connect::Pool;
 use crate::error::at_start;
 use crate::login::Login;
 use crate::migrate::{self, Plan};
-use crate::segment::{self, Segments};
+use crate::partition::{self, PartitionLimits};
+use crate::session::Sessions;
 use crate::sql::{Place, Statements, strip};
 use crate::timeline::Timeline;
-use crate::unit::Units;
 use crate::url;
 
 /// The shortest time to wait for an answer of the server.
@@ -40,7 +40,7 @@ pub struct Options {
     pub(crate) patience: Duration,
     pub(crate) handler_patience: Duration,
     pub(crate) handlers: usize,
-    pub(crate) segments: Segments,
+    pub(crate) partitions: PartitionLimits,
 }
 
 impl fmt::Debug for Options {
@@ -67,7 +67,7 @@ impl Options {
             patience: Duration::from_secs(30),
             handler_patience: Duration::from_mins(5),
             handlers: 16,
-            segments: Segments { life: Duration::from_hours(24), size: 4_000_000, payload: None },
+            partitions: PartitionLimits { life: Duration::from_hours(24), size: 4_000_000, payload: None },
         })
     }
 
@@ -134,13 +134,13 @@ impl Options {
     /// leave whole, so this is how much longer than its retention a message may lie on the disk. Default: a day, or 4
     /// million.
     pub fn partitions(mut self, life: Duration, messages: u32) -> Self {
-        (self.segments.life, self.segments.size) = (life, i64::from(messages));
+        (self.partitions.life, self.partitions.size) = (life, i64::from(messages));
         self
     }
 
     /// How long payloads of finished messages are kept, if not as long as their keys are remembered.
     pub fn payload_retention(mut self, retention: Duration) -> Self {
-        self.segments.payload = Some(retention);
+        self.partitions.payload = Some(retention);
         self
     }
 
@@ -154,8 +154,8 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
-        let Self { plan: Plan { lanes, .. }, handlers, patience, segments, .. } = self;
-        let (life, size, most) = (segments.life, segments.size, segment::MOST);
+        let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
+        let (life, size, max) = (partitions.life, partitions.size, partition::MAX_SIZE);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
         }
@@ -167,17 +167,20 @@ impl Options {
             let what = "a partition takes some time and at least one message; make both longer than nothing";
             return refuse(format!("`partitions` is {life:?} and {size}: {what}"));
         }
-        if size > most {
+        if size > max {
             let what = "the numbers of messages reach no further";
-            return refuse(format!("`partitions` is {life:?} and {size}: {what}; use at most {most}"));
+            return refuse(format!("`partitions` is {life:?} and {size}: {what}; use at most {max}"));
         }
         if *patience < SHORTEST_PATIENCE {
             let what = format!("no answer could come in time; use at least {SHORTEST_PATIENCE:?}");
             return refuse(format!("`patience` is {patience:?}: {what}"));
         }
-        if *patience > Walk::SETTLED {
+        if *patience > SweepCursor::SETTLED {
             let what = "sweeps rely on it that nothing is stored later than that";
-            return refuse(format!("`patience` is {patience:?}: {what}; use at most {:?}", Walk::SETTLED));
+            return refuse(format!(
+                "`patience` is {patience:?}: {what}; use at most {:?}",
+                SweepCursor::SETTLED
+            ));
         }
         Ok(())
     }
@@ -199,7 +202,7 @@ impl Options {
             .replace(":scope", scope)
     }
 
-    fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {
+    fn sessions(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Sessions {
         self.units_on(None, name, files, size, begin)
     }
 
@@ -211,7 +214,7 @@ impl Options {
         files: &[&str],
         size: usize,
         begin: &str,
-    ) -> Units {
+    ) -> Sessions {
         let begin = strip(begin);
         let session = self.session(files);
         let (setup, begin) = if self.pooled {
@@ -223,51 +226,56 @@ impl Options {
         // Behind a pooler the check comes with each claim.
         let of_connections = timeline.clone().filter(|_| !self.pooled);
         let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
-        Units { pool, begin: begin.into(), pooled: self.pooled, timeline }
+        Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline }
     }
 
     /// Claims, settlements, renewals: what keeps the inbox going.
-    pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Units {
+    pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
         self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
     }
 
     /// Messages coming in.
-    pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Units {
+    pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
         self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
     }
 
     /// Handlers' own transactions.
-    pub(crate) fn for_handlers(&self) -> Units {
+    pub(crate) fn for_handlers(&self) -> Sessions {
         let begin = include_str!("../sql/transaction/begin.sql");
         let finish = self.plan.place.render(include_str!("../sql/session/finish.sql"));
         // A pooler lends another connection every time: nothing can be left on it.
         let finish = if self.pooled { "" } else { &finish };
-        self.units("handlers", &[include_str!("../sql/session/handlers.sql"), finish], self.handlers, begin)
+        self.sessions(
+            "handlers",
+            &[include_str!("../sql/session/handlers.sql"), finish],
+            self.handlers,
+            begin,
+        )
     }
 
     /// What operators look at: plans over everything are the server's business.
-    pub(crate) fn reads(&self) -> Units {
+    pub(crate) fn reads(&self) -> Sessions {
         let files = [include_str!("../sql/session/reads.sql")];
-        self.units("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
+        self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
     }
 
     /// Telling other processes of work.
-    pub(crate) fn wakeups(&self) -> Units {
-        self.units("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
+    pub(crate) fn wakeups(&self) -> Sessions {
+        self.sessions("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
     }
 
-    fn migrations(&self) -> Units {
-        self.units("migrations", &[], 1, READ_COMMITTED)
+    fn migrations(&self) -> Sessions {
+        self.sessions("migrations", &[], 1, READ_COMMITTED)
     }
 
     pub(crate) async fn apply_if_asked(&self, sql: &Statements) -> Result<()> {
-        let units = self.migrations();
+        let sessions = self.migrations();
         if self.migrate {
-            migrate::apply(&units, sql, &self.plan).await?;
+            migrate::apply(&sessions, sql, &self.plan).await?;
         }
-        migrate::check(&units, sql, &self.plan).await
+        migrate::check(&sessions, sql, &self.plan).await
     }
 
     /// The SQL of the whole schema with these settings, for whoever applies it by hand: all of it, in one transaction.

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Offer, Stored, store};
 use crate::db::{Db, SharedDb};
-use crate::segment::{Segments, count_of, go_on};
-use crate::unit::Units;
+use crate::partition::{PartitionLimits, count_of, go_on};
+use crate::session::Sessions;
 use crate::wake::Waker;
 
 /// The most messages that calls share a batch for. One call alone may bring more.
@@ -20,7 +20,7 @@ const BATCH: usize = 500;
 /// How many batches are stored at the same time, at most.
 pub(crate) const WRITERS: usize = 2;
 /// How many messages have to wait for a batch to be stored beside another: small batches cost more than is won.
-const BESIDE: usize = 96;
+const MIN_CONCURRENT_BATCH: usize = 96;
 /// The most bytes that calls share a batch for.
 const BYTES: usize = 4 << 20;
 
@@ -38,9 +38,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
-    pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, segments: Segments) -> Self {
+    pub(crate) fn start(db: SharedDb, sessions: Sessions, waker: Waker, partitions: PartitionLimits) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
-        let ingest = Ingest { db, units, waker, segments, ending: Arc::default(), busy: Arc::default() };
+        let ingest = Ingest { db, sessions, waker, partitions, ending: Arc::default(), busy: Arc::default() };
         tokio::spawn(write(ingest.clone(), queue));
         Self { calls, ingest }
     }
@@ -72,10 +72,10 @@ fn stopped(kind: ErrorKind) -> Error {
 #[derive(Clone)]
 struct Ingest {
     db: SharedDb,
-    units: Units,
+    sessions: Sessions,
     waker: Waker,
-    segments: Segments,
-    /// Whether a full segment is being ended.
+    partitions: PartitionLimits,
+    /// Whether a full partition is being ended.
     ending: Arc<AtomicBool>,
     /// How many batches are being stored.
     busy: Arc<AtomicUsize>,
@@ -104,7 +104,7 @@ impl Ingest {
     }
 
     async fn store(&self, offers: &[Offer]) -> Result<Vec<Accepted>> {
-        let Stored { accepted, work } = store(&self.db, &self.units, offers).await?;
+        let Stored { accepted, work } = store(&self.db, &self.sessions, offers).await?;
         let stored = offers.iter().zip(&accepted).filter_map(|(offer, accepted)| match accepted {
             Accepted::First(_) => Some((offer.lane(), offer.new.key, &*offer.new.message)),
             _ => None,
@@ -117,16 +117,16 @@ impl Ingest {
         Ok(accepted)
     }
 
-    /// Ends the segment when it is full. Sweeping does so, too, but may be far away.
+    /// Ends the partition when it is full. Sweeping does so, too, but may be far away.
     fn watch_size(&self, accepted: &[Accepted]) {
         let full =
-            |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.segments.size);
+            |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.partitions.size);
         if !accepted.iter().any(full) || self.ending.swap(true, Ordering::Relaxed) {
             return;
         }
         let ingest = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = go_on(&ingest.db, &ingest.segments).await {
+            if let Err(error) = go_on(&ingest.db, &ingest.partitions).await {
                 tracing::info!(%error, "a full partition was not ended; trying again");
             }
             ingest.ending.store(false, Ordering::Relaxed);
@@ -143,7 +143,7 @@ async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<Call>) {
     let mut open = true;
     while open || !waiting.is_empty() || !flushes.is_empty() {
         while !waiting.is_empty()
-            && (flushes.is_empty() || (flushes.len() < WRITERS && messages(&waiting) >= BESIDE))
+            && (flushes.is_empty() || (flushes.len() < WRITERS && messages(&waiting) >= MIN_CONCURRENT_BATCH))
         {
             // A task of its own: a panic costs the batch its answers, not the store its writer.
             flushes.spawn(flush(ingest.clone(), batch(&mut waiting)));
@@ -198,7 +198,7 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
                 let _ = answer.send(Ok(accepted.by_ref().take(share).collect()));
             }
         }
-        Err(error) if shares.len() > 1 && error.kind().may_be_of_one() => {
+        Err(error) if shares.len() > 1 && error.kind().is_per_message() => {
             let mut offers = offers.into_iter();
             for (share, answer) in shares {
                 let alone = Call { offers: offers.by_ref().take(share).collect(), answer };
@@ -207,7 +207,7 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
         }
         Err(error) => {
             for (_, answer) in shares {
-                let _ = answer.send(Err(error.duplicate()));
+                let _ = answer.send(Err(error.to_shared()));
             }
         }
     }

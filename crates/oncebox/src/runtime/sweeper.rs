@@ -17,7 +17,7 @@ const HELD: u32 = 3;
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     // What it has to look through can take any time.
-    core.beats.turn("sweeper", Duration::MAX);
+    core.heartbeats.turn("sweeper", Duration::MAX);
     // Before this process has done anything that others could forget too early.
     let mut pauses = Pauses::default();
     while let Err(error) = registered(&core.inbox).await {
@@ -27,7 +27,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             () = core.stop.wait() => return Ok(()),
         }
     }
-    tell_unending(&core.inbox);
+    report_unending(&core.inbox);
     loop {
         tokio::select! {
             () = core.inbox.clock.sleep(interval(&core.inbox)) => {}
@@ -58,7 +58,7 @@ pub(super) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
 }
 
 /// Says of which handlers nothing is ever forgotten: that is a choice, and the store grows with it.
-fn tell_unending<S: Store>(inbox: &Shared<S>) {
+fn report_unending<S: Store>(inbox: &Shared<S>) {
     let windows = inbox.registry.windows(&inbox.config);
     let unending: Vec<&str> =
         windows.iter().filter(|(_, window)| *window == Duration::MAX).map(|(key, _)| key.as_str()).collect();
@@ -84,7 +84,7 @@ impl Registered {
 }
 
 /// For how long the store goes by what this process says.
-fn hold<S: Store>(inbox: &Shared<S>) -> Duration {
+fn registration_hold<S: Store>(inbox: &Shared<S>) -> Duration {
     RegisterParams::HOLD.max(interval(inbox).saturating_mul(HELD))
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
     params.windows = inbox.registry.windows(&inbox.config);
     params.routes = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
     params.tenancy = Some(inbox.config.tenancy());
-    params.hold = hold(inbox);
+    params.hold = registration_hold(inbox);
     inbox.store.register(&params).await?;
     *inbox.registered.at.lock() = Some(now);
     Ok(())
@@ -105,7 +105,7 @@ pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
 /// The same, before anything is stored that another process may forget: at first, and again before it is over, because a process
 /// that only accepts never sweeps.
 pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
-    let hold = hold(inbox);
+    let hold = registration_hold(inbox);
     let within = |span| inbox.registered.within(span, inbox.clock.monotonic());
     if within(hold / 3) {
         return Ok(());

@@ -102,8 +102,8 @@ pub(crate) struct Acted {
 pub(crate) struct ErasureResult {
     /// How many unfinished entries ended as discarded.
     pub(crate) discarded: u64,
-    /// How many messages that were kept aside under the same key were removed.
-    pub(crate) kept_aside: u64,
+    /// How many messages that were quarantined under the same key were removed.
+    pub(crate) quarantined: u64,
 }
 
 actions! {
@@ -125,7 +125,7 @@ pub(crate) struct BulkPlan {
     /// How many entries at most. Default 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
-    pub(crate) most: Option<u64>,
+    pub(crate) limit: Option<u64>,
     /// Allows a filter that takes everything with a status.
     #[serde(default)]
     pub(crate) everything: bool,
@@ -151,7 +151,7 @@ actions! {
         /// How many entries at most. Default 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 100_000))]
-        pub(crate) most: Option<u64>,
+        pub(crate) limit: Option<u64>,
         /// Allows a filter that takes everything with a status.
         #[serde(default)]
         pub(crate) everything: bool,
@@ -174,8 +174,8 @@ actions! {
 impl BulkAction {
     /// What is to be done, without who asks for it and how.
     pub(crate) fn plan(&self) -> BulkPlan {
-        let Self { verb, which, most, everything, .. } = self;
-        BulkPlan { verb: *verb, which: which.clone(), most: *most, everything: *everything }
+        let Self { verb, which, limit, everything, .. } = self;
+        BulkPlan { verb: *verb, which: which.clone(), limit: *limit, everything: *everything }
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) struct LineRef {
     pub(crate) ordering_key_hex: Option<Text>,
 }
 
-/// Which messages that were kept aside are to be removed.
+/// Which messages that were quarantined are to be removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PurgePlan {
@@ -259,7 +259,7 @@ pub(crate) struct PurgePreview {
 }
 
 actions! {
-    /// The removal of messages that were kept aside.
+    /// The removal of messages that were quarantined.
     Purge {
         /// Those that were kept for longer than this.
         #[schemars(range(max = 3_155_760_000_u64))]

@@ -35,7 +35,10 @@ pub(super) async fn status(args: &Status) -> Result<(), Failed> {
     }
     let mut lines = vec![
         format!("{} messages, {} of them without a handler", counts.messages, counts.unrouted),
-        format!("{} kept aside: {} in conflict, {} stale", counts.kept_aside, counts.conflicts, counts.stale),
+        format!(
+            "{} quarantined: {} in conflict, {} stale",
+            counts.quarantined, counts.conflicts, counts.stale
+        ),
         by_handler(&counts).trim_end().to_owned(),
     ];
     lines.extend(counts.blocked.iter().map(|blocked| {
@@ -101,7 +104,7 @@ fn cursor(text: &str) -> Result<String, String> {
 }
 
 pub(super) async fn list(args: &List) -> Result<(), Failed> {
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     let progress = Progress::unknown("entries");
     let mut next = args.after.clone();
     let mut entries = Vec::new();
@@ -109,7 +112,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     // Pages may be short: a person wants as many as there are. A filter that matches little reads everything.
     loop {
         let query = args.which.query(next.as_deref(), PAGE.min(args.limit - entries.len()));
-        let page = desk.entries(&query).await?;
+        let page = client.entries(&query).await?;
         progress.add(page.entries.len());
         entries.extend(page.entries);
         next = page.next;
@@ -123,7 +126,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     }
     drop(progress);
     if stopped {
-        out::tell(&format!(
+        out::eprint_note(&format!(
             "stopped after {}: not all entries were searched. Narrow the search with --status, --handler, --since or --before, allow more \
              time with --search, or continue with --after",
             humantime::format_duration(args.search)
@@ -135,7 +138,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     }
     print::entries(&entries)?;
     if let Some(next) = next {
-        out::tell(&format!("next: {next}"));
+        out::eprint_note(&format!("next: {next}"));
     }
     Ok(())
 }
@@ -153,9 +156,9 @@ pub(crate) struct Show {
 
 pub(super) async fn show(args: &Show) -> Result<(), Failed> {
     let key = args.message.key(&args.place)?;
-    let desk = args.place.open().await?;
-    let view = desk.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
-    let payloads = if args.payload { Some(desk.payloads(&key).await?) } else { None };
+    let client = args.place.open().await?;
+    let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
+    let payloads = if args.payload { Some(client.payloads(&key).await?) } else { None };
     if args.place.json {
         let mut value = serde_json::to_value(&view).unwrap_or_default();
         if let (Some(payloads), Some(fields)) = (&payloads, value.as_object_mut()) {
@@ -194,23 +197,23 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
     }
     match &view.stored {
         None if view.erased => line("stored", "no: its content was erased; its key is remembered"),
-        None => line("stored", "no: it has left, or was only kept aside"),
+        None => line("stored", "no: it has left, or was only quarantined"),
         Some(stored) => {
             describe(stored, &mut line);
-            line("repeats", &format!("at least {} absorbed", view.absorbed));
+            line("repeats", &format!("at least {} duplicates", view.duplicates));
             if let Some(body) = payloads.and_then(|payloads| payloads.stored.as_ref()) {
                 unfold(body, &mut line);
             }
         }
     }
-    for (at, aside) in view.kept_aside.iter().enumerate() {
-        let why = match aside.aside {
-            Some(wire::AsideReason::Stale) => "stale",
+    for (at, item) in view.quarantined.iter().enumerate() {
+        let why = match item.quarantine_reason {
+            Some(wire::QuarantineReason::Stale) => "stale",
             _ => "conflict",
         };
-        line("kept aside", why);
-        describe(aside, &mut line);
-        if let Some(body) = payloads.and_then(|payloads| payloads.kept_aside.get(at)) {
+        line("quarantined", why);
+        describe(item, &mut line);
+        if let Some(body) = payloads.and_then(|payloads| payloads.quarantined.get(at)) {
             unfold(body, &mut line);
         }
     }
@@ -226,7 +229,7 @@ fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
     if let Some(hex) = &stored.message.id_hex {
         line("id, in hex", hex);
     }
-    line("type", &stored.message.kind);
+    line("type", &stored.message.message_type);
     if let Some(key) = &stored.message.ordering_key {
         line("ordering key", key);
     }
@@ -307,11 +310,11 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
         before: args.after,
         limit: None,
     };
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     let mut operations = Vec::new();
     loop {
         query.limit = Some(PAGE.min(args.limit - operations.len()) as u64);
-        let page = desk.audit(&query).await?;
+        let page = client.audit(&query).await?;
         operations.extend(page.operations);
         query.before = page.next;
         if query.before.is_none() || operations.len() >= args.limit {
@@ -338,7 +341,7 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
     let head = ["AT", "ACTOR", "TOKEN", "VERB", "HANDLER", "KEY", "OPERATION", "REASON"];
     out::print(&table(&head, &rows, out::colours()))?;
     if let Some(next) = query.before {
-        out::tell(&format!("next: {next}"));
+        out::eprint_note(&format!("next: {next}"));
     }
     Ok(())
 }

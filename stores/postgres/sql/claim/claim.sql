@@ -12,13 +12,13 @@ WITH moment AS MATERIALIZED (
 ), look AS MATERIALIZED (
     SELECT l.*, m.now, l.want = ANY ($7::int4[]) AS renamed
     FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[], $9::int8[], $10::int8[], $11::int8[])
-         AS l (lane, handler, want, least, most, others)
+         AS l (lane, handler, want, least, at_most, others)
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
     WHERE NOT m.held
 ), waiting AS MATERIALIZED (
     SELECT l.want, l.lane, l.handler, r.due, r.seq, r.tid
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.seq, e.due FROM @later e
+        SELECT e.ctid AS tid, e.seq, e.due FROM @scheduled e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
           AND e.due <> 9223372036854775807
           AND :first_of_line
@@ -34,7 +34,7 @@ WITH moment AS MATERIALIZED (
     WHERE e.ctid = ANY (ARRAY(SELECT unnest(tids) FROM fresh))
     RETURNING 1
 ), waited AS (
-    DELETE FROM @later e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM postponed))
+    DELETE FROM @scheduled e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM postponed))
     RETURNING e.seq, e.lane, e.handler, e.due, e.attempts, e.crashes, e.generation, e.order_key, e.error
 ), moved AS (
     INSERT INTO @entry (seq, due, lane, handler, token, claimed_at, lease_until, claim_id, attempts, crashes, generation,

@@ -1,0 +1,275 @@
+//! One line for each message: what became of it. A store is wrapped, so that it is told of every source and handler alike,
+//! and only of what was really stored.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncebox::state::{Event, Next, Settlement};
+use oncebox::store::{
+    Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover, NewMessage,
+    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams,
+    Swept, Token, Wakeups,
+};
+use oncebox::{Accepted, HandlerKey, Message, Result, Store};
+use parking_lot::Mutex;
+
+use crate::cli::log::MESSAGES;
+
+/// So many messages in hand are known by name; beyond that, lines show numbers.
+const MAX_IN_HAND: usize = 10_000;
+/// How much of an id is shown, in characters.
+const SHOWN: usize = 64;
+
+/// A store that tells what happens in it.
+pub(super) struct MessageLog {
+    store: Arc<dyn Store>,
+    /// What is in hand, by its claim. Those of one call may have the same token.
+    in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), Name>>,
+}
+
+/// What a message is called in a line: its type and its id.
+#[derive(Clone, Debug)]
+struct Name {
+    message_type: String,
+    id: String,
+}
+
+impl Name {
+    fn of(message: &Message) -> Self {
+        Self { message_type: shown(message.message_type().as_bytes()), id: shown(message.id()) }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.message_type, self.id)
+    }
+}
+
+fn in_hand_as(claim: &Claim) -> (Token, Seq, HandlerKey) {
+    (claim.token, claim.seq, claim.handler.clone())
+}
+
+/// Any bytes as harmless text of bounded length.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * SHOWN)]);
+    let mut short: String =
+        text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if bytes.len() > 4 * SHOWN || text.chars().nth(SHOWN).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// A time for people: no finer than it matters.
+fn about(span: Duration) -> humantime::FormattedDuration {
+    let span = if span < Duration::from_secs(1) { span } else { Duration::from_secs(span.as_secs()) };
+    humantime::format_duration(Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// A line about one message.
+macro_rules! line {
+    ($level:ident, $word:literal, $inbox:expr, $name:expr, $($text:tt)+) => {
+        tracing::$level!(
+            target: MESSAGES,
+            event = $word,
+            inbox = %$inbox,
+            message_type = %$name.message_type,
+            id = %$name.id,
+            "{:<10} {} {}",
+            $word,
+            $name,
+            format_args!($($text)+)
+        )
+    };
+}
+
+impl MessageLog {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, in_hand: Mutex::default() }
+    }
+
+    fn accepted(new: &NewMessage, accepted: Accepted) {
+        let (inbox, name) = (&new.inbox, Name::of(&new.message));
+        let handlers: Vec<&str> = new.routes.iter().map(|route| route.key.as_str()).collect();
+        match accepted {
+            Accepted::First(_) if handlers.is_empty() => {
+                line!(info, "accepted", inbox, name, "(stored; no handler takes it yet)");
+            }
+            Accepted::First(_) => line!(info, "accepted", inbox, name, "for {}", handlers.join(", ")),
+            Accepted::Duplicate(known) => {
+                line!(info, "duplicate", inbox, name, "(first seen {} ago)", about(known.age));
+            }
+            Accepted::HandlersAdded(_, added) => {
+                line!(info, "accepted", inbox, name, "again, for handlers it had not: {added}");
+            }
+            Accepted::Conflict(_) => {
+                line!(warn, "conflict", inbox, name, "(same key, other payload: quarantined)");
+            }
+            Accepted::Stale => {
+                line!(warn, "stale", inbox, name, "(older than what is remembered: quarantined)");
+            }
+            _ => {}
+        }
+    }
+
+    fn claimed(&self, claimed: &[Claimed]) {
+        if !tracing::enabled!(target: MESSAGES, tracing::Level::WARN) {
+            return;
+        }
+        let mut in_hand = self.in_hand.lock();
+        if in_hand.len() + claimed.len() > MAX_IN_HAND {
+            in_hand.clear();
+        }
+        in_hand.extend(claimed.iter().map(|one| (in_hand_as(&one.claim), Name::of(&one.message))));
+    }
+
+    fn settled(&self, settlement: &Settlement, settled: Settled) {
+        let claim = &settlement.claim;
+        let name = self.in_hand.lock().remove(&in_hand_as(claim));
+        if settled != Settled::Applied {
+            return;
+        }
+        let name =
+            name.unwrap_or_else(|| Name { message_type: "message".into(), id: format!("#{}", claim.seq.0) });
+        let (inbox, handler) = (&claim.inbox, &claim.handler);
+        let why = settlement.error.as_ref().map_or("", |error| error.as_str());
+        let again = match settlement.next {
+            Next::Pending { delay } => delay,
+            _ => Duration::ZERO,
+        };
+        let attempts = settlement.attempts;
+        match settlement.event {
+            Event::Done => {
+                line!(
+                    info,
+                    "delivered",
+                    inbox,
+                    name,
+                    "to {handler} (attempt {})",
+                    claim.attempts.saturating_add(1)
+                );
+            }
+            Event::Fail => {
+                line!(
+                    warn,
+                    "failed",
+                    inbox,
+                    name,
+                    "at {handler} (attempt {attempts}, again in {}): {why}",
+                    about(again)
+                );
+            }
+            Event::Exhaust => {
+                line!(error, "poisoned", inbox, name, "at {handler} after {attempts} attempts: {why}");
+            }
+            Event::Reject => line!(error, "poisoned", inbox, name, "by {handler}: {why}"),
+            Event::Snooze => {
+                line!(info, "postponed", inbox, name, "by {handler} for {}, not counted", about(again));
+            }
+            Event::Crash => {
+                line!(
+                    warn,
+                    "crashed",
+                    inbox,
+                    name,
+                    "at {handler}: its worker was gone; again in {}",
+                    about(again)
+                );
+            }
+            Event::CrashOut => {
+                line!(error, "poisoned", inbox, name, "at {handler}: its workers died too often");
+            }
+            Event::Dismiss => line!(warn, "discarded", inbox, name, "by {handler}: {why}"),
+            _ => {}
+        }
+    }
+}
+
+#[async_trait]
+impl Store for MessageLog {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    async fn accept(&self, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
+        let answers = self.store.accept(batch).await?;
+        for (new, accepted) in batch.iter().zip(&answers) {
+            Self::accepted(new, *accepted);
+        }
+        Ok(answers)
+    }
+
+    async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
+        let claimed = self.store.claim(params).await?;
+        self.claimed(&claimed);
+        Ok(claimed)
+    }
+
+    async fn settle(&self, batch: &[Settlement]) -> Result<Vec<Settled>> {
+        let settled = self.store.settle(batch).await?;
+        for (settlement, settled) in batch.iter().zip(&settled) {
+            self.settled(settlement, *settled);
+        }
+        Ok(settled)
+    }
+
+    async fn renew(&self, params: &RenewParams) -> Result<Vec<Renewed>> {
+        self.store.renew(params).await
+    }
+
+    async fn rescue(&self, params: &RescueParams) -> Result<Vec<Claimed>> {
+        let rescued = self.store.rescue(params).await?;
+        self.claimed(&rescued);
+        Ok(rescued)
+    }
+
+    async fn register(&self, params: &RegisterParams) -> Result<()> {
+        self.store.register(params).await
+    }
+
+    async fn sweep(&self, params: &SweepParams) -> Result<Swept> {
+        self.store.sweep(params).await
+    }
+
+    async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>> {
+        self.store.orphans(params).await
+    }
+
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.store.count_duplicates(batch).await
+    }
+
+    async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
+        self.store.backlog(params).await
+    }
+
+    fn wakeups(&self) -> Option<&dyn Wakeups> {
+        self.store.wakeups()
+    }
+
+    fn failover(&self) -> Option<Failover> {
+        self.store.failover()
+    }
+
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.store.is_transient(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_id_can_be_shown() {
+        assert_eq!(shown(b"evt_1"), "evt_1");
+        assert_eq!(shown(b"a\x1b[31m\n"), "a\u{fffd}[31m\u{fffd}");
+        assert_eq!(shown(&[b'x'; 1_000]).chars().count(), SHOWN + 1);
+        assert_eq!(about(Duration::from_millis(5_400)).to_string(), "5s");
+        assert_eq!(about(Duration::from_micros(5_400)).to_string(), "5ms");
+    }
+}

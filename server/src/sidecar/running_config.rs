@@ -1,0 +1,197 @@
+//! The inboxes of one configuration, running.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use oncebox::config::OrderBy;
+use oncebox::{ErrorKind, Inbox, Memory, Registration, Running, Store};
+use oncebox_telemetry::Propagator;
+use tokio::task::JoinSet;
+
+use super::stores::{AnyStore, Stores};
+use super::{ingress, queues};
+use crate::api::{Backfills, Current, Served};
+use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
+use crate::delivery::deliver_to;
+
+/// Everything that belongs to one configuration.
+pub(super) struct RunningConfig {
+    router: Router,
+    running: Vec<Running<AnyStore>>,
+    inboxes: Vec<Inbox<AnyStore>>,
+    /// Handlers that get what was stored before they were there.
+    backfills: JoinSet<()>,
+}
+
+impl RunningConfig {
+    /// Builds everything, and starts it if that worked.
+    pub(super) async fn start(plan: &Plan, stores: &Stores) -> Result<Self> {
+        let mut inboxes = Vec::new();
+        for inbox in &plan.inboxes {
+            let built = build(inbox, stores.get(&inbox.store)?);
+            inboxes.push(built.with_context(|| format!("the inbox {:?}", inbox.name))?);
+        }
+        for inbox in &inboxes {
+            register(inbox).await?;
+        }
+        let router = ingress::router(plan.inboxes.iter().zip(&inboxes))?;
+        let mut running_config = Self { router, running: Vec::new(), inboxes, backfills: JoinSet::new() };
+        for (inbox, plan) in running_config.inboxes.iter().zip(&plan.inboxes) {
+            let running = inbox.start();
+            let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
+            running_config.running.push(running);
+            if let Err(error) = received {
+                // Nothing of a configuration runs that does not run as a whole.
+                running_config.shutdown().await;
+                return Err(error);
+            }
+        }
+        for warning in plan.warnings() {
+            tracing::warn!("{warning}");
+        }
+        for inbox in plan.inboxes.iter().cloned() {
+            if inbox.handlers.iter().any(|handler| handler.backfill) {
+                running_config.backfills.spawn(backfill(inbox, stores.clone()));
+            }
+        }
+        Ok(running_config)
+    }
+
+    /// What operators see of it.
+    pub(super) fn served(&self, plan: &Plan, stores: &Stores) -> Result<Current> {
+        let mut inboxes = Vec::new();
+        let backfills: Arc<dyn Backfills> = Arc::new(stores.clone());
+        for (inbox, plan) in self.inboxes.iter().zip(&plan.inboxes) {
+            let (admin, stores) = (stores.admin(&plan.store)?, Arc::clone(&backfills));
+            inboxes.push(Served { plan: plan.clone(), inbox: inbox.clone(), admin, stores });
+        }
+        let (access, privacy) =
+            plan.api.as_ref().map(|api| (api.access.clone(), api.privacy.clone())).unwrap_or_default();
+        Ok(Current { inboxes, access, privacy, limits: plan.health.clone() })
+    }
+
+    /// Where messages come in.
+    pub(super) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// Lets what runs finish within the grace, and gives back the rest.
+    pub(super) async fn shutdown(mut self) {
+        // What is left of it is done at the next start.
+        self.backfills.shutdown().await;
+        futures_util::future::join_all(self.running.into_iter().map(Running::shutdown)).await;
+    }
+}
+
+/// Learns before anything runs that the store refuses the settings of an inbox. A store that is away is awaited by what runs.
+async fn register(inbox: &Inbox<AnyStore>) -> Result<()> {
+    let refused = |kind| {
+        matches!(kind, ErrorKind::TenantsChanged | ErrorKind::InvalidHandler | ErrorKind::InvalidConfig)
+    };
+    match inbox.register().await {
+        Err(error) if refused(error.kind()) => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(inbox = %inbox.name(), %error, "cannot register yet");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Gives handlers that want it what was stored before they were there.
+async fn backfill(inbox: InboxPlan, stores: Stores) {
+    for handler in inbox.handlers.iter().filter(|handler| handler.backfill) {
+        match stores.catch_up(&inbox, &handler.key).await {
+            Ok(0) => {}
+            Ok(count) => {
+                tracing::info!(
+                    inbox = inbox.name,
+                    "{} gets {count} messages that were stored before",
+                    handler.key
+                );
+            }
+            Err(error) => {
+                tracing::error!(
+                    inbox = inbox.name,
+                    "{} did not get all messages that were stored before; the next start goes on: {error:#}",
+                    handler.key
+                );
+            }
+        }
+    }
+}
+
+/// Builds everything in memory, without opening anything: what the library refuses is found here. `serve`, each reload and
+/// `config check` begin with it, so that none of them refuses for good what another takes.
+pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
+    let mut inboxes = Vec::new();
+    for inbox in &loaded.plan.inboxes {
+        match build(inbox, Arc::new(Memory::new()) as AnyStore) {
+            Ok(built) => inboxes.push(built),
+            Err(error) => {
+                let (at, what) = (inbox.at, format!("{error:#}"));
+                return Err(loaded.wrong(at, what));
+            }
+        }
+    }
+    // A URL that is only assumed to be there is not looked at.
+    for queue in
+        loaded.plan.inboxes.iter().flat_map(|inbox| &inbox.rabbitmq).filter(|queue| !queue.url.is_empty())
+    {
+        if let Err(error) = queues::queue(queue) {
+            let (at, what) = (queue.at, format!("{error:#}"));
+            return Err(loaded.wrong(at, what));
+        }
+    }
+    match ingress::router(loaded.plan.inboxes.iter().zip(&inboxes)) {
+        Ok(_) => Ok(loaded),
+        Err(error) => {
+            let what = format!("{error:#}");
+            Err(loaded.wrong(0, what))
+        }
+    }
+}
+
+pub(super) fn build<S: Store>(plan: &InboxPlan, store: S) -> Result<Inbox<S>> {
+    let mut config = plan.config.clone();
+    config.order = plan.order.as_ref().map(|place| match place {
+        Place::Header(name) => OrderBy::Header(name.as_str().into()),
+        Place::Pointer(pointer) => OrderBy::JsonPointer(pointer.as_str().into()),
+    });
+    let mut builder = Inbox::builder(&plan.name, store).config(config).propagate(Propagator);
+    for handler in &plan.handlers {
+        builder = builder.on(handler.types.clone(), registration(&plan.name, handler)?);
+    }
+    // Its text also says what was kept, which is nothing here.
+    builder.build().map_err(|error| anyhow::anyhow!("{}", error.what()))
+}
+
+fn registration<S: Store>(inbox: &str, plan: &HandlerPlan) -> Result<Registration<S>> {
+    let mut registration = deliver_to(inbox, &plan.key, plan.endpoint.clone())?
+        .retry(plan.retry.clone())
+        .concurrency(plan.concurrency)
+        .on_poisoned(plan.on_poisoned);
+    if let Some(crashes) = plan.crashes {
+        registration = registration.crashes(crashes);
+    }
+    if let Some(delay) = plan.crash_delay {
+        registration = registration.crash_delay(delay);
+    }
+    if let Some(rate) = &plan.rate {
+        registration = registration.rate(rate.clone());
+    }
+    if let Some(breaker) = &plan.breaker {
+        registration = registration.breaker(breaker.clone());
+    }
+    if let Some(dedupe) = &plan.dedupe {
+        registration = registration.dedupe(dedupe.clone());
+    }
+    if let Some(retention) = plan.retention {
+        registration = registration.retention(retention);
+    }
+    for legacy in &plan.legacy {
+        registration = registration.legacy(legacy);
+    }
+    Ok(registration)
+}

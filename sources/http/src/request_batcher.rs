@@ -1,0 +1,109 @@
+//! Messages of requests that are under way at the same time: stored together.
+
+use std::sync::{Arc, OnceLock};
+
+use oncebox::source::{BatchPermit, Batcher};
+use oncebox::{Error, ErrorKind, Incoming, Received, Result};
+use tokio::sync::oneshot;
+
+use crate::body::Share;
+use crate::ingress::Sink;
+
+/// Where the messages of one endpoint wait for each other.
+#[derive(Default)]
+pub(crate) struct RequestBatcher {
+    /// Begins with the first message: until then there may be no runtime.
+    calls: OnceLock<Batcher<Call>>,
+}
+
+struct Call {
+    message: Incoming,
+    /// Held until the message is stored.
+    share: Share,
+    answer: oneshot::Sender<Result<Received>>,
+}
+
+impl RequestBatcher {
+    /// Stores a message that is only to be stored. Whoever goes away does not stop it.
+    pub(crate) async fn receive(
+        &self,
+        sink: &Arc<dyn Sink>,
+        message: Incoming,
+        share: Share,
+    ) -> Result<Received> {
+        let calls = self.calls.get_or_init(|| {
+            let sink = Arc::clone(sink);
+            let bytes = |call: &Call| call.message.message().payload().len();
+            Batcher::start(bytes, move |calls, turn| store(Arc::clone(&sink), calls, turn))
+        });
+        let (answer, answered) = oneshot::channel();
+        let ended = || Error::new(ErrorKind::Unavailable, "the program ends; the message was not stored");
+        calls.push(Call { message, share, answer }).map_err(|_| ended())?;
+        let lost = || Err(Error::new(ErrorKind::CommitUnknown, "storing the message was cut off"));
+        answered.await.unwrap_or_else(|_| lost())
+    }
+}
+
+async fn store(sink: Arc<dyn Sink>, calls: Vec<Call>, _turn: BatchPermit) {
+    let (mut messages, mut waiting) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
+    for Call { message, share, answer } in calls {
+        messages.push(message);
+        waiting.push((share, answer));
+    }
+    for (received, (share, answer)) in sink.receive_each(messages).await.into_iter().zip(waiting) {
+        drop(share);
+        // Whoever has gone away will be told when it sends again.
+        let _ = answer.send(received);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::Budget;
+    use async_trait::async_trait;
+    use oncebox::Message;
+
+    /// Answers each message with an error that names it, and no batch of a message named `bug` at all.
+    struct Echo;
+
+    #[async_trait]
+    impl Sink for Echo {
+        async fn receive(&self, _: Vec<Incoming>) -> Result<Vec<Result<Received>>> {
+            Ok(Vec::new())
+        }
+
+        async fn receive_each(&self, messages: Vec<Incoming>) -> Vec<Result<Received>> {
+            let id = |one: &Incoming| String::from_utf8_lossy(one.message().id()).into_owned();
+            assert!(!messages.iter().any(|message| id(message) == "bug"), "a store with a bug");
+            messages.iter().map(|message| Err(Error::new(ErrorKind::Full, id(message)))).collect()
+        }
+
+        fn incoming(&self, message: Message) -> Incoming {
+            message.into()
+        }
+
+        fn only_stores(&self, _: &Message) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn each_of_many_gets_its_own_answer_and_gives_its_share_back() {
+        let (together, budget) = (Arc::<RequestBatcher>::default(), Budget::new(1_000));
+        let sink: Arc<dyn Sink> = Arc::new(Echo);
+        let ask = |id: String| {
+            let (together, sink, share) = (Arc::clone(&together), Arc::clone(&sink), Share::none(&budget));
+            async move { together.receive(&sink, Message::new(id, "t", "").into(), share).await }
+        };
+        let asked: Vec<_> = (0..700).map(|id: usize| tokio::spawn(ask(id.to_string()))).collect();
+        for (id, answer) in asked.into_iter().enumerate() {
+            let answer = answer.await.expect("no panic");
+            assert_eq!(answer.err().map(|error| error.what().to_owned()), Some(id.to_string()));
+        }
+        let cut_off = ask("bug".to_owned()).await.err().map(|error| error.kind());
+        assert_eq!(cut_off, Some(ErrorKind::CommitUnknown), "nobody knows what became of it");
+        assert_eq!(ask("1".to_owned()).await.err().map(|error| error.kind()), Some(ErrorKind::Full));
+        assert_eq!(Arc::strong_count(&budget), 1, "no share is held");
+    }
+}
