@@ -57,29 +57,38 @@ struct Faults {
 /// What is on its way to the replica when it is cut off, in microseconds.
 const LAG: u64 = 2_000_000;
 
+/// From when to when a failover may have lost what was done.
+pub(super) fn lossy(lines: &[Line]) -> Vec<(u64, u64)> {
+    let (mut spans, mut cut) = (Vec::new(), None);
+    for line in lines {
+        match &line.fact {
+            Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
+            Fact::Fault { life: 0, what } if what == FAILED_OVER => {
+                spans.extend(cut.take().map(|cut: u64| (cut.saturating_sub(LAG), line.t)));
+            }
+            _ => {}
+        }
+    }
+    spans
+}
+
 impl Faults {
     fn read(lines: &[Line], rules: &Rules) -> Self {
         let mut faults = Self {
             by_life: HashMap::new(),
             gone: HashMap::new(),
             global: Vec::new(),
-            lossy: Vec::new(),
+            lossy: lossy(lines),
             denied: Vec::new(),
             disabled: HashMap::new(),
         };
-        let mut cut = None;
         for line in lines {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
-                Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
+                Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => {}
                 // It is over long before a lease is: it is no reason to drop a settlement.
                 Fact::Fault { life: 0, what } if what.starts_with(DENIED) => faults.denied.push(line.t),
-                Fact::Fault { life: 0, what } if what != "peace" => {
-                    faults.global.push((line.t, line.t));
-                    if what == FAILED_OVER {
-                        faults.lossy.extend(cut.take().map(|cut| (cut.saturating_sub(LAG), line.t)));
-                    }
-                }
+                Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
                 Fact::Fault { life, what } => {
                     if what == "gone" {
                         faults.gone.insert(*life, line.t);

@@ -72,6 +72,13 @@ pub(super) enum Fault {
     KillBroker,
 }
 
+impl Fault {
+    /// Whether another server takes over.
+    pub(super) const fn fails_over(self) -> bool {
+        matches!(self, Self::FailOver | Self::FailOverBehind(_))
+    }
+}
+
 /// What the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denial {

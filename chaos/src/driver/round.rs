@@ -39,6 +39,28 @@ pub(super) struct Round<'a> {
     pub(super) seen: Verdict,
 }
 
+/// How long a round waits at most for its failover after its end.
+const OVERTIME: Duration = Duration::from_mins(2);
+
+/// What a round does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Faults,
+    /// Nothing but the failover: workers that die have to start first, and a server that has no replica gets one.
+    Overtime,
+}
+
+impl Phase {
+    /// The phase at a time, or none if the round is over.
+    fn of(now: Instant, end: Instant, failover_awaited: bool) -> Option<Self> {
+        if now < end {
+            Some(Self::Faults)
+        } else {
+            (failover_awaited && now < end + OVERTIME).then_some(Self::Overtime)
+        }
+    }
+}
+
 impl<'a> Round<'a> {
     pub(super) fn new(options: &'a Options, seed: u64) -> Result<Self> {
         let plan = Plan {
@@ -91,13 +113,21 @@ impl<'a> Round<'a> {
         }
         let observer = Observer::start(Arc::clone(&tables));
         let end = Instant::now() + Duration::from_secs_f64(self.options.round);
-        while Instant::now() < end {
+        let before = server.failovers();
+        loop {
+            let awaited = self.options.mix.fails_over() && server.failovers() == before;
+            let Some(phase) = Phase::of(Instant::now(), end, awaited) else { break };
             self.step(&place)?;
             self.reap();
             while let Some(fault) = self.schedule.due() {
-                self.inflict(fault, server, ways);
+                if phase == Phase::Faults || fault.fails_over() {
+                    self.inflict(fault, server, ways);
+                }
             }
             self.wake();
+        }
+        if self.options.mix.fails_over() && server.failovers() == before {
+            eprintln!("chaos: the server did not fail over in this round");
         }
         server.settle();
         ways.settle();
@@ -239,5 +269,20 @@ impl<'a> Round<'a> {
             Told::Ran(message) => self.broker.ran(message),
             Told::Listens(port) => self.workers[number].port = Some(port),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_waits_for_its_failover_but_not_for_ever() {
+        let end = Instant::now();
+        let after = |seconds| end + Duration::from_secs(seconds);
+        assert_eq!(Phase::of(end, after(1), false), Some(Phase::Faults));
+        assert_eq!(Phase::of(after(1), end, false), None);
+        assert_eq!(Phase::of(after(1), end, true), Some(Phase::Overtime));
+        assert_eq!(Phase::of(end + OVERTIME, end, true), None);
     }
 }

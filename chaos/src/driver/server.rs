@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -45,6 +45,7 @@ struct Running {
     replica: Mutex<Option<Cluster>>,
     /// Whether commits wait for it.
     synchronous: bool,
+    failovers: AtomicU64,
 }
 
 impl Server {
@@ -114,6 +115,11 @@ impl Server {
         true
     }
 
+    /// How often a replica has taken over.
+    pub(super) fn failovers(&self) -> u64 {
+        self.postgres.as_ref().map_or(0, |server| server.failovers.load(Ordering::Acquire))
+    }
+
     /// Waits until nothing is being done to the server any more.
     pub(super) fn settle(&self) {
         while self.busy.load(Ordering::Acquire) {
@@ -143,7 +149,7 @@ impl Running {
             cluster.sql("postgres", &format!("create role {ROLE} login"))?;
         }
         let (primary, replica) = (Arc::new(Primary::new(cluster)), Mutex::default());
-        let running = Self { primary, proxy, replica, synchronous: !mix.loses() };
+        let running = Self { primary, proxy, replica, synchronous: !mix.loses(), failovers: AtomicU64::new(0) };
         if mix.fails_over() {
             running.follow()?;
         }
@@ -167,6 +173,10 @@ impl Running {
     }
 
     fn fail_over(&self, behind: Option<Duration>, note: &dyn Fn(&str)) -> Result<()> {
+        if self.replica.lock().is_none() {
+            // The last one could not follow in time.
+            self.follow()?;
+        }
         let Some(replica) = self.replica.lock().take() else { return Ok(()) };
         if let Some(time) = behind {
             note(LOSES_FROM_NOW);
@@ -182,6 +192,7 @@ impl Running {
         }
         self.primary.set(replica);
         note(FAILED_OVER);
+        self.failovers.fetch_add(1, Ordering::AcqRel);
         self.follow()
     }
 

@@ -48,6 +48,24 @@ fn i1_inline_effects_are_lost_by_their_number() {
 }
 
 #[test]
+fn i2_a_run_that_a_failover_lost_leaves_the_key_to_another_payload() {
+    let two_payloads = |first: u64| {
+        let mut case = Case::new();
+        let m = case.well(Kind::Plain);
+        case.rules.loses = true;
+        case.note(1, 0, fault(LOSES_FROM_NOW)).note(200, 0, fault(FAILED_OVER));
+        case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
+        case.note(first, 1, Fact::Start { m, h: H.into(), tok: 1, v: 0 });
+        case.note(500, 2, Fact::Start { m, h: H.into(), tok: 2, v: 1 });
+        (m, case)
+    };
+    two_payloads(100).1.is_clean_of("I2");
+    // This run was in the history that is left.
+    let (m, mut case) = two_payloads(300);
+    case.cries_of("I2", &format!("I2: message {m} ran with two payloads"));
+}
+
+#[test]
 fn i4_a_completion_that_a_failover_lost_explains_another_run() {
     let done = |faults: &[(u64, &str)]| {
         let mut case = Case::new();
