@@ -149,7 +149,8 @@ impl Running {
             cluster.sql("postgres", &format!("create role {ROLE} login"))?;
         }
         let (primary, replica) = (Arc::new(Primary::new(cluster)), Mutex::default());
-        let running = Self { primary, proxy, replica, synchronous: !mix.loses(), failovers: AtomicU64::new(0) };
+        let running =
+            Self { primary, proxy, replica, synchronous: !mix.loses(), failovers: AtomicU64::new(0) };
         if mix.fails_over() {
             running.follow()?;
         }
