@@ -36,6 +36,8 @@ pub(super) struct Round<'a> {
     pub(super) at_peace: bool,
     retention: Duration,
     connections: usize,
+    /// In `rename`: whether both keys of each handler are known before a process links them.
+    keys_apart: bool,
     pub(super) seen: Verdict,
 }
 
@@ -79,6 +81,7 @@ impl<'a> Round<'a> {
         let retention = if forgets { Duration::from_secs(4) } else { Duration::from_hours(1) };
         // In every fourth round handlers have one connection between them.
         let connections = if rng.u32(0..4) == 0 && options.sabotage.is_none() { 1 } else { 8 };
+        let keys_apart = options.mix.renames() && seed.is_multiple_of(2);
         let rabbit = options.source == SourceKind::Rabbitmq;
         Ok(Self {
             options,
@@ -96,6 +99,7 @@ impl<'a> Round<'a> {
             at_peace: false,
             retention,
             connections,
+            keys_apart,
             seen: Verdict::default(),
         })
     }
@@ -107,6 +111,9 @@ impl<'a> Round<'a> {
         self.births(&place)?;
         worker::make_tables(&place)?;
         self.born = true;
+        if self.keys_apart {
+            worker::set_keys_apart(&place)?;
+        }
         for number in 0..self.options.workers {
             let worker = self.spawn(number, &place)?;
             self.workers.push(worker);
@@ -177,7 +184,8 @@ impl<'a> Round<'a> {
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
             migrates: !self.born,
             connections: self.connections,
-            renamed: mix.renames().then(|| self.rng.bool()),
+            // A process that knows one of two keys that were apart claims only what is stored under that: one knows both.
+            renamed: mix.renames().then(|| self.rng.bool() || (self.keys_apart && number == 0)),
             sabotage: self.options.sabotage.clone(),
         }
     }

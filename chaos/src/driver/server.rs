@@ -14,7 +14,7 @@ use super::faults::{Denial, Fault, Mix};
 use super::proxy::{Proxy, Trouble};
 use super::{Options, StoreKind};
 use crate::checker::tables::{Postgres, Primary, Sqlite, Tables};
-use crate::ledger::{DENIED, FAILED_OVER, Fact, LOSES_FROM_NOW, Ledger};
+use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, Ledger};
 use crate::worker::Place;
 
 /// A word that stands in the address of the database, and nowhere else.
@@ -274,13 +274,14 @@ fn deny(cluster: &Cluster, database: &str, what: (Denial, Duration), note: &dyn 
             (limit("0"), limit("-1"))
         }
     };
-    note(&format!("{DENIED}{}", denial.name()));
+    let denied = if Mix::Denied.outlasts_leases(time) { DENIED_FOR_LONG } else { DENIED };
+    note(&format!("{denied}{}", denial.name()));
     cluster.sql(database, &refuse)?;
     let own = format!("pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'");
     cluster.sql(database, &format!("select {own}"))?;
     std::thread::park_timeout(time);
     cluster.sql(database, &allow)?;
-    note(&format!("{DENIED}{} no more", denial.name()));
+    note(&format!("{denied}{} no more", denial.name()));
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use crate::ledger::{Fact, Ledger};
 use crate::plan::{Plan, renamed};
 use crate::seam::{Notes, Odds, Rigged};
 use handlers::Business;
-pub(crate) use stores::make_tables;
+pub(crate) use stores::{make_tables, set_keys_apart};
 
 /// What a worker is told, as JSON in its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,6 +120,9 @@ pub(crate) const ATTEMPTS: u32 = 8;
 pub(crate) const CRASHES: u32 = 3;
 /// How long a handler may take before it has failed.
 const TIMEOUT: Duration = Duration::from_secs(12);
+
+/// The name of the inbox.
+const INBOX: &str = "chaos";
 
 /// How long marks are kept: they know nothing of stale messages, so no message may come later than that.
 const REMEMBERED: Duration = Duration::from_hours(1);
@@ -299,7 +302,7 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
         Some(true) => make(renamed(key)).legacy(key),
         _ => make(key.to_owned()),
     };
-    let built = Inbox::builder("chaos", store)
+    let built = Inbox::builder(INBOX, store)
         .config(job.config())
         .clock(job.clock())
         .data(Arc::new(business))

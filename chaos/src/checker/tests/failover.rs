@@ -1,7 +1,7 @@
 //! Failovers and refusals: I1, I4 and I6.
 
 use super::{Answer, Case, Fact, Kind, Said};
-use crate::ledger::{DENIED, FAILED_OVER, LOSES_FROM_NOW};
+use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, LOSES_FROM_NOW};
 use crate::plan::id_of;
 
 const H: &str = "plain";
@@ -108,6 +108,8 @@ fn i4_a_refusal_explains_no_repeat() {
         (m, case)
     };
     repeated("server: killed".into()).1.is_clean();
+    // The lease ran out meanwhile.
+    repeated(format!("{DENIED_FOR_LONG}logins")).1.is_clean();
     let (m, mut case) = repeated(format!("{DENIED}logins"));
     case.cries([&format!("I4: message {m} ran at plain again (process 2, token 2)")]);
 }
