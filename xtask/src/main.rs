@@ -43,6 +43,7 @@ Examples:
   cargo xtask decisions                 write docs/adr/README.md anew after a new decision
   cargo xtask words server/src          list breaches of the rules for prose and names
   cargo xtask words --types             list type names with more than one definition
+  cargo xtask hygiene                   check the rules that no compiler knows, such as the length of files
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
   cargo xtask bench http --load         many clients over HTTP, bad ones among them
@@ -111,6 +112,9 @@ enum Command {
     /// List breaches of the rules for prose and names, by rule and directory
     #[command(after_help = "Example: cargo xtask words server/src")]
     Words(hygiene::WordsOptions),
+    /// Check the rules of this repository that no compiler knows
+    #[command(after_help = "Example: cargo xtask hygiene")]
+    Hygiene,
 
     /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
     /// `peers` too
@@ -145,6 +149,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Faults { check: false } => faults::write(&workspace::root()),
         Command::Words(options) => hygiene::words(&workspace::root(), &options),
         Command::Decisions => hygiene::write_decisions(&workspace::root()),
+        Command::Hygiene => hygiene::check(&Workspace::load()?),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
         }

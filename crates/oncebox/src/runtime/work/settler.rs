@@ -1,4 +1,4 @@
-//! Writes what was decided, many settlements at a time, and frees their capacity.
+//! Writes settlements in batches and releases their capacity. Tests: `tests/outcomes.rs`, `tests/outages.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, Notify};
 
-use super::Core;
-use super::repeat::{Pauses, is_trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::inbox::Shared;
+use crate::runtime::Core;
+use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
 use crate::state::{ErrorText, Next, Settlement};
 use crate::store::{Claim, Settled, Store};
 
@@ -17,7 +17,7 @@ use crate::store::{Claim, Settled, Store};
 const BATCH: usize = 4_000;
 
 /// Runs until every sender is gone. Nothing is delayed to fill a batch: while one is written, the next one grows.
-pub(super) async fn run<S: Store>(
+pub(in crate::runtime) async fn run<S: Store>(
     core: Arc<Core<S>>,
     queue: Arc<Mutex<UnboundedReceiver<Settlement>>>,
 ) -> Result<()> {
@@ -36,19 +36,19 @@ pub(super) async fn run<S: Store>(
 
 /// Lets the rescuer ask for a settlement that waits for the store to be tried now.
 #[derive(Default)]
-pub(super) struct SettleRequests {
+pub(in crate::runtime) struct SettleRequests {
     wanted: Notify,
     refused: Arc<Notify>,
 }
 
 impl SettleRequests {
     /// Ends the pause before the next try.
-    pub(super) fn now(&self) {
+    pub(in crate::runtime) fn now(&self) {
         self.wanted.notify_one();
     }
 
     /// Completes when a try after this call has failed because the store is away.
-    pub(super) fn refused(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(in crate::runtime) fn refused(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut refused = Box::pin(Arc::clone(&self.refused).notified_owned());
         refused.as_mut().enable();
         refused
@@ -142,7 +142,7 @@ async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
 }
 
 /// Writes a batch once, and tells the dispatcher what follows from it.
-pub(super) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
+pub(in crate::runtime) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
     let settled = inbox.store.settle(batch).await?;
     for (settlement, settled) in batch.iter().zip(settled) {
         match (settled, settlement.next) {

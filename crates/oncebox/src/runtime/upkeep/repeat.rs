@@ -1,4 +1,4 @@
-//! Calls that have to be made again.
+//! Retries store calls, with pauses between attempts. Tests: `tests/outages.rs`.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::inbox::Shared;
 use crate::store::Store;
 
 /// The longest pause between two tries while the store does not answer.
-pub(super) const MAX_PAUSE: Duration = Duration::from_secs(5);
+pub(in crate::runtime) const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Whether an error tells of a store that has trouble, rather than of a call that cannot work.
-pub(super) const fn is_trouble(kind: ErrorKind) -> bool {
+pub(in crate::runtime) const fn is_trouble(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::Unavailable
@@ -27,7 +27,7 @@ pub(super) const fn is_trouble(kind: ErrorKind) -> bool {
 
 /// Whether the database ended a transaction that may well succeed if it is made again. Never after a commit of which
 /// nobody knows whether it happened: it would be made twice.
-pub(super) fn is_transient<S: Store>(store: &S, error: &(dyn StdError + 'static)) -> bool {
+pub(in crate::runtime) fn is_transient<S: Store>(store: &S, error: &(dyn StdError + 'static)) -> bool {
     let (mut link, mut transient) = (Some(error), false);
     while let Some(error) = link {
         if error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::CommitUnknown) {
@@ -41,12 +41,12 @@ pub(super) fn is_transient<S: Store>(store: &S, error: &(dyn StdError + 'static)
 
 /// Pauses that double.
 #[derive(Default)]
-pub(super) struct Pauses(Duration);
+pub(in crate::runtime) struct Pauses(Duration);
 
 impl Pauses {
     const FIRST: Duration = Duration::from_millis(50);
 
-    pub(super) fn next(&mut self) -> Duration {
+    pub(in crate::runtime) fn next(&mut self) -> Duration {
         self.0 = (self.0 * 2).clamp(Self::FIRST, MAX_PAUSE);
         self.0
     }
@@ -54,7 +54,7 @@ impl Pauses {
 
 /// Makes a call under a claim id. Once its answer was lost, it is made again until it is answered, because the id
 /// finds what was claimed: forgetting the id would leave the entries to their leases, and count a crash for each.
-pub(super) async fn answered<S, T, F>(
+pub(in crate::runtime) async fn answered<S, T, F>(
     inbox: &Shared<S>,
     give_up: &Stop,
     mut call: impl FnMut() -> F,

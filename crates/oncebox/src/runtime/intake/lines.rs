@@ -1,4 +1,4 @@
-//! Deliveries with one ordering key, one behind the other: they are taken in side by side, and would overtake each other.
+//! Stores deliveries with one ordering key in their order of arrival, although sources deliver side by side. Tests: below, and `tests/line.rs`.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::key::OrderKey;
 
 /// The last delivery of each ordering key that is in hand.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(in crate::runtime) struct Lines {
     last: HashMap<OrderKey, oneshot::Receiver<()>>,
     /// So many keys are looked through for those that nobody waits behind any more.
     full: usize,
 }
 
 /// The place of a delivery in its line. Dropped without [`leave`](Self::leave), it says that the delivery was dropped.
-pub(super) struct Place {
+pub(in crate::runtime) struct Place {
     before: Option<oneshot::Receiver<()>>,
     left: oneshot::Sender<()>,
 }
@@ -24,7 +24,7 @@ impl Lines {
     const MIN_CAPACITY: usize = 64;
 
     /// The last place of a line.
-    pub(super) fn place(&mut self, key: OrderKey) -> Place {
+    pub(in crate::runtime) fn place(&mut self, key: OrderKey) -> Place {
         if self.last.len() >= self.full.max(Self::MIN_CAPACITY) {
             let in_hand = |last: &mut oneshot::Receiver<()>| {
                 last.try_recv() == Err(oneshot::error::TryRecvError::Empty)
@@ -40,7 +40,7 @@ impl Lines {
 
 impl Place {
     /// Waits until the one before has left. `false` if it was dropped instead, and will come again.
-    pub(super) async fn turn(&mut self) -> bool {
+    pub(in crate::runtime) async fn turn(&mut self) -> bool {
         match &mut self.before {
             Some(before) => before.await.is_ok(),
             None => true,
@@ -48,7 +48,7 @@ impl Place {
     }
 
     /// Lets the next one go on: this one was accepted, or is given up.
-    pub(super) fn leave(self) {
+    pub(in crate::runtime) fn leave(self) {
         // Nobody may be behind it.
         let _ = self.left.send(());
     }

@@ -1,6 +1,7 @@
-//! Processing by hand: no background task, for tests, cron jobs and serverless functions. One call of a handler follows
-//! the other, and handlers do not share commits here. A throttle that is shut is not waited for: whoever drives by hand may
-//! have stopped the clock.
+//! Processes entries without background tasks, for tests, cron jobs and serverless functions. Tests: `tests/durable.rs`, `tests/lifecycle.rs`.
+//!
+//! One call of a handler follows the other, and handlers do not share commits here. A throttle that is shut is not waited for: the
+//! caller may have stopped the clock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use super::batch;
 use super::executor::{Verdict, execute};
 use super::in_flight::InFlight;
 use super::renewer::keep_renewing;
-use super::repeat::is_trouble;
-use super::supervisor::Stop;
-use super::{rescuer, settler};
+use super::settler;
 use crate::error::Result;
 use crate::handler::{Function, Registered};
 use crate::inbox::Shared;
+use crate::runtime::upkeep::repeat::is_trouble;
+use crate::runtime::upkeep::rescuer;
+use crate::runtime::upkeep::supervisor::Stop;
 use crate::state::{Ended, Outcome, Pass, Policy, Settlement, decide};
 use crate::store::{ClaimMode, ClaimParams, Claimed, Store, Want};
 
@@ -24,7 +26,7 @@ const REPEATS: usize = 3;
 
 /// Runs at most `limit` entries that are due, one after the other; returns how many ran.
 pub(crate) async fn process_pending<S: Store>(inbox: &Arc<Shared<S>>, limit: usize) -> Result<usize> {
-    super::registered(inbox).await?;
+    crate::runtime::registered(inbox).await?;
     let _drive = inbox.drives.begin();
     while rescue(inbox).await? >= rescuer::BATCH {}
     let handlers: Vec<_> = inbox.registry.durable().collect();

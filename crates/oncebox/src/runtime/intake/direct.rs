@@ -1,15 +1,15 @@
-//! Runs all handlers of a message at once, with no store behind them.
+//! Runs all handlers of a message at once, without a store. Tests: `tests/direct.rs`.
 
 use std::sync::Arc;
 
 use tracing::{Instrument as _, Span};
 
-use super::executor::run;
 use crate::error::Result;
 use crate::handler::Context;
 use crate::inbox::{HandlerAnswer, Processed, Receipt, Shared};
 use crate::message::Message;
 use crate::name::HandlerKey;
+use crate::runtime::work::executor::run;
 use crate::store::Store;
 
 /// One that fails keeps no other from its work. What a fire-and-forget handler says is not the broker's business.

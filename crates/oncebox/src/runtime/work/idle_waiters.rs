@@ -1,4 +1,4 @@
-//! How somebody who waits for the end of all work asks the dispatcher, and is answered.
+//! Lets callers wait until the dispatcher finds no more work. Tests: `tests/lifecycle.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use tokio::sync::{Notify, watch};
 /// Who waits takes a ticket. A ticket is answered when nothing was in hand, and everything that could be due was
 /// looked for after the ticket was taken.
 #[derive(Default)]
-pub(super) struct IdleWaiters {
+pub(in crate::runtime) struct IdleWaiters {
     tickets: AtomicU64,
     taken: Notify,
     answered: watch::Sender<u64>,
@@ -15,7 +15,7 @@ pub(super) struct IdleWaiters {
 
 impl IdleWaiters {
     /// Takes a ticket, and waits until it is answered.
-    pub(super) async fn wait(&self) {
+    pub(in crate::runtime) async fn wait(&self) {
         let ticket = self.tickets.fetch_add(1, Ordering::SeqCst) + 1;
         self.taken.notify_one();
         // The sender lives in `self`, so the channel cannot close.
@@ -23,22 +23,22 @@ impl IdleWaiters {
     }
 
     /// Completes when a ticket was taken.
-    pub(super) async fn taken(&self) {
+    pub(in crate::runtime) async fn taken(&self) {
         self.taken.notified().await;
     }
 
     /// The last ticket that was taken.
-    pub(super) fn ticket(&self) -> u64 {
+    pub(in crate::runtime) fn ticket(&self) -> u64 {
         self.tickets.load(Ordering::SeqCst)
     }
 
     /// Whether somebody waits.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(in crate::runtime) fn is_waited_for(&self) -> bool {
         self.ticket() > *self.answered.borrow()
     }
 
     /// Answers everybody up to this ticket.
-    pub(super) fn answer(&self, ticket: u64) {
+    pub(in crate::runtime) fn answer(&self, ticket: u64) {
         self.answered.send_if_modified(|answered| {
             let newer = ticket > *answered;
             *answered = ticket.max(*answered);

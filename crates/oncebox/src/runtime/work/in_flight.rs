@@ -1,4 +1,4 @@
-//! The entries in hand, from claim to settlement. Capacity is free again only when a settlement is written.
+//! Tracks entries from claim to settlement. A written settlement frees capacity. Tests: below, and `tests/lifecycle.rs`.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -100,12 +100,12 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// Makes an empty table whose claims have their spans in `spans`.
-    pub(super) fn new(spans: Arc<ClaimSpans>) -> Self {
+    pub(in crate::runtime) fn new(spans: Arc<ClaimSpans>) -> Self {
         Self { spans, ..Self::default() }
     }
 
     /// Takes a claim in hand. An older claim of the same entry was lost: its run is stopped.
-    pub(super) fn insert(&self, claim: &Claim, handler: &HandlerKey, deadline: Duration) {
+    pub(in crate::runtime) fn insert(&self, claim: &Claim, handler: &HandlerKey, deadline: Duration) {
         let mut table = self.table.lock();
         let (claim, handler) = (claim.clone(), handler.clone());
         let id = Id::of(&claim);
@@ -119,7 +119,7 @@ impl InFlight {
 
     /// Records the task that runs a claim. If the claim landed, was lost or was stopped before, the task has nothing
     /// left to do.
-    pub(super) fn attach(&self, claim: &Claim, task: AbortHandle) {
+    pub(in crate::runtime) fn attach(&self, claim: &Claim, task: AbortHandle) {
         let mut table = self.table.lock();
         let closed = table.closed;
         match table.get(claim) {
@@ -129,7 +129,7 @@ impl InFlight {
     }
 
     /// Frees the capacity of settled claims.
-    pub(super) fn release<'a>(&self, claims: impl IntoIterator<Item = &'a Claim>) {
+    pub(in crate::runtime) fn release<'a>(&self, claims: impl IntoIterator<Item = &'a Claim>) {
         let mut table = self.table.lock();
         for claim in claims {
             table.remove(claim);
@@ -140,7 +140,7 @@ impl InFlight {
     }
 
     /// Stops the runs of claims that belong to somebody else, and forgets them.
-    pub(super) fn lose(&self, claims: &[Claim]) {
+    pub(in crate::runtime) fn lose(&self, claims: &[Claim]) {
         let mut table = self.table.lock();
         for claim in claims {
             if let Some(Flight { task: Some(task), .. }) = table.remove(claim) {
@@ -153,7 +153,7 @@ impl InFlight {
     }
 
     /// Stops the runs of claims that cannot be kept. They stay in hand until they are given back.
-    pub(super) fn stop(&self, claims: &[Claim]) {
+    pub(in crate::runtime) fn stop(&self, claims: &[Claim]) {
         let mut table = self.table.lock();
         for claim in claims {
             if let Some(flight) = table.get(claim) {
@@ -166,7 +166,7 @@ impl InFlight {
     }
 
     /// Stops every run where it stands, and those that are about to begin.
-    pub(super) fn close(&self) {
+    pub(in crate::runtime) fn close(&self) {
         let mut table = self.table.lock();
         table.closed = true;
         for flight in table.in_flight.values() {
@@ -177,17 +177,17 @@ impl InFlight {
     }
 
     /// All claims that were not told to stop.
-    pub(super) fn claims(&self) -> Vec<Claim> {
+    pub(in crate::runtime) fn claims(&self) -> Vec<Claim> {
         self.select(|flight| !flight.stopped)
     }
 
     /// Claims whose deadline is at or before `time`, and that were not told to stop.
-    pub(super) fn overdue(&self, time: Duration) -> Vec<Claim> {
+    pub(in crate::runtime) fn overdue(&self, time: Duration) -> Vec<Claim> {
         self.select(|flight| !flight.stopped && flight.deadline <= time)
     }
 
     /// All claims in hand but some.
-    pub(super) fn neighbours(&self, of: &[Claim]) -> Vec<Claim> {
+    pub(in crate::runtime) fn neighbours(&self, of: &[Claim]) -> Vec<Claim> {
         self.select(|flight| !of.contains(&flight.claim))
     }
 
@@ -197,12 +197,12 @@ impl InFlight {
     }
 
     /// Whether the lease of a claim in hand has run out, as far as this worker knows.
-    pub(super) fn is_any_over(&self, now: Duration) -> bool {
+    pub(in crate::runtime) fn is_any_over(&self, now: Duration) -> bool {
         self.table.lock().in_flight.values().any(|flight| flight.deadline <= now)
     }
 
     /// Moves the deadline of claims that were renewed.
-    pub(super) fn extend(&self, claims: &[Claim], deadline: Duration) {
+    pub(in crate::runtime) fn extend(&self, claims: &[Claim], deadline: Duration) {
         let mut table = self.table.lock();
         for claim in claims {
             if let Some(flight) = table.get(claim) {
@@ -212,42 +212,42 @@ impl InFlight {
     }
 
     /// When a claim must be let go, on the monotonic clock; nothing if it is not in hand.
-    pub(super) fn deadline(&self, claim: &Claim) -> Option<Duration> {
+    pub(in crate::runtime) fn deadline(&self, claim: &Claim) -> Option<Duration> {
         self.table.lock().get(claim).map(|flight| flight.deadline)
     }
 
     /// Tells how many are in hand.
-    pub(super) fn report(&self, inbox: &InboxName) {
+    pub(in crate::runtime) fn report(&self, inbox: &InboxName) {
         emit::set_number(names::IN_FLIGHT, self.len(), [emit::inbox(inbox)]);
     }
 
     /// Whether a claim is in hand.
-    pub(super) fn holds(&self, claim: &Claim) -> bool {
+    pub(in crate::runtime) fn holds(&self, claim: &Claim) -> bool {
         self.table.lock().get(claim).is_some()
     }
 
     /// Whether a claim is in hand and may begin to run now. An answer may come so late that its lease has run out on the way.
-    pub(super) fn may_run(&self, claim: &Claim, now: Duration) -> bool {
+    pub(in crate::runtime) fn may_run(&self, claim: &Claim, now: Duration) -> bool {
         self.table.lock().get(claim).is_some_and(|flight| !flight.stopped && now < flight.deadline)
     }
 
-    pub(super) fn count(&self, handler: &HandlerKey) -> usize {
+    pub(in crate::runtime) fn count(&self, handler: &HandlerKey) -> usize {
         self.table.lock().per_handler.get(handler).copied().unwrap_or(0)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::runtime) fn len(&self) -> usize {
         self.table.lock().in_flight.len()
     }
 
     /// Completes at the next landing after the call.
-    pub(super) fn landing(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(in crate::runtime) fn landing(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut landed = Box::pin(Arc::clone(&self.landed).notified_owned());
         landed.as_mut().enable();
         landed
     }
 
     /// Completes when at most `rest` entries are in hand.
-    pub(super) async fn down_to(&self, rest: usize) {
+    pub(in crate::runtime) async fn down_to(&self, rest: usize) {
         loop {
             let landing = self.landing();
             if self.len() <= rest {
@@ -257,7 +257,7 @@ impl InFlight {
         }
     }
 
-    pub(super) async fn empty(&self) {
+    pub(in crate::runtime) async fn empty(&self) {
         self.down_to(0).await;
     }
 }

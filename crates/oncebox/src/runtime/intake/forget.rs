@@ -1,4 +1,4 @@
-//! Runs handlers for which nothing is stored: once, here, after their message was. Nobody waits for them but the shutdown.
+//! Runs fire-and-forget handlers once, in the process that stored the message. Only a shutdown waits for them. Tests: `tests/forget.rs`.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::{Instrument as _, Span};
 
-use super::executor::{Said, failed, run, uncommitted};
 use crate::handler::{Context, Registered};
 use crate::inbox::Shared;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
+use crate::runtime::work::executor::{Said, failed, run, uncommitted};
 use crate::state::Outcome;
 use crate::store::{NewMessage, Store};
 
@@ -24,13 +24,13 @@ pub(crate) struct Forget {
 
 impl Forget {
     /// Completes when nothing runs and nothing waits for room. What is due later is not waited for.
-    pub(super) async fn empty(&self) {
+    pub(in crate::runtime) async fn empty(&self) {
         // The sender lives in `self`, so the channel cannot close.
         let _ = self.under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
     }
 
     /// Stops every run where it stands, and forgets those that wait.
-    pub(super) fn cut(&self) {
+    pub(in crate::runtime) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 }

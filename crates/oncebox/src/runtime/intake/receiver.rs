@@ -1,4 +1,4 @@
-//! Takes deliveries from a source: what has come together is stored together.
+//! Receives deliveries from a source and stores those that arrive together in one batch. Tests: `tests/receiver.rs`, `tests/batcher.rs`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::Core;
 use super::delivery::{Taken, caught, store_alone, store_together};
 use super::lines::Lines;
 use crate::config::ShortWindow;
@@ -14,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::health::SourceState;
 use crate::inbox::{Answer, HandlerAnswer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
+use crate::runtime::Core;
 use crate::source::{Batcher, Delivery, Redelivery, Source};
 use crate::store::{Accepted, Store};
 
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 500;
 
 /// A source and the deliveries that it brought. They outlive the component, so that one that starts again goes on
 /// with them: a broker does not bring again what it still believes to be in good hands.
-pub(super) struct Intake<Src> {
+pub(in crate::runtime) struct Intake<Src> {
     source: Src,
     state: Arc<SourceState>,
     /// Those that are only to be stored.
@@ -33,7 +33,11 @@ pub(super) struct Intake<Src> {
 }
 
 impl<Src> Intake<Src> {
-    pub(super) fn new<S: Store>(core: &Arc<Core<S>>, source: Src, state: Arc<SourceState>) -> Self {
+    pub(in crate::runtime) fn new<S: Store>(
+        core: &Arc<Core<S>>,
+        source: Src,
+        state: Arc<SourceState>,
+    ) -> Self {
         let (core, of) = (Arc::clone(core), Arc::clone(&state));
         let store = move |taken, turn| store_together(Arc::clone(&core), Arc::clone(&of), taken, turn);
         let together = Batcher::start(|taken: &Taken| taken.message().payload().len(), store);
@@ -49,7 +53,7 @@ impl<Src> Drop for Intake<Src> {
 }
 
 /// Refuses a source that may bring a message again after the inbox has forgotten it, or warns of it.
-pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) -> Result<()> {
+pub(in crate::runtime) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) -> Result<()> {
     let redelivers = source.redelivers_for();
     // The shortest there is: a handler may forget earlier than the inbox.
     let handlers = inbox.registry.handlers().filter(|handler| !handler.registration.forget);
@@ -78,7 +82,10 @@ pub(super) fn check_window<S: Store>(inbox: &Shared<S>, source: &impl Source) ->
     }
 }
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>, intake: Arc<Mutex<Intake<impl Source>>>) -> Result<()> {
+pub(in crate::runtime) async fn run<S: Store>(
+    core: Arc<Core<S>>,
+    intake: Arc<Mutex<Intake<impl Source>>>,
+) -> Result<()> {
     let intake = &mut *intake.lock().await;
     let state = Arc::clone(&intake.state);
     let receiving = Receiving::new(&state);
@@ -245,10 +252,10 @@ impl<S: Store> Shared<S> {
     ) -> Result<Received> {
         let message = &prepared.message;
         if self.is_direct() {
-            let (receipt, handlers) = super::run_directly(self, message).await?;
+            let (receipt, handlers) = crate::runtime::run_directly(self, message).await?;
             return Ok(Received { receipt, accepted: None, duplicate: false, handlers });
         }
-        super::registered(self).await?;
+        crate::runtime::registered(self).await?;
         let accepted = answer.as_ref().map(|answer| answer.whole);
         let stored = prepared.offers.as_ref().zip(answer);
         let mut handlers =
@@ -261,7 +268,8 @@ impl<S: Store> Shared<S> {
             let said = if let Some(item) = item {
                 HandlerAnswer::Stored(item)
             } else {
-                let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
+                let inline =
+                    crate::runtime::Inline { inbox: self, handler, key: *key, message, recall: false };
                 let (processed, _) = inline.run().await?;
                 duplicate &= processed == Processed::Duplicate;
                 receipt = receipt.and(Receipt::of(processed.clone(), &handler.registration.policy));

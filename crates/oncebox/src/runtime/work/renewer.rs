@@ -1,11 +1,11 @@
-//! Extends the leases of what still runs, and stops what lost its lease.
+//! Extends the leases of running entries and stops runs that lost their lease. Tests: `tests/leases.rs`.
 
 use std::sync::Arc;
 
-use super::Core;
 use super::in_flight::InFlight;
 use crate::error::Result;
 use crate::inbox::Shared;
+use crate::runtime::Core;
 use crate::store::{Claim, RenewParams, Renewed, Store};
 
 /// The most claims in one call.
@@ -13,7 +13,7 @@ const BATCH: usize = 1_000;
 /// Ticks in a lease. Each lease is extended at the second tick at the latest: after a third of it.
 const TICKS: u32 = 6;
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let Shared { clock, config, name, .. } = &*core.inbox;
     let (tick, patience) = (config.lease / TICKS, config.lease / 3);
     loop {
@@ -66,7 +66,7 @@ async fn renew<S: Store>(inbox: &Shared<S>, (in_flight, claims): (&InFlight, Vec
 }
 
 /// Renews everything in hand until it is dropped, and stops nothing: for a caller who runs handlers by hand.
-pub(super) async fn keep_renewing<S: Store>(
+pub(in crate::runtime) async fn keep_renewing<S: Store>(
     inbox: &Shared<S>,
     in_flight: &InFlight,
 ) -> std::convert::Infallible {

@@ -1,22 +1,22 @@
-//! Takes over entries whose worker died, and counts the crash.
+//! Takes over entries whose worker died, counts the crash, and stores duplicate counts. Tests: `tests/leases.rs`, `tests/duplicate_counts.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::repeat::{MAX_PAUSE, Pauses, answered, is_trouble};
-use super::settler::settle;
 use crate::error::Result;
 use crate::inbox::Shared;
+use crate::runtime::Core;
+use crate::runtime::work::settler::settle;
 use crate::state::{Outcome, Settlement, decide};
 use crate::store::{Claimed, RescueParams, Route, Store};
 
 /// The most entries in one call.
-pub(super) const BATCH: usize = 100;
+pub(in crate::runtime) const BATCH: usize = 100;
 /// How often duplicate counts are written down.
 const WRITE_DUPLICATE_COUNTS: Duration = Duration::from_secs(30);
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let (mut written, mut after_trouble) = (Duration::ZERO, false);
     while !core.stop.requested() {
         if after_trouble {
@@ -72,7 +72,7 @@ async fn settled_first<S: Store>(core: &Core<S>) {
 
 /// Writes down duplicate counts. What cannot be written is not counted: nobody waits for it, and a call that is
 /// repeated might count twice.
-pub(super) async fn write_duplicate_counts<S: Store>(inbox: &Shared<S>) {
+pub(in crate::runtime) async fn write_duplicate_counts<S: Store>(inbox: &Shared<S>) {
     let duplicates = inbox.duplicate_counts.take();
     if duplicates.is_empty() {
         return;
@@ -107,7 +107,7 @@ async fn rescue<S: Store>(core: &Core<S>) -> Result<usize> {
 }
 
 /// What to ask for; nothing without handlers.
-pub(super) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescueParams> {
+pub(in crate::runtime) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescueParams> {
     let routes: Vec<Route> = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
     let some = !routes.is_empty();
     let params = || RescueParams::new(inbox.name.clone(), routes, inbox.config.lease, BATCH);
@@ -115,7 +115,7 @@ pub(super) fn params<S: Store>(inbox: &Shared<S>) -> Option<RescueParams> {
 }
 
 /// What follows for entries whose lease ran out.
-pub(super) fn crashed<S: Store>(inbox: &Shared<S>, rescued: &[Claimed]) -> Vec<Settlement> {
+pub(in crate::runtime) fn crashed<S: Store>(inbox: &Shared<S>, rescued: &[Claimed]) -> Vec<Settlement> {
     let settlement = |rescued: &Claimed| {
         let handler = inbox.registry.by_key(&rescued.claim.handler)?;
         Some(decide(&handler.registration.policy, &rescued.claim, Outcome::Crashed))

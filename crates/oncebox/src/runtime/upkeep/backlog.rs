@@ -1,18 +1,17 @@
-//! Counts what waits, for gauges and health. Each process does it by itself: it is cheap, and no process has to be chosen
-//! whose end would leave nobody counting.
+//! Counts waiting entries for gauges and health. Each process counts for itself. Tests: `tests/health.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
+use crate::runtime::Core;
 use crate::store::{Backlog, BacklogParams, BlockedBacklog, Store};
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result<()> {
+pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result<()> {
     let (inbox, params) = (&core.inbox, BacklogParams::new(core.inbox.name.clone()));
     // A handler that has nothing left is told of as well, and so is one that has nothing yet.
     let mut told: BTreeSet<HandlerKey> =

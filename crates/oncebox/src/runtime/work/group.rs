@@ -1,4 +1,4 @@
-//! Runs of one handler that share a transaction and its commit.
+//! Runs several entries of one handler in a shared transaction with one commit. Tests: `tests/share.rs`.
 //!
 //! Each run is a part of its own: one that fails is undone and settled by what it said. Whatever else goes wrong is
 //! nobody's failure, and those who had not failed by themselves run again, each alone; unless the handler has ended the transaction,
@@ -17,7 +17,7 @@ use crate::store::{Claim, Settled, Store};
 use crate::time::Sleep;
 
 /// Runs entries of one handler, one after the other: together if there are several, and else alone.
-pub(super) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
+pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
     loop {
         runs.retain_mut(Run::may_begin);
         if runs.len() < 2 || runs[0].core.stop.requested() {

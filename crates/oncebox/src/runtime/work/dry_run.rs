@@ -1,4 +1,4 @@
-//! A run that leaves nothing behind.
+//! Runs a handler on a stored message in a transaction that is rolled back. Tests: `tests/dry_run.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Starts the runs of claimed entries, and sees to it that each ends in a settlement.
+//! Starts the runs of claimed entries and ensures that each ends in a settlement. Tests: `tests/lifecycle.rs`, `tests/outcomes.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-use super::Core;
+use super::batch;
 use super::executor::{Verdict, execute};
-use super::{batch, group};
+use super::group;
 use crate::handler::{Function, Registered};
 use crate::name::HandlerKey;
+use crate::runtime::Core;
 use crate::state::{Ended, ErrorText, Outcome, Pass, Policy, Settlement, decide};
 use crate::store::{Claim, Claimed, Store};
 
@@ -20,7 +21,7 @@ const MANY: usize = 64;
 
 /// Runs what one claim brought: each entry in a task of its own, or several in one where a handler takes many messages
 /// or shares its commits.
-pub(super) fn launch_all<S: Store>(
+pub(in crate::runtime) fn launch_all<S: Store>(
     core: &Arc<Core<S>>,
     settlements: &UnboundedSender<Settlement>,
     claimed: Vec<Claimed>,
@@ -56,7 +57,7 @@ fn start_all<S: Store>(runs: Vec<Run<S>>) {
 }
 
 /// Runs entries of one handler in one task; gives them back if nothing new is begun any more.
-pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
+pub(in crate::runtime) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
     if runs.len() == 1 {
         return start_alone(runs.pop()?);
     }
@@ -92,12 +93,12 @@ fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
 
 /// How long runs that belong together may wait for one of them. Renewals come in time even if they have to wait for a
 /// shared transaction, as they have on SQLite, and those who ran do not wait for ever for one that hangs.
-pub(super) fn patience(lease: Duration) -> Duration {
+pub(in crate::runtime) fn patience(lease: Duration) -> Duration {
     lease / 6
 }
 
 /// Runs entries that cannot run together, each by itself.
-pub(super) async fn one_by_one<S: Store>(mut runs: Vec<Run<S>>) {
+pub(in crate::runtime) async fn one_by_one<S: Store>(mut runs: Vec<Run<S>>) {
     let Some(last) = runs.pop() else { return };
     let (clock, patience) = (Arc::clone(&last.core.inbox.clock), patience(last.core.inbox.config.lease));
     for run in runs {
@@ -116,7 +117,7 @@ pub(super) async fn one_by_one<S: Store>(mut runs: Vec<Run<S>>) {
 }
 
 /// Gives back a claim that did not run, unless it was lost.
-pub(super) fn give_back<S: Store>(
+pub(in crate::runtime) fn give_back<S: Store>(
     core: &Core<S>,
     settlements: &UnboundedSender<Settlement>,
     claim: &Claim,
@@ -130,12 +131,12 @@ pub(super) fn give_back<S: Store>(
 
 /// A claimed entry that has to end in a verdict, even if its run is stopped or panics: an entry that stayed in hand
 /// would be renewed for ever, and could never be rescued. The verdict is told when this is dropped.
-pub(super) struct Run<S: Store> {
-    pub(super) core: Arc<Core<S>>,
+pub(in crate::runtime) struct Run<S: Store> {
+    pub(in crate::runtime) core: Arc<Core<S>>,
     settlements: UnboundedSender<Settlement>,
-    pub(super) handler: Arc<Registered<S>>,
-    pub(super) claimed: Claimed,
-    pub(super) verdict: Option<Verdict>,
+    pub(in crate::runtime) handler: Arc<Registered<S>>,
+    pub(in crate::runtime) claimed: Claimed,
+    pub(in crate::runtime) verdict: Option<Verdict>,
     /// Its right to run, until its handler's throttle knows how it ended.
     pass: Option<Pass>,
     /// The throttle knows already that the handler did well, though the commit is still to come.
@@ -172,7 +173,7 @@ impl<S: Store> Run<S> {
     }
 
     /// Runs the entry by itself.
-    pub(super) async fn alone(mut self) {
+    pub(in crate::runtime) async fn alone(mut self) {
         if !self.may_begin() {
             return;
         }
@@ -184,7 +185,7 @@ impl<S: Store> Run<S> {
     }
 
     /// Whether the entry may run. If its handler's breaker opened meanwhile it may not, and is given back uncounted.
-    pub(super) fn may_begin(&mut self) -> bool {
+    pub(in crate::runtime) fn may_begin(&mut self) -> bool {
         let may = self.is_let_in();
         if !may && self.verdict.is_none() {
             self.conclude(self.settle(Outcome::Released));
@@ -192,18 +193,18 @@ impl<S: Store> Run<S> {
         may
     }
 
-    pub(super) fn is_let_in(&self) -> bool {
+    pub(in crate::runtime) fn is_let_in(&self) -> bool {
         self.pass.as_ref().is_some_and(|pass| self.handler.throttle.may_begin(pass))
     }
 
     /// Its verdict, of which the handler's throttle knows at once.
-    pub(super) fn conclude(&mut self, verdict: Verdict) {
+    pub(in crate::runtime) fn conclude(&mut self, verdict: Verdict) {
         self.ended(verdict.ended());
         self.verdict = Some(verdict);
     }
 
     /// The handler did well; what becomes of the entry depends on a commit that is still to come.
-    pub(super) fn did_well(&mut self) {
+    pub(in crate::runtime) fn did_well(&mut self) {
         self.ended(Ended::Well);
         self.told = true;
         // It may have to run again.
@@ -219,7 +220,7 @@ impl<S: Store> Run<S> {
     }
 
     /// What follows from an outcome.
-    pub(super) fn settle(&self, outcome: Outcome) -> Verdict {
+    pub(in crate::runtime) fn settle(&self, outcome: Outcome) -> Verdict {
         Verdict::Settle(decide(&self.handler.registration.policy, &self.claimed.claim, outcome))
     }
 

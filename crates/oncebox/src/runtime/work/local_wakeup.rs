@@ -1,4 +1,4 @@
-//! Tells the dispatcher of work that this process itself knows of.
+//! Wakes the dispatcher for work that this process itself has stored or scheduled. Tests: below, and `tests/wakeups.rs`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -41,22 +41,22 @@ impl LocalWakeup {
     }
 
     /// Completes at the next wakeup; at once if there was one since the last wait.
-    pub(super) async fn wait(&self) {
+    pub(in crate::runtime) async fn wait(&self) {
         self.notify.notified().await;
     }
 
     /// Whether there was a wakeup since the last wait.
-    pub(super) fn take(&self) -> bool {
+    pub(in crate::runtime) fn take(&self) -> bool {
         self.wait().now_or_never().is_some()
     }
 
     /// The next known due, if there is one; it may have passed.
-    pub(super) fn next_due(&self) -> Option<Duration> {
+    pub(in crate::runtime) fn next_due(&self) -> Option<Duration> {
         self.dues.lock().first().copied()
     }
 
     /// Forgets the dues that have passed; says whether there were any.
-    pub(super) fn take_passed(&self, now: Duration) -> bool {
+    pub(in crate::runtime) fn take_passed(&self, now: Duration) -> bool {
         let mut dues = self.dues.lock();
         let mut passed = false;
         while dues.first().is_some_and(|first| *first <= now) {

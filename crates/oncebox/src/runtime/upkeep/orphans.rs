@@ -1,21 +1,21 @@
-//! Reports entries whose handler key this process does not know: they wait for a process that does, and if there is none
-//! any more, nobody else would say so.
+//! Reports entries whose handler key this process does not know. Tests: `tests/orphans.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Core, sweeper};
+use super::sweeper;
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::observe::{emit, names};
+use crate::runtime::Core;
 use crate::store::{Orphan, OrphanParams, Store};
 
 /// The shortest and the longest pause between two looks: each reads the table of work.
 const PAUSES: (Duration, Duration) = (Duration::from_mins(1), Duration::from_hours(1));
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let mut reported = BTreeSet::new();
     let every = sweeper::interval(&core.inbox).clamp(PAUSES.0, PAUSES.1);
     loop {
@@ -31,7 +31,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     }
 }
 
-pub(super) fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
+pub(in crate::runtime) fn params<S: Store>(inbox: &Shared<S>) -> OrphanParams {
     OrphanParams::new(inbox.name.clone(), inbox.registry.keys().cloned().collect(), inbox.config.orphan_grace)
 }
 

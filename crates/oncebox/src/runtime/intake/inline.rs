@@ -1,4 +1,4 @@
-//! Runs inline handlers: mark, handler and commit in one transaction, while the delivery is held.
+//! Runs inline handlers: mark, handler and commit in one transaction, while the broker waits. Tests: `tests/inline.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{Instrument as _, Span};
 
-use super::executor::{run, uncommitted};
-use super::repeat::is_transient;
 use crate::error::{Error, ErrorKind, Result};
 use crate::handler::{Context, FinishTx, Marked, Registered};
 use crate::inbox::{Processed, Shared};
 use crate::key::{Fingerprint, MessageKey};
 use crate::message::Message;
 use crate::observe::{emit, names};
+use crate::runtime::upkeep::repeat::is_transient;
+use crate::runtime::work::executor::{run, uncommitted};
 use crate::state::Retry;
 use crate::store::{Mark, Store};
 

@@ -1,4 +1,4 @@
-//! Calls of a handler that takes many messages.
+//! Calls batch handlers, which take many messages at once. Tests: `tests/batch.rs`.
 //!
 //! A call that fails as a whole says nothing about any one message: each is tried alone then, and settled by what it says
 //! there. What does not decode never gets into a call.
@@ -10,17 +10,17 @@ use tracing::Instrument as _;
 
 use super::executor::{Said, UNCOMMITTED, Verdict, failed, in_time, observed, panic_text, said, uncommitted};
 use super::launch::{Run, one_by_one};
-use super::supervisor::Stop;
 use crate::error::ErrorKind;
 use crate::handler::{Answer, BatchContext, BatchSaid, ErasedBatch, Function, Item, Registered, ShareTx};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
+use crate::runtime::upkeep::supervisor::Stop;
 use crate::state::{ErrorText, Outcome};
 use crate::store::{Claim, Claimed, Settled, Store};
 
 /// Runs entries of one handler in one call, and those that this does not settle each alone.
-pub(super) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
+pub(in crate::runtime) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
     runs.retain_mut(Run::may_begin);
     let Some(Run { core, handler, .. }) = runs.first() else { return };
     let (core, handler) = (Arc::clone(core), Arc::clone(handler));
@@ -39,7 +39,7 @@ pub(super) async fn run<S: Store>(mut runs: Vec<Run<S>>) {
 }
 
 /// Runs a single entry of a batch handler, in a call for itself.
-pub(super) async fn execute_one<S: Store>(
+pub(in crate::runtime) async fn execute_one<S: Store>(
     inbox: &Arc<Shared<S>>,
     handler: &Registered<S>,
     function: &dyn ErasedBatch<S>,
@@ -52,7 +52,7 @@ pub(super) async fn execute_one<S: Store>(
 }
 
 /// Runs claimed entries in one call. Those without a verdict are to run again, each alone.
-pub(super) async fn execute<S: Store>(
+pub(in crate::runtime) async fn execute<S: Store>(
     inbox: &Arc<Shared<S>>,
     handler: &Registered<S>,
     function: &dyn ErasedBatch<S>,

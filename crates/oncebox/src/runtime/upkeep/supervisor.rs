@@ -1,4 +1,4 @@
-//! Starts components, and starts them again when they fail.
+//! Starts components and restarts those that fail. Tests: `tests/lifecycle.rs`, `tests/health.rs`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::Core;
 use crate::error::Result;
 use crate::observe::{emit, names};
+use crate::runtime::Core;
 use crate::state::ErrorText;
 use crate::store::Store;
 
 /// The component of a source. It tells of itself in another way.
-pub(super) const RECEIVER: &str = "receiver";
+pub(in crate::runtime) const RECEIVER: &str = "receiver";
 
 /// A request to stop that any number of tasks can wait for. Waiting costs nothing until it has to wait, because
 /// every run of a handler does it.
@@ -26,17 +26,17 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    pub(super) fn request(&self) {
+    pub(in crate::runtime) fn request(&self) {
         self.requested.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
-    pub(super) fn requested(&self) -> bool {
+    pub(in crate::runtime) fn requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst)
     }
 
     /// Completes when the stop is requested, at once if it was before.
-    pub(super) async fn wait(&self) {
+    pub(in crate::runtime) async fn wait(&self) {
         // Made before the check: a request between the two wakes it.
         let changed = self.changed.notified();
         if !self.requested() {
@@ -47,7 +47,7 @@ impl Stop {
 
 /// Runs a component until it returns `Ok`. An error or a panic is reported, and after a pause it starts again.
 /// `ends_on_stop` says whether a request to stop ends its pauses for good.
-pub(super) fn supervise<S, F, Fut>(
+pub(in crate::runtime) fn supervise<S, F, Fut>(
     core: &Arc<Core<S>>,
     component: &'static str,
     ends_on_stop: bool,
@@ -94,18 +94,18 @@ where
 }
 
 /// A task that does not outlive whoever waits for it.
-pub(super) struct AbortOnDrop<T>(JoinHandle<T>);
+pub(in crate::runtime) struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> AbortOnDrop<T> {
     /// Completes when the task has ended, also if it did before.
-    pub(super) async fn ended(&mut self) {
+    pub(in crate::runtime) async fn ended(&mut self) {
         if !self.0.is_finished() {
             // One that panicked was reported by its supervisor.
             let _ = (&mut self.0).await;
         }
     }
 
-    pub(super) async fn join(mut self) -> std::result::Result<T, tokio::task::JoinError> {
+    pub(in crate::runtime) async fn join(mut self) -> std::result::Result<T, tokio::task::JoinError> {
         (&mut self.0).await
     }
 }

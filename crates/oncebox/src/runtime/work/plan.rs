@@ -1,10 +1,10 @@
-//! How much to claim: the room there is, shared among the handlers that may have work.
+//! Computes how much to claim: divides free capacity among handlers that may have work. Tests: below.
 
 /// How much can be in hand at once, and how much is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
-    pub(super) capacity: usize,
-    pub(super) busy: usize,
+pub(in crate::runtime) struct Room {
+    pub(in crate::runtime) capacity: usize,
+    pub(in crate::runtime) busy: usize,
 }
 
 impl Room {

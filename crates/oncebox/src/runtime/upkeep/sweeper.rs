@@ -1,12 +1,12 @@
-//! Says which windows this process goes by, and removes what is finished and past them.
+//! Registers the retention windows of this process and removes finished messages past them. Tests: `tests/retention.rs`, `tests/window.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::repeat::Pauses;
 use crate::error::Result;
 use crate::inbox::Shared;
+use crate::runtime::Core;
 use crate::store::{RegisterParams, Store, SweepParams, Swept};
 
 /// Messages looked at in one call.
@@ -15,7 +15,7 @@ const BATCH: usize = 10_000;
 /// What is registered counts for so many sweeps, and for a day at least: one that fails forgets nothing.
 const HELD: u32 = 3;
 
-pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
+pub(in crate::runtime) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     // What it has to look through can take any time.
     core.heartbeats.turn("sweeper", Duration::MAX);
     // Before this process has done anything that others could forget too early.
@@ -49,7 +49,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
 
 /// How often this process sweeps: as it is set, or by the shortest window.
-pub(super) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
+pub(in crate::runtime) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
     inbox.config.sweep.unwrap_or_else(|| {
         let windows = inbox.registry.windows(&inbox.config).into_iter().map(|(_, window)| window);
         let shortest = windows.chain(inbox.config.retention).min().unwrap_or(Duration::MAX);

@@ -1,12 +1,12 @@
-//! Whether more is taken from a source. While the store is away nothing is: a broker counts each time that a message comes
-//! back because a connection was lost, and gives up on one that came back too often.
+//! Stops receiving while the store has trouble: brokers count redeliveries, and give up on a message that returned too often. Tests: `tests/intake_switch.rs`.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::repeat::Pauses;
-use super::{Core, orphans};
+use crate::runtime::Core;
+use crate::runtime::upkeep::orphans;
+use crate::runtime::upkeep::repeat::Pauses;
 use crate::store::Store;
 
 /// How long a store that answers, and yet takes nothing, is left alone before it is tried with more deliveries.
@@ -22,7 +22,7 @@ enum State {
 
 /// Open while the store takes what is received.
 #[derive(Debug)]
-pub(super) struct IntakeSwitch {
+pub(in crate::runtime) struct IntakeSwitch {
     state: watch::Sender<State>,
 }
 
@@ -34,12 +34,12 @@ impl Default for IntakeSwitch {
 
 impl IntakeSwitch {
     /// The store has trouble.
-    pub(super) fn shut(&self) {
+    pub(in crate::runtime) fn shut(&self) {
         self.set(State::Shut);
     }
 
     /// The store answers.
-    pub(super) fn open(&self) {
+    pub(in crate::runtime) fn open(&self) {
         self.set(State::Open);
     }
 
@@ -51,7 +51,7 @@ impl IntakeSwitch {
     }
 
     /// Completes when the switch is no longer open.
-    pub(super) async fn shuts(&self) {
+    pub(in crate::runtime) async fn shuts(&self) {
         // The sender lives in `self`, so the channel cannot close.
         let _ = self.state.subscribe().wait_for(|state| *state != State::Open).await;
     }
@@ -63,7 +63,7 @@ impl IntakeSwitch {
 
     /// Completes when the switch is open. Deliveries in hand open it when the store takes one of them. If there are none, or
     /// none gets through, the store is asked itself.
-    pub(super) async fn opens<S: Store>(&self, core: &Core<S>) {
+    pub(in crate::runtime) async fn opens<S: Store>(&self, core: &Core<S>) {
         let state = *self.state.borrow();
         if state == State::Open {
             return;

@@ -1,4 +1,4 @@
-//! Stores deliveries, and only then tells the broker.
+//! Stores deliveries, then settles each with its broker. Tests: `tests/receiver.rs`, `tests/outages.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tracing::{Instrument as _, Span};
 
-use super::Core;
-use super::executor::text_of;
 use super::lines::Place;
-use super::repeat::{Pauses, is_trouble};
 use crate::error::{Error, ErrorKind, Result};
 use crate::health::{InHand, SourceState};
 use crate::inbox::{Prepared, Receipt, Received, Shared};
 use crate::message::Message;
+use crate::runtime::Core;
+use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
+use crate::runtime::work::executor::text_of;
 use crate::source::{Ack, BatchPermit, Delivery, Settle};
 use crate::state::ErrorText;
 use crate::store::Store;
@@ -24,7 +24,7 @@ use crate::store::Store;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A delivery in hand.
-pub(super) struct Taken {
+pub(in crate::runtime) struct Taken {
     message: Arc<Message>,
     rest: Rest,
 }
@@ -38,13 +38,17 @@ struct Rest {
 }
 
 impl Taken {
-    pub(super) fn new<S: Store>(inbox: &Shared<S>, state: &Arc<SourceState>, delivery: Delivery) -> Self {
+    pub(in crate::runtime) fn new<S: Store>(
+        inbox: &Shared<S>,
+        state: &Arc<SourceState>,
+        delivery: Delivery,
+    ) -> Self {
         let (message, settle) = delivery.into_parts();
         let (message, span) = inbox.open(state.name(), message);
         Self { message: Arc::new(message), rest: Rest { settle, in_hand: state.take(), span } }
     }
 
-    pub(super) fn message(&self) -> &Message {
+    pub(in crate::runtime) fn message(&self) -> &Message {
         &self.message
     }
 }
@@ -65,7 +69,7 @@ impl Rest {
 
 /// Stores deliveries in one call of the store, and settles them. What it does not take at once goes on alone, and keeps no
 /// others from their turn.
-pub(super) async fn store_together<S: Store>(
+pub(in crate::runtime) async fn store_together<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,
     together: Vec<Taken>,
@@ -130,7 +134,7 @@ pub(crate) fn prepare<S: Store>(inbox: &Shared<S>, message: Arc<Message>) -> Opt
 }
 
 /// What a future says; nothing if it panicked.
-pub(super) async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(in crate::runtime) async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.inspect_err(|panic| panicked(&**panic)).ok()
 }
 
@@ -141,7 +145,7 @@ fn panicked(panic: &(dyn std::any::Any + Send)) {
 /// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
 /// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
 /// dead-letter it after so many.
-pub(super) async fn store_alone<S: Store>(
+pub(in crate::runtime) async fn store_alone<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,
     Taken { message, mut rest }: Taken,

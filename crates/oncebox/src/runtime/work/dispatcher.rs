@@ -1,4 +1,4 @@
-//! Claims what can be run, and starts it.
+//! Claims entries that can run now and starts them. Tests: `tests/durable.rs`, `tests/wakeups.rs`, `tests/rate.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::Core;
 use super::launch::{give_back, launch_all};
 use super::plan::{Plan, Room, Seat};
-use super::repeat::{Pauses, answered, is_trouble};
 use crate::error::Result;
 use crate::handler::Registered;
 use crate::inbox::Shared;
+use crate::runtime::Core;
+use crate::runtime::upkeep::repeat::{Pauses, answered, is_trouble};
 use crate::state::{Outcome, Settlement};
 use crate::store::{Claim, ClaimMode, ClaimParams, Claimed, RenewParams, Store, Wakeup, Want};
 
@@ -24,7 +24,7 @@ const ALONE_LATER: Duration = Duration::from_mins(1);
 /// How long a little room is kept free in the hope of more.
 const GATHER: Duration = Duration::from_millis(20);
 
-pub(super) async fn run<S: Store>(
+pub(in crate::runtime) async fn run<S: Store>(
     core: Arc<Core<S>>,
     settlements: UnboundedSender<Settlement>,
 ) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Runs one claimed entry, and says what became of it.
+//! Runs one claimed entry and returns its outcome. Tests: `tests/outcomes.rs`, `tests/deadlocks.rs`.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use super::batch;
-use super::repeat::{is_transient, is_trouble};
-use super::supervisor::Stop;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{Context, Failure, FinishTx, Function, Registered, retry_of};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
+use crate::runtime::upkeep::repeat::{is_transient, is_trouble};
+use crate::runtime::upkeep::supervisor::Stop;
 use crate::state::{Ended, ErrorText, Event, Outcome, Policy, Retry, Settlement, decide};
 use crate::store::{Claim, Claimed, Settled, Store};
 
@@ -23,16 +23,16 @@ const STORE_TROUBLE: Duration = Duration::from_secs(1);
 
 /// What becomes of an entry whose commit did not happen, or is not known to have. Giving it back is right either way:
 /// the fence refuses that if the completion was written, and otherwise the handler runs again.
-pub(super) const UNCOMMITTED: Outcome = Outcome::Snooze { delay: STORE_TROUBLE };
+pub(in crate::runtime) const UNCOMMITTED: Outcome = Outcome::Snooze { delay: STORE_TROUBLE };
 
 /// What a run said instead of "done".
 #[derive(Debug)]
-pub(super) struct Said {
-    pub(super) outcome: Outcome,
+pub(in crate::runtime) struct Said {
+    pub(in crate::runtime) outcome: Outcome,
     /// The retry for this kind of error, if it has one of its own.
     retry: Option<Retry>,
     /// Whether only the database stood in the way, and may not the next time; with what it said.
-    pub(super) transient: Option<ErrorText>,
+    pub(in crate::runtime) transient: Option<ErrorText>,
 }
 
 impl From<Outcome> for Said {
@@ -43,17 +43,21 @@ impl From<Outcome> for Said {
 
 impl Said {
     /// Whether it tells of something that went wrong.
-    pub(super) const fn is_failure(&self) -> bool {
+    pub(in crate::runtime) const fn is_failure(&self) -> bool {
         matches!(self.outcome, Outcome::Retry { .. } | Outcome::Reject { .. })
     }
 
     /// What follows from it. What the database ended is not the handler's failure, unless it does so every time.
-    pub(super) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
+    pub(in crate::runtime) fn settle<S: Store>(self, handler: &Registered<S>, claim: &Claim) -> Verdict {
         Verdict::Settle(self.decide(handler, claim))
     }
 
     /// The same, before it is to be written.
-    pub(super) fn decide<S: Store>(mut self, handler: &Registered<S>, claim: &Claim) -> Settlement {
+    pub(in crate::runtime) fn decide<S: Store>(
+        mut self,
+        handler: &Registered<S>,
+        claim: &Claim,
+    ) -> Settlement {
         let policy = &handler.registration.policy;
         if let Some(error) = self.transient.take()
             && !handler.reruns.is_free(claim)
@@ -74,7 +78,7 @@ impl Said {
     clippy::large_enum_variant,
     reason = "nearly all are of the large kind, and a box would cost each an allocation"
 )]
-pub(super) enum Verdict {
+pub(in crate::runtime) enum Verdict {
     /// To be written by the settler.
     Settle(Settlement),
     /// Already written, in the handler's own transaction.
@@ -85,7 +89,7 @@ pub(super) enum Verdict {
 
 impl Verdict {
     /// What the handler's breaker learns from it.
-    pub(super) fn ended(&self) -> Ended {
+    pub(in crate::runtime) fn ended(&self) -> Ended {
         match self {
             Self::Written => Ended::Well,
             Self::Lost => Ended::Neither,
@@ -99,7 +103,7 @@ impl Verdict {
 }
 
 /// Runs a claimed entry to its verdict. Gives it back untouched when `cut` is requested.
-pub(super) async fn execute<S: Store>(
+pub(in crate::runtime) async fn execute<S: Store>(
     inbox: &Arc<Shared<S>>,
     handler: &Registered<S>,
     claimed: &Claimed,
@@ -124,7 +128,7 @@ pub(super) async fn execute<S: Store>(
 }
 
 /// What a run of a claimed entry is given.
-pub(super) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context<S> {
+pub(in crate::runtime) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context<S> {
     let Claimed { claim, message } = claimed;
     let (key, attempt) = (claim.handler.clone(), claim.attempts.saturating_add(1));
     Context::new(inbox.surroundings(), Arc::clone(message), claim.key, key, attempt, claim.generation)
@@ -132,7 +136,7 @@ pub(super) fn context<S: Store>(inbox: &Shared<S>, claimed: &Claimed) -> Context
 }
 
 /// Runs the handler of a claimed entry once. When `cut` is requested, it is stopped where it stands.
-pub(super) async fn attempt<S: Store>(
+pub(in crate::runtime) async fn attempt<S: Store>(
     inbox: &Shared<S>,
     handler: &Registered<S>,
     claimed: &Claimed,
@@ -178,7 +182,11 @@ async fn complete<S: Store>(
 }
 
 /// What a commit that failed means for those whose completion was in it.
-pub(super) fn uncommitted<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, error: &Error) -> Said {
+pub(in crate::runtime) fn uncommitted<S: Store>(
+    inbox: &Shared<S>,
+    handler: &Registered<S>,
+    error: &Error,
+) -> Said {
     if is_trouble(error.kind()) {
         tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
         // A handler that changed its role is refused every time; only the count tells that from an outage.
@@ -196,12 +204,12 @@ pub(super) fn uncommitted<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, 
 }
 
 /// A failed attempt with this text.
-pub(super) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> Said {
+pub(in crate::runtime) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> Said {
     Outcome::Retry { error: inbox.redactor.text(text), after: None }.into()
 }
 
 /// Runs the handler function: decoding, panics and the timeout included.
-pub(super) async fn run<S: Store>(
+pub(in crate::runtime) async fn run<S: Store>(
     handler: &Registered<S>,
     message: &Message,
     context: &mut Context<S>,
@@ -211,7 +219,7 @@ pub(super) async fn run<S: Store>(
 }
 
 /// Runs a call of user code: measured, and with its panic as a failed attempt.
-pub(super) async fn observed<S: Store, T>(
+pub(in crate::runtime) async fn observed<S: Store, T>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
     call: impl Future<Output = Result<T, Said>>,
@@ -246,7 +254,7 @@ async fn call<S: Store>(
 }
 
 /// Waits for a run no longer than its handler may take.
-pub(super) async fn in_time<S: Store, T>(
+pub(in crate::runtime) async fn in_time<S: Store, T>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
     run: impl Future<Output = T>,
@@ -262,7 +270,11 @@ pub(super) async fn in_time<S: Store, T>(
 }
 
 /// What a handler said. A store that was briefly away is not the handler's failure: no attempt is counted for it.
-pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure: &Failure) -> Said {
+pub(in crate::runtime) fn said<S: Store>(
+    handler: &Registered<S>,
+    inbox: &Shared<S>,
+    failure: &Failure,
+) -> Said {
     if is_transient(&*inbox.store, failure.error()) {
         let error = inbox.redactor.error(failure.error());
         tracing::warn!(handler = %handler.route.key, %error, "the database ended the handler's transaction; no attempt is counted");
@@ -283,12 +295,12 @@ pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure
     }
 }
 
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(in crate::runtime) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     format!("the handler panicked: {}", text_of(panic))
 }
 
 /// What a panic said.
-pub(super) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(in crate::runtime) fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no text")
