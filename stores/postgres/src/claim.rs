@@ -14,7 +14,7 @@ use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
 use crate::settle::settle;
-use crate::unit::{Ask, Unit, ask};
+use crate::unit::{Ask, Unit, Units, ask};
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
 /// its share.
@@ -61,6 +61,7 @@ struct Share {
 }
 
 pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>> {
+    let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
     let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
@@ -85,13 +86,13 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         return held(db, &caller).await;
     }
     match params.mode {
-        ClaimMode::Healthy => healthy(db, params, &wants, looks, &kin).await,
-        ClaimMode::Suspect => suspects(db, params, &wants, &looks, &kin).await,
+        ClaimMode::Healthy => healthy((db, &control), params, &wants, looks, &kin).await,
+        ClaimMode::Suspect => suspects((db, &control), params, &wants, &looks, &kin).await,
     }
 }
 
 async fn healthy(
-    db: &Db,
+    (db, control): (&Db, &Units),
     params: &ClaimParams,
     wants: &[&Want],
     mut looks: Vec<Look>,
@@ -108,7 +109,7 @@ async fn healthy(
         let extent = if exact { Extent::Oldest } else { Extent::Many };
         let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
-        let mut unit = db.control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
+        let mut unit = control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
         let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
         let asked = round.ask(&mut unit, exact, short).await;
@@ -312,7 +313,7 @@ fn under(ask: Ask<'static>, db: &Db, id: ClaimId, lease: Duration) -> Ask<'stati
 }
 
 async fn suspects(
-    db: &Db,
+    (db, control): (&Db, &Units),
     params: &ClaimParams,
     wants: &[&Want],
     looks: &[Look],
@@ -327,7 +328,7 @@ async fn suspects(
         .bind(limits)
         .bind(company)
         .bind(params.idle);
-    let mut unit = db.control.claiming().await?;
+    let mut unit = control.claiming().await?;
     unit.run(suspects).await?;
     unit.end().await?;
     held(db, &caller).await.map_err(unread)
@@ -335,7 +336,7 @@ async fn suspects(
 
 pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
-    let caller = Caller::of_rescue(params);
+    let (caller, control) = (Caller::of_rescue(params), db.control.knowing(db.timeline.changes()));
     let mut handlers = Vec::new();
     for route in &params.routes {
         handlers.extend(db.route(inbox, route).await?);
@@ -343,7 +344,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     let rescue = under(ask(&db.sql.rescue), db, params.claim_id, params.lease)
         .bind(handlers)
         .bind(count(params.limit));
-    let mut unit = db.control.transaction().await?;
+    let mut unit = control.transaction().await?;
     unit.run(rescue).await?;
     unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;
     unit.end().await?;

@@ -223,7 +223,7 @@ impl Options {
         // Behind a pooler the check comes with each claim.
         let of_connections = timeline.clone().filter(|_| !self.pooled);
         let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
-        Units { pool, begin: begin.into(), pooled: self.pooled, timeline }
+        Units { pool, begin: begin.into(), pooled: self.pooled, timeline, known: None }
     }
 
     /// Claims, settlements, renewals: what keeps the inbox going.

@@ -11,6 +11,7 @@ use crate::row::get;
 use crate::unit::{Unit, ask};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
+    let control = db.control.knowing(db.timeline.changes());
     let inbox = db.inbox(&params.inbox).await?;
     record_tenants(db, inbox, params).await?;
     let mut groups = Vec::with_capacity(params.routes.len());
@@ -23,9 +24,10 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     for (handler, window) in params.all() {
         handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());
         spans.push(millis(window));
+        db.timeline.has_window(window);
     }
     let register = ask(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
-    let mut unit = db.control.transaction().await?;
+    let mut unit = control.transaction().await?;
     unit.run(register.bind(handlers).bind(spans)).await?;
     unit.run(ask(&db.sql.register_forget).bind(db.now()).bind(inbox)).await?;
     unit.end().await
