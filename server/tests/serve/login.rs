@@ -39,7 +39,7 @@ fn a_rotated_password_is_read_again_without_a_restart() {
     }
     for (refused, why) in [
         (url("wrong-canary", "orders"), "cannot use the new login of the store \"main\""),
-        (url("new-canary", "postgres"), "changed in more than its login, which needs a restart"),
+        (url("new-canary", "postgres"), "changed in more than its login or keys, which needs a restart"),
     ] {
         write_url(&refused);
         sidecar.signal("HUP");
