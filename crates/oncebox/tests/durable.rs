@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
 use oncebox::state::{Operation, Status};
-use oncebox::store::{Accepted, Admin as _, Known};
+use oncebox::store::{Accepted, Admin as _, KnownMessage};
 use oncebox::{Config, Context, ErrorKind, HandlerKey, Inbox, KeyStrategy, Message, handler};
 use oncebox_testkit::{Fault, Verb};
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ async fn a_message_runs_once_however_often_it_comes() {
     for _ in 0..3 {
         assert_eq!(
             world.inbox.accept(message("1", "ok")).await.unwrap(),
-            Accepted::Duplicate(Known::new(seq, Duration::ZERO))
+            Accepted::Duplicate(KnownMessage::new(seq, Duration::ZERO))
         );
     }
     in_time(running.idle()).await;

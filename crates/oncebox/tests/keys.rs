@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::config::{MissingKey, OnConflict};
 use oncebox::source::{Ack, channel};
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Known, Mark, Seq, Transactional as _};
+use oncebox::store::{Admin as _, KnownMessage, Mark, Seq, Transactional as _};
 use oncebox::{Accepted, Config, Dedupe, KeyStrategy, Message, Processed, Receipt};
 use oncebox_testkit::{Fault, Verb};
 use support::ear::Ear;
@@ -318,7 +318,7 @@ async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
 #[test]
 fn answers_for_several_keys_are_put_together() {
     use Accepted::{Conflict, Duplicate, First, HandlersAdded, Stale};
-    let duplicate = |seq| Duplicate(Known::new(Seq(seq), Duration::ZERO));
+    let duplicate = |seq| Duplicate(KnownMessage::new(Seq(seq), Duration::ZERO));
     let ranked = [duplicate(1), HandlersAdded(Seq(2), 1), First(Seq(3)), Stale, Conflict(Seq(4))];
     for (place, low) in ranked.iter().enumerate() {
         for high in &ranked[place + 1..] {

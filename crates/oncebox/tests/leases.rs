@@ -4,8 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use oncebox::state::{Next, Outcome, PoisonReason, Status, Suspicion};
-use oncebox::store::{ClaimParams, RescueParams, Route, Store as _, Want};
+use oncebox::state::{NextState, Outcome, PoisonReason, Status, Suspicion};
+use oncebox::store::{ClaimParams, ClaimQuota, RescueParams, Route, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{Config, ErrorKind, HandlerKey, Memory, Policy, Running};
 use oncebox_testkit::{Fault, TestClock, Verb};
@@ -146,11 +146,11 @@ async fn a_crash_is_counted_once_and_the_entry_comes_back() {
 /// A message whose workers have died: its entry is suspected as far as `stored` says, and due after `delay`.
 async fn suspect(world: &World, id: &str, stored: u32, delay: Duration) {
     world.accept(id, "ok").await;
-    let want = Want { route: Route::new(HandlerKey::new("h").expect("a name")), limit: 1 };
+    let want = ClaimQuota { route: Route::new(HandlerKey::new("h").expect("a name")), limit: 1 };
     let params = ClaimParams::new(world.inbox.name().clone(), vec![want], LEASE);
     let claim = world.store().claim(&params).await.expect("claim").remove(0).claim;
     let mut settlement = claim.settle(&Policy::default(), Outcome::Crashed);
-    (settlement.suspicion, settlement.next) = (Suspicion::from_stored(stored), Next::Pending { delay });
+    (settlement.suspicion, settlement.next) = (Suspicion::from_stored(stored), NextState::Pending { delay });
     world.store().settle(&[settlement]).await.expect("settle");
 }
 

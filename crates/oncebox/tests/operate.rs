@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncebox::operate::{Backfill, Bulk, Report, State};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Admin, AuditFilter, ClaimParams, Filter, NewMessage, OperationView, Route, Store, Want,
+    Admin, AuditFilter, ClaimParams, ClaimQuota, EntryFilter, NewMessage, OperationView, Route, Store,
 };
 use oncebox::{ErrorKind, HandlerKey, InboxName, KeyStrategy, Memory, Message, Policy};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
@@ -35,15 +35,15 @@ async fn poisoned<S: Store>(store: &S, ids: std::ops::Range<usize>, error: &str)
 
 /// Settles everything that is due; returns how much that was.
 async fn work<S: Store>(store: &S, outcome: impl Fn() -> Outcome) -> usize {
-    let want = Want { route: route(), limit: 10_000 };
+    let want = ClaimQuota { route: route(), limit: 10_000 };
     let claimed = store.claim(&ClaimParams::new(inbox(), vec![want], SECOND)).await.unwrap();
     let settle = |one: &oncebox::store::Claimed| one.claim.settle(&Policy::default(), outcome());
     store.settle(&claimed.iter().map(settle).collect::<Vec<_>>()).await.unwrap();
     claimed.len()
 }
 
-fn filter(error: &str) -> Filter {
-    let mut filter = Filter::new(inbox(), Status::Poisoned);
+fn filter(error: &str) -> EntryFilter {
+    let mut filter = EntryFilter::new(inbox(), Status::Poisoned);
     filter.error_contains = Some(error.into());
     filter
 }
@@ -111,7 +111,7 @@ async fn what_the_filter_takes_is_done_slowly_at_first() {
 // FAULTS J1
 #[tokio::test]
 async fn everything_is_never_meant_by_accident() {
-    let everything = Filter::new(inbox(), Status::Poisoned);
+    let everything = EntryFilter::new(inbox(), Status::Poisoned);
     let refused = Bulk::new(Operation::Discard, everything.clone()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
     let store = Memory::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::config::{OnConflict, Unrouted};
-use oncebox::store::{Admin as _, Counts};
+use oncebox::store::{Admin as _, InboxCounts};
 use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Retry, handler};
 use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
@@ -89,7 +89,7 @@ impl World {
         self.server.post(path, &[TOKEN, ("message-id", id), ("message-type", kind)], body).await
     }
 
-    async fn counts(&self) -> Counts {
+    async fn counts(&self) -> InboxCounts {
         self.inbox.store().inner().count(self.inbox.name()).await.expect("counts")
     }
 

@@ -316,7 +316,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
         role.schema.number("SELECT min(id) FROM @partition").await > 1,
         "partitions were made and dropped"
     );
-    let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
+    let poisoned = oncebox::store::EntryFilter::new(fixture::inbox(), Status::Poisoned);
     let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
     store
         .operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry)

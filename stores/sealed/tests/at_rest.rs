@@ -8,7 +8,7 @@ use std::time::Duration;
 use oncebox::operate::{Bulk, State};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, Claimed, Filter, NewMessage, Route, Store as _, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, EntryFilter, NewMessage, Route, Store as _,
 };
 use oncebox::{BoxError, Context, HandlerKey, Inbox, InboxName, Key, KeyStrategy, Message, Policy, handler};
 use oncebox_sealed::{Keyring, Sealed};
@@ -88,7 +88,7 @@ async fn accept(store: &impl oncebox::Store, message: Message) -> Accepted {
 }
 
 async fn claim(store: &impl oncebox::Store) -> Vec<Claimed> {
-    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
+    let wants = vec![ClaimQuota { route: Route::new(HandlerKey::new("h").unwrap()), limit: 10 }];
     store.claim(&ClaimParams::new(inbox(), wants, Duration::from_mins(1))).await.unwrap()
 }
 
@@ -268,7 +268,7 @@ fn keys_are_not_shown_and_bad_ones_refused() {
 async fn poisoned(store: &impl oncebox::Store, count: usize) {
     let batch: Vec<NewMessage> = (0..count).map(|id| offer(message(&id.to_string()))).collect();
     store.accept(&batch).await.unwrap();
-    let wants = vec![Want { route: Route::new(HandlerKey::new("h").unwrap()), limit: count }];
+    let wants = vec![ClaimQuota { route: Route::new(HandlerKey::new("h").unwrap()), limit: count }];
     let claimed = store.claim(&ClaimParams::new(inbox(), wants, DAY)).await.unwrap();
     let settle = |(at, one): (usize, &Claimed)| {
         let error = ErrorText::new(if at % 10 == 9 { "no truck" } else { "no depot" });
@@ -283,7 +283,7 @@ async fn a_filter_by_errors_looks_at_many_at_a_time() {
     let inner = FaultyStore::new(oncebox::Memory::new());
     let store = Sealed::new(inner.clone(), keys("k1", 1));
     poisoned(&store, 500).await;
-    let mut filter = Filter::new(inbox(), Status::Poisoned);
+    let mut filter = EntryFilter::new(inbox(), Status::Poisoned);
     (filter.error_contains, filter.limit) = (Some("truck".into()), 7);
     let mut found = Vec::new();
     loop {

@@ -10,12 +10,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
-    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
-    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
-    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
-    What,
+    Accepted, Acted, Action, ActionKind, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount,
+    EntryFilter, EntryPage, ExamineParams, Failover, Finding, InboxCounts, Mark, MarkIn, MessageHistory,
+    MessageView, NewMessage, OperationId, Orphan, OrphanParams, QuarantineFilter, QuarantinePage,
+    RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams,
+    Swept, Transactional, Wakeups,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
@@ -257,15 +257,15 @@ impl<Tx: ?Sized, S: ShareIn<Tx>> ShareIn<Tx> for FaultyStore<S> {
 
 #[async_trait]
 impl<S: Admin> Admin for FaultyStore<S> {
-    async fn count(&self, inbox: &InboxName) -> Result<Counts> {
+    async fn count(&self, inbox: &InboxName) -> Result<InboxCounts> {
         self.run(Verb::Count, self.store.count(inbox)).await
     }
 
-    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<Counts> {
+    async fn count_tenant(&self, inbox: &InboxName, tenant: &str) -> Result<InboxCounts> {
         self.run(Verb::Count, self.store.count_tenant(inbox, tenant)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Page> {
+    async fn list(&self, filter: &EntryFilter) -> Result<EntryPage> {
         self.run(Verb::List, self.store.list(filter)).await
     }
 
@@ -277,7 +277,7 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::Show, self.store.show(inbox, key)).await
     }
 
-    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<History>> {
+    async fn history(&self, inbox: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
         self.run(Verb::History, self.store.history(inbox, key)).await
     }
 
@@ -291,10 +291,10 @@ impl<S: Admin> Admin for FaultyStore<S> {
 
     /// Fails as the verb that is asked for.
     async fn act(&self, action: &Action) -> Result<Acted> {
-        let verb = match action.what {
-            What::Pause { .. } | What::PauseKey { .. } => Verb::Pause,
-            What::Resume { .. } | What::ResumeKey { .. } => Verb::Resume,
-            What::Purge { .. } => Verb::Purge,
+        let verb = match action.kind {
+            ActionKind::Pause { .. } | ActionKind::PauseKey { .. } => Verb::Pause,
+            ActionKind::Resume { .. } | ActionKind::ResumeKey { .. } => Verb::Resume,
+            ActionKind::Purge { .. } => Verb::Purge,
             _ => Verb::Operate,
         };
         self.run(verb, self.store.act(action)).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncebox::state::Status;
-use oncebox::store::{Admin as _, Counts};
+use oncebox::store::{Admin as _, InboxCounts};
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Registration, Reject, Retry, handler};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -111,7 +111,7 @@ impl<T: Transport> World<T> {
         self.transport.books().await
     }
 
-    pub(super) async fn counts(&self) -> Counts {
+    pub(super) async fn counts(&self) -> InboxCounts {
         let name = oncebox::InboxName::new("conformance").expect("a valid name");
         self.store.inner().count(&name).await.expect("the store inside does not fail")
     }

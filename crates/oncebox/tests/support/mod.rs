@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncebox::state::Status;
-use oncebox::store::{Admin, Counts, EntryView, Store};
+use oncebox::store::{Admin, EntryView, InboxCounts, Store};
 use oncebox::{
     BoxError, Builder, Context, Discard, ErrorKind, Inbox, KeyStrategy, Memory, Message, Registration,
     Reject, RetryAfter, Running, Snooze, handler,
@@ -118,7 +118,7 @@ pub(crate) async fn entry<S: Admin>(inbox: &Inbox<S>, id: &str, handler: &str) -
     found.unwrap_or_else(|| panic!("{id:?} has no entry for {handler:?}"))
 }
 
-pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> Counts {
+pub(crate) async fn counts<S: Admin>(inbox: &Inbox<S>) -> InboxCounts {
     inbox.store().count(inbox.name()).await.unwrap()
 }
 
