@@ -91,7 +91,10 @@ async fn a_bad_message_is_refused_on_every_way_in() {
     assert_eq!(counts(&world.inbox).await, oncebox::store::InboxCounts::default());
     assert!(world.stage.log().is_empty());
     let calls = world.store().faults();
-    assert_eq!(calls.calls(oncebox_testkit::Verb::Accept) + calls.calls(oncebox_testkit::Verb::Mark), 0);
+    assert_eq!(
+        calls.calls(oncebox_testkit::StoreVerb::Accept) + calls.calls(oncebox_testkit::StoreVerb::Mark),
+        0
+    );
 }
 
 /// The same rules, asked for without an inbox.

@@ -8,7 +8,7 @@ use oncebox::state::{NextState, Outcome, PoisonReason, Status, Suspicion};
 use oncebox::store::{ClaimParams, ClaimQuota, RescueParams, Route, Store as _};
 use oncebox::time::Clock as _;
 use oncebox::{Config, ErrorKind, HandlerKey, Memory, Policy, Running};
-use oncebox_testkit::{Fault, TestClock, Verb};
+use oncebox_testkit::{StoreFault, StoreVerb, TestClock};
 use support::{Faulty, SECOND, World, in_time, quiet};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -51,12 +51,12 @@ async fn a_lease_is_kept_as_long_as_its_handler_runs() {
 // FAULTS B6: told to stop before somebody else may begin, and nobody is blamed for it.
 #[tokio::test]
 async fn a_handler_whose_lease_cannot_be_renewed_is_stopped_in_time() {
-    for fault in [Fault::ErrBefore(ErrorKind::Unavailable), Fault::Hang] {
+    for fault in [StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::Hang] {
         let world = one_handler();
         let running = world.inbox.start();
         world.accept("1", "wait").await;
         in_time(world.stage.started(1)).await;
-        world.store().faults().always(Verb::Renew, fault);
+        world.store().faults().always(StoreVerb::Renew, fault);
         let begun = world.clock.monotonic();
         world.pass_until(async || world.stage.cut() == 1).await;
         assert!(world.clock.monotonic().saturating_sub(begun) < LEASE, "{fault:?}: stopped too late");
@@ -105,15 +105,15 @@ async fn what_was_claimed_so_long_ago_that_its_lease_is_over_is_not_begun() {
             world.accept(&id.to_string(), "wait").await;
         }
         // The first looks for entries that crashed a worker.
-        world.store().faults().script(Verb::Claim, [None, Some(Fault::Hang)]);
+        world.store().faults().script(StoreVerb::Claim, [None, Some(StoreFault::Hang)]);
         let running = world.inbox.start();
         quiet().await;
         world.clock.advance(LEASE);
-        let settled = world.store().faults().calls(Verb::Settle);
+        let settled = world.store().faults().calls(StoreVerb::Settle);
         world.store().faults().release();
         in_time(world.stage.started(count)).await;
         assert!(
-            world.store().faults().calls(Verb::Settle) > settled,
+            world.store().faults().calls(StoreVerb::Settle) > settled,
             "they were given back before they began"
         );
         world.stage.go(count);
@@ -304,7 +304,7 @@ async fn nothing_is_put_beside_a_suspect_that_the_store_takes_for_alone() {
     let running = world.inbox.start();
     in_time(world.stage.started(1)).await;
     world.accept("healthy", "wait").await;
-    world.store().faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().always(StoreVerb::Renew, StoreFault::ErrBefore(ErrorKind::Unavailable));
     world.pass(12 * SECOND).await;
     assert_eq!(world.stage.runs("h", "healthy"), 0);
     world.store().faults().clear();
@@ -365,7 +365,7 @@ async fn a_suspect_whose_lease_cannot_be_kept_while_it_waits_is_given_back() {
         inbox.config(config).on("t", stage.handler("h"))
     });
     let running = waits_to_be_alone(&world).await;
-    world.store().faults().always(Verb::Renew, Fault::ErrBefore(ErrorKind::Unavailable));
+    world.store().faults().always(StoreVerb::Renew, StoreFault::ErrBefore(ErrorKind::Unavailable));
     world.pass_until(async || world.stage.cut() == 1).await;
     world.store().faults().clear();
     world.stage.go(1);

@@ -9,7 +9,7 @@ use oncebox::store::{
     Admin, AuditFilter, ClaimParams, ClaimQuota, EntryFilter, NewMessage, OperationView, Route, Store,
 };
 use oncebox::{ErrorKind, HandlerKey, InboxName, KeyStrategy, Memory, Message, Policy};
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -157,9 +157,9 @@ async fn how_far_it_has_come_is_told_by_its_record_alone() {
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
     assert_eq!((report.state, report.done), (State::Finished, 1_500));
-    let before = store.faults().calls(Verb::Audit);
+    let before = store.faults().calls(StoreVerb::Audit);
     assert_eq!(bulk.report(&store).await.unwrap().unwrap(), report);
-    assert_eq!(store.faults().calls(Verb::Audit), before + 1, "one look");
+    assert_eq!(store.faults().calls(StoreVerb::Audit), before + 1, "one look");
     let mut one = AuditFilter::new(inbox());
     one.id = Some(bulk.id);
     let record = store.audit(&one).await.unwrap().operations.remove(0);
@@ -212,7 +212,7 @@ async fn interrupted<S: Admin + Clone>(clock: &TestClock, store: S, reopen: impl
     let faulty = FaultyStore::new(store.clone());
     faulty
         .faults()
-        .script(Verb::Progress, [None, None, None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+        .script(StoreVerb::Progress, [None, None, None, Some(StoreFault::ErrBefore(ErrorKind::Unavailable))]);
     let reject = || Outcome::Reject { error: ErrorText::new("x again") };
     let (report, found) = run(&bulk, &faulty, clock, reject).await;
     assert_eq!(report.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -308,7 +308,7 @@ async fn an_interrupted_backfill_adds_nothing_twice() {
     let store = Memory::new();
     poisoned(&store, 0..2_500, "x").await;
     let faulty = FaultyStore::new(store.clone());
-    faulty.faults().script(Verb::Progress, [None, Some(Fault::ErrBefore(ErrorKind::Unavailable))]);
+    faulty.faults().script(StoreVerb::Progress, [None, Some(StoreFault::ErrBefore(ErrorKind::Unavailable))]);
     let backfill = backfill("receipt");
     assert_eq!(backfill.run(&faulty).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let noted = backfill.report(&store).await.unwrap().unwrap();

@@ -13,7 +13,7 @@ use oncebox::store::{
 use oncebox::{BoxError, Context, HandlerKey, Inbox, InboxName, Key, KeyStrategy, Message, Policy, handler};
 use oncebox_sealed::{Keyring, Sealed};
 use oncebox_sqlite::Sqlite;
-use oncebox_testkit::{FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreVerb, TestClock};
 
 const CANARY: &str = "canary51c7";
 const DAY: Duration = Duration::from_hours(24);
@@ -297,13 +297,13 @@ async fn a_filter_by_errors_looks_at_many_at_a_time() {
     }
     assert_eq!(found.len(), 50, "each once, and no other");
     assert!(found.is_sorted_by(|a, b| a < b));
-    assert!(inner.faults().calls(Verb::List) <= 9, "{}", inner.faults().calls(Verb::List));
+    assert!(inner.faults().calls(StoreVerb::List) <= 9, "{}", inner.faults().calls(StoreVerb::List));
 
     filter.error_contains = Some("no error has this".into());
-    let before = inner.faults().calls(Verb::List);
+    let before = inner.faults().calls(StoreVerb::List);
     let bulk = Bulk::new(Operation::Discard, filter).unwrap();
     let clock = TestClock::new();
     let report = bulk.run(&store, &clock.shared()).await.unwrap();
     assert_eq!((report.state, report.done), (State::Finished, 0));
-    assert_eq!(inner.faults().calls(Verb::List), before + 1, "all of them are one page");
+    assert_eq!(inner.faults().calls(StoreVerb::List), before + 1, "all of them are one page");
 }

@@ -13,7 +13,7 @@ use oncebox::{ErrorKind, Key, Result};
 use crate::fixture::{
     HOUR, RETENTION, SECOND, handler, ids, inbox, inbox_named, key, moved_to, offer, offer_ordered,
 };
-use crate::{Fault, FaultyStore, Harness, StoreUnderTest, Verb};
+use crate::{FaultyStore, Harness, StoreFault, StoreUnderTest, StoreVerb};
 
 fn on(id: &str, operation: Operation) -> Action {
     Action::new(inbox(), ActionKind::Entry { key: key(id), handler: handler("h"), operation })
@@ -164,7 +164,7 @@ pub async fn one_of_many_at_once_is_done<S: StoreUnderTest>(h: &Harness<S>) {
 pub async fn an_answer_that_was_lost_is_asked_for_again<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     let store = FaultyStore::new(h.store.clone());
-    store.faults().next(Verb::Operate, Fault::ErrAfter);
+    store.faults().next(StoreVerb::Operate, StoreFault::ErrAfter);
     let replay = on("1", Operation::Replay);
     let lost = store.act(&replay).await.expect_err("the answer is lost");
     assert_eq!(lost.kind(), ErrorKind::CommitUnknown);

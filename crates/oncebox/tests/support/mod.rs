@@ -19,7 +19,7 @@ use oncebox::{
     BoxError, Builder, Context, Discard, ErrorKind, Inbox, KeyStrategy, Memory, Message, Registration,
     Reject, RetryAfter, Running, Snooze, handler,
 };
-use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
@@ -60,8 +60,8 @@ impl World {
 
     /// Lets a worker die with everything that it has in hand, and its leases run out. Nothing of it reaches the store any more.
     pub(crate) async fn die(&self, running: Running<Faulty>, lease: Duration) {
-        let away = Fault::ErrBefore(ErrorKind::Unavailable);
-        for verb in [Verb::Settle, Verb::Renew] {
+        let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+        for verb in [StoreVerb::Settle, StoreVerb::Renew] {
             self.store().faults().always(verb, away);
         }
         drop(running);
