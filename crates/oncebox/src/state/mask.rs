@@ -41,7 +41,7 @@ pub(super) fn mask(text: &str) -> String {
 }
 
 fn pass(text: &str) -> String {
-    let mut scanner = Scanner { bytes: text.as_bytes(), run: Run::default() };
+    let mut scanner = Scanner { bytes: text.as_bytes(), run: UrlSpan::default() };
     let mut masked = String::with_capacity(text.len());
     let (mut at, mut kept) = (0, 0);
     while at < text.len() {
@@ -60,7 +60,7 @@ fn pass(text: &str) -> String {
 
 /// Text without blanks and quotes, in which a URL ends at the latest.
 #[derive(Default)]
-struct Run {
+struct UrlSpan {
     end: usize,
     /// Where its last `@` is.
     at: Option<usize>,
@@ -69,7 +69,7 @@ struct Run {
 /// All that is looked for is ASCII, so every position at which something begins or ends is one between characters.
 struct Scanner<'a> {
     bytes: &'a [u8],
-    run: Run,
+    run: UrlSpan,
 }
 
 impl Scanner<'_> {
@@ -101,7 +101,7 @@ impl Scanner<'_> {
         if start >= self.run.end {
             let end = self.skip(start, |byte| !ends_url(byte));
             let last = self.bytes[start..end].iter().rposition(|byte| *byte == b'@');
-            self.run = Run { end, at: last.map(|last| start + last) };
+            self.run = UrlSpan { end, at: last.map(|last| start + last) };
         }
         let last = self.run.at.filter(|last| *last > start)?;
         let host_end = self.skip(start, |byte| !ends_url(byte) && !matches!(byte, b'/' | b'?' | b'#'));
