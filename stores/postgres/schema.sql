@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KE
 -- The tables of an inbox. `"public"."oncebox_name"` stands for a table, sequence or function in the configured schema and with the
 -- configured prefix, `"oncebox_name"` for the bare name of an index.
 --
--- A message's number (seq) is made of three parts: segment << 36 | count << 6 | lane. Later messages have greater numbers;
+-- A message's number (seq) is made of three parts: partition_id << 36 | count << 6 | lane. Later messages have greater numbers;
 -- the segment says which partition a message lies in, and the lane which of a few subtrees of every index.
 --
 -- Four tables are written for every message: proof, message, entry and outcome. What is always true of their rows is in
@@ -24,7 +24,7 @@ CREATE TABLE "public"."oncebox_meta" (
     incarnation uuid NOT NULL DEFAULT gen_random_uuid(),
     lanes smallint NOT NULL CHECK (lanes BETWEEN 1 AND 64),
     -- The segment new messages go to, the counter when it began, and the time of its first sweep.
-    segment bigint NOT NULL CHECK (segment > 0),
+    partition_id bigint NOT NULL CHECK (partition_id > 0),
     counted bigint NOT NULL CHECK (counted >= 0),
     started_at bigint,
     -- The server and its timeline when a process last checked: a promoted replica or a restored copy has another one.
@@ -96,7 +96,7 @@ CREATE TABLE "public"."oncebox_window" (
 );
 
 -- How far sweeps have come with each window, and the messages behind that which have to be looked at again.
-CREATE TABLE "public"."oncebox_walk" (
+CREATE TABLE "public"."oncebox_sweep_cursor" (
     inbox smallint NOT NULL REFERENCES "public"."oncebox_inbox" (id),
     span bigint NOT NULL,
     -- Tells the windows under which it came so far.
@@ -184,7 +184,7 @@ CREATE TABLE "public"."oncebox_claim" (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
 -- Work that waits for its time: retries, delays, and entries that wait for an earlier one with the same order key.
-CREATE TABLE "public"."oncebox_later" (
+CREATE TABLE "public"."oncebox_scheduled" (
     seq bigint NOT NULL,
     -- The greatest integer for an entry that waits behind another one with the same order key.
     due bigint NOT NULL,
@@ -205,11 +205,11 @@ CREATE TABLE "public"."oncebox_later" (
     CHECK (lane = seq & 63)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
-CREATE INDEX "oncebox_later_due" ON "public"."oncebox_later" (lane, handler, due, seq) WHERE crashes = 0 AND due <> 9223372036854775807;
-CREATE INDEX "oncebox_later_suspect" ON "public"."oncebox_later" (lane, handler, due, seq) WHERE crashes > 0;
-CREATE INDEX "oncebox_later_order" ON "public"."oncebox_later" (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
+CREATE INDEX "oncebox_scheduled_due" ON "public"."oncebox_scheduled" (lane, handler, due, seq) WHERE crashes = 0 AND due <> 9223372036854775807;
+CREATE INDEX "oncebox_scheduled_suspect" ON "public"."oncebox_scheduled" (lane, handler, due, seq) WHERE crashes > 0;
+CREATE INDEX "oncebox_scheduled_order" ON "public"."oncebox_scheduled" (lane, handler, order_key, seq) WHERE order_key IS NOT NULL;
 -- At most one of a line is let go: found without reading those that wait behind it.
-CREATE INDEX "oncebox_later_head" ON "public"."oncebox_later" (lane, handler, order_key) WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
+CREATE INDEX "oncebox_scheduled_head" ON "public"."oncebox_scheduled" (lane, handler, order_key) WHERE order_key IS NOT NULL AND due <> 9223372036854775807;
 
 -- What was finished; append-only, partitioned like the messages.
 CREATE TABLE "public"."oncebox_outcome" (
@@ -270,8 +270,8 @@ CREATE TABLE "public"."oncebox_attempt" (
     CHECK (lane = seq & 63)
 );
 
--- How many deliveries of a known message were absorbed. Written now and then, not for each. Leaves with the key of its message.
-CREATE TABLE "public"."oncebox_absorbed" (
+-- How many duplicates of a message were delivered. Written now and then, not for each. Leaves with the key of its message.
+CREATE TABLE "public"."oncebox_duplicate" (
     seq bigint NOT NULL,
     count bigint NOT NULL,
     first bigint NOT NULL,
@@ -284,7 +284,7 @@ CREATE TABLE "public"."oncebox_absorbed" (
 );
 
 -- Messages that came under a known key with another payload, or too late to know whether they ran before.
-CREATE TABLE "public"."oncebox_aside" (
+CREATE TABLE "public"."oncebox_quarantine" (
     id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     received_at bigint NOT NULL,
     time bigint,
@@ -346,7 +346,7 @@ CREATE TABLE "public"."oncebox_mark" (
 CREATE INDEX "oncebox_mark_age" ON "public"."oncebox_mark" (inbox, handler, at);
 
 -- The partitions there are, beside the two that keep what outlives them.
-CREATE TABLE "public"."oncebox_segment" (
+CREATE TABLE "public"."oncebox_partition" (
     id bigint PRIMARY KEY CHECK (id > 0),
     -- When the next one began; nothing is added to it from then on.
     ended_at bigint,
@@ -355,51 +355,51 @@ CREATE TABLE "public"."oncebox_segment" (
 );
 
 -- Makes the partitions of a segment. Runs with the rights of whoever migrated, so that the service needs none.
-CREATE FUNCTION "public"."oncebox_make_segment"(segment bigint) RETURNS void
+CREATE FUNCTION "public"."oncebox_make_partition"(partition_id bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     parent text;
 BEGIN
-    IF EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
+    IF EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id) THEN RETURN; END IF;
     FOREACH parent IN ARRAY ARRAY['message', 'outcome'] LOOP
         -- Attached afterwards: making it as a partition at once would lock out everybody who reads.
         -- It is never vacuumed for what was added to it, a good part of the work of a busy server: it leaves as a whole.
         EXECUTE format('CREATE TABLE "public"."oncebox_%s_%s" (LIKE "public"."oncebox_%s" INCLUDING ALL) WITH (autovacuum_vacuum_insert_threshold = -1)',
-            parent, segment, parent);
+            parent, partition_id, parent);
         EXECUTE format('ALTER TABLE "public"."oncebox_%s" ATTACH PARTITION "public"."oncebox_%s_%s" FOR VALUES FROM (%s) TO (%s)',
-            parent, parent, segment, segment << 36, (segment + 1) << 36);
+            parent, parent, partition_id, partition_id << 36, (partition_id + 1) << 36);
     END LOOP;
-    INSERT INTO "public"."oncebox_segment" (id) VALUES (segment);
+    INSERT INTO "public"."oncebox_partition" (id) VALUES (partition_id);
 END $body$;
 
 -- Drops the messages of a segment in constant time. Those in `kept` stay.
-CREATE FUNCTION "public"."oncebox_drop_payload"(segment bigint, kept bigint[]) RETURNS void
+CREATE FUNCTION "public"."oncebox_drop_payload"(partition_id bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     -- Another process may have been here since it was listed.
-    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment AND payload) THEN RETURN; END IF;
+    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id AND payload) THEN RETURN; END IF;
     EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', segment);
     EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
         USING kept;
     EXECUTE format('DROP TABLE "public"."oncebox_message_%s"', segment);
-    UPDATE "public"."oncebox_segment" SET payload = false WHERE id = segment;
+    UPDATE "public"."oncebox_partition" SET payload = false WHERE id = partition_id;
 END $body$;
 
 -- Drops what is left of a segment. What is in `kept` stays.
-CREATE FUNCTION "public"."oncebox_drop_segment"(segment bigint, kept bigint[]) RETURNS void
+CREATE FUNCTION "public"."oncebox_drop_partition"(partition_id bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_segment" WHERE id = segment) THEN RETURN; END IF;
+    IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id) THEN RETURN; END IF;
     -- Duplicates that were counted at the moment when their message was forgotten: nobody else looks at them again.
-    DELETE FROM "public"."oncebox_absorbed"
+    DELETE FROM "public"."oncebox_duplicate"
     WHERE lane = ANY (ARRAY(SELECT generate_series(0, 63)::smallint))
-      AND seq BETWEEN segment << 36 AND ((segment + 1) << 36) - 1 AND seq NOT IN (SELECT unnest(kept));
+      AND seq BETWEEN partition_id << 36 AND ((partition_id + 1) << 36) - 1 AND seq NOT IN (SELECT unnest(kept));
     PERFORM "public"."oncebox_drop_payload"(segment, kept);
     EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', segment);
     EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
         USING kept;
     EXECUTE format('DROP TABLE "public"."oncebox_outcome_%s"', segment);
-    DELETE FROM "public"."oncebox_segment" WHERE id = segment;
+    DELETE FROM "public"."oncebox_partition" WHERE id = partition_id;
 END $body$;
 
 -- Names the server and its timeline; 'unknown' on a service that does not tell. A standby is refused.
@@ -447,7 +447,7 @@ BEGIN
     RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM "public"."oncebox_timeline" t;
 END $body$;
 
--- Sets aside those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
+-- parks those that wait behind an entry that parks. Needs the lock of the lines, taken by an earlier statement. $1 now or
 -- nothing, by line: $2 lane, $3 handler, $4 order key.
 CREATE FUNCTION "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
@@ -476,9 +476,9 @@ BEGIN
             FROM unnest($2, $3, $4) AS l (lane, handler, order_key)
         ), parked AS (
             -- Found first, so that it can only be looked up, even if the server takes the table for empty.
-            DELETE FROM "public"."oncebox_later" p WHERE p.ctid = ANY (ARRAY(
+            DELETE FROM "public"."oncebox_scheduled" p WHERE p.ctid = ANY (ARRAY(
                 SELECT f.tid FROM head h CROSS JOIN LATERAL (
-                    SELECT w.ctid AS tid FROM "public"."oncebox_later" w
+                    SELECT w.ctid AS tid FROM "public"."oncebox_scheduled" w
                     WHERE w.lane = h.lane AND w.handler = h.handler AND w.order_key BETWEEN h.order_key AND h.order_key
                       AND w.seq > h.seq
                     ORDER BY w.order_key, w.seq OFFSET 0
@@ -494,8 +494,8 @@ BEGIN
     END IF;
 END $body$;
 
--- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then sets
--- aside those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
+-- Lets the first of each line go, unless one of the line is let go or runs, or an earlier one is poisoned and not skipped. Then
+-- parks those that wait behind one that parks. Answers with the least number that became work in each lane and handler.
 -- Needs the lock of the lines, taken by an earlier statement. $1 now or nothing, by line, each once: $2 lane, $3 handler,
 -- $4 order key; $5 whether it is known that none of them is let go or runs.
 CREATE FUNCTION "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean)
@@ -514,7 +514,7 @@ BEGIN
             -- walks along the primary key instead.
             SELECT p.ctid AS tid, p.seq, p.lane, p.handler, p.order_key, p.due, p.not_before, p.token, p.attempts, p.crashes,
                    p.generation, p.error
-            FROM "public"."oncebox_later" p
+            FROM "public"."oncebox_scheduled" p
             WHERE p.lane = l.lane AND p.handler = l.handler AND p.order_key BETWEEN l.order_key AND l.order_key
             ORDER BY p.order_key, p.seq LIMIT 1
         ) head
@@ -532,14 +532,14 @@ BEGIN
                 LIMIT 1
             ) IS NULL)
     ), gone AS (
-        DELETE FROM "public"."oncebox_later" p WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE f.untouched))
+        DELETE FROM "public"."oncebox_scheduled" p WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE f.untouched))
     ), work AS (
         INSERT INTO "public"."oncebox_entry" AS w (seq, due, lane, handler, order_key)
         SELECT f.seq, f.not_before, f.lane, f.handler, f.order_key FROM free f WHERE f.untouched
         RETURNING w.lane, w.handler, w.seq
     ), dated AS (
         -- What brings something along, or is not due yet, goes by way of its time.
-        UPDATE "public"."oncebox_later" p SET due = greatest(p.not_before, m.now) FROM moment m
+        UPDATE "public"."oncebox_scheduled" p SET due = greatest(p.not_before, m.now) FROM moment m
         WHERE p.ctid = ANY (ARRAY(SELECT f.tid FROM free f WHERE NOT f.untouched))
     )
     SELECT w.lane, w.handler, min(w.seq) FROM work w GROUP BY w.lane, w.handler;
@@ -548,7 +548,7 @@ END $body$;
 
 -- Parks whoever was let go although an older one of its line has come since. Waits for a claim that is taking it: then it
 -- runs, and is left alone. Needs the lock of the lines, taken by an earlier statement. By line: $1 lane, $2 handler, $3 order key.
-CREATE FUNCTION "public"."oncebox_step_back"(smallint[], smallint[], bytea[]) RETURNS void
+CREATE FUNCTION "public"."oncebox_wait_turn"(smallint[], smallint[], bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off
 SET enable_nestloop = on AS $body$
@@ -563,7 +563,7 @@ BEGIN
                 SELECT w.ctid AS tid FROM "public"."oncebox_entry" w
                 WHERE w.lane = l.lane AND w.handler = l.handler AND w.order_key BETWEEN l.order_key AND l.order_key
                   AND w.token IS NULL AND (
-                    SELECT older.seq FROM "public"."oncebox_later" older
+                    SELECT older.seq FROM "public"."oncebox_scheduled" older
                     WHERE older.lane = w.lane AND older.handler = w.handler AND older.order_key BETWEEN w.order_key AND w.order_key
                       AND older.seq < w.seq
                     ORDER BY older.order_key, older.seq LIMIT 1
@@ -573,16 +573,16 @@ BEGIN
         )) AND p.token IS NULL
         RETURNING p.seq, p.due, p.lane, p.handler, p.order_key
     ), waits AS (
-        INSERT INTO "public"."oncebox_later" (seq, due, not_before, lane, handler, order_key)
+        INSERT INTO "public"."oncebox_scheduled" (seq, due, not_before, lane, handler, order_key)
         SELECT b.seq, 9223372036854775807, b.due, b.lane, b.handler, b.order_key FROM back b
     )
-    UPDATE "public"."oncebox_later" p SET due = 9223372036854775807, not_before = p.due
+    UPDATE "public"."oncebox_scheduled" p SET due = 9223372036854775807, not_before = p.due
     WHERE p.ctid = ANY (ARRAY(
         SELECT f.tid FROM line l CROSS JOIN LATERAL (
-            SELECT w.ctid AS tid FROM "public"."oncebox_later" w
+            SELECT w.ctid AS tid FROM "public"."oncebox_scheduled" w
             WHERE w.lane = l.lane AND w.handler = l.handler AND w.order_key BETWEEN l.order_key AND l.order_key
               AND w.due <> 9223372036854775807 AND (
-                SELECT older.seq FROM "public"."oncebox_later" older
+                SELECT older.seq FROM "public"."oncebox_scheduled" older
                 WHERE older.lane = w.lane AND older.handler = w.handler AND older.order_key BETWEEN w.order_key AND w.order_key
                   AND older.seq < w.seq
                 ORDER BY older.order_key, older.seq LIMIT 1
@@ -675,7 +675,7 @@ BEGIN
             SELECT e.seq, e.token, m.now, e.attempts, e.crashes, e.generation, e.lane, e.handler, e.claim_id, e.event, e.said
             FROM ended e, moment m WHERE e.event IS NOT NULL
         ), again AS (
-            INSERT INTO "public"."oncebox_later" (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
+            INSERT INTO "public"."oncebox_scheduled" (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
             SELECT e.seq, CASE WHEN e.order_key IS NULL THEN least(m.now::numeric + e.delay, 9223372036854775807)::bigint
                                ELSE 9223372036854775807 END,
                    least(m.now::numeric + e.delay, 9223372036854775807)::bigint, e.token, e.attempts, e.crashes, e.generation,
@@ -725,7 +725,7 @@ BEGIN
     -- A statement of its own: one that waits for a lock and then looks, looks at the time before it waited.
     PERFORM pg_advisory_xact_lock($21, l.number) FROM unnest($22) AS l (number);
     RETURN QUERY WITH moment AS MATERIALIZED (
-        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, t.segment, t.counted
+        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, t.partition_id, t.counted
         FROM "public"."oncebox_meta" t WHERE t.one
     ), forgotten AS MATERIALIZED (
         SELECT a.asked, max(coalesce(h.watermark, i.watermark)) AS watermark
@@ -733,7 +733,7 @@ BEGIN
         CROSS JOIN "public"."oncebox_inbox" i WHERE i.id = $2
         GROUP BY a.asked
     ), offered AS MATERIALIZED (
-        SELECT o.*, (m.segment << 36) | ((nextval('"public"."oncebox_counter"') - m.counted) << 6) | o.home AS seq, m.now,
+        SELECT o.*, (m.partition_id << 36) | ((nextval('"public"."oncebox_counter"') - m.counted) << 6) | o.home AS seq, m.now,
                -- Few different ones are asked. A join could change the order of the numbers.
                coalesce(o.time <= (SELECT a.watermark FROM forgotten a WHERE a.asked = o.asked), false) AS stale,
                known.seq IS NOT NULL AS known
@@ -774,7 +774,7 @@ BEGIN
             WHERE r.lane = e.home AND r.handler = e.handler AND r.order_key BETWEEN e.order_key AND e.order_key
             ORDER BY r.order_key LIMIT 1
         ) IS NULL AND (
-            SELECT p.order_key FROM "public"."oncebox_later" p
+            SELECT p.order_key FROM "public"."oncebox_scheduled" p
             WHERE p.lane = e.home AND p.handler = e.handler AND p.order_key BETWEEN e.order_key AND e.order_key
             ORDER BY p.order_key LIMIT 1
         ) IS NULL AND (
@@ -788,8 +788,8 @@ BEGIN
     ), due AS (
         INSERT INTO "public"."oncebox_entry" (seq, due, lane, handler, order_key)
         SELECT e.seq, e.now, e.home, e.handler, e.order_key FROM arranged e WHERE e.free AND e.delay = 0
-    ), later AS (
-        INSERT INTO "public"."oncebox_later" (seq, due, not_before, lane, handler, order_key)
+    ), scheduled AS (
+        INSERT INTO "public"."oncebox_scheduled" (seq, due, not_before, lane, handler, order_key)
         SELECT e.seq, CASE WHEN e.free THEN e.now + e.delay ELSE 9223372036854775807 END, e.now + e.delay, e.home, e.handler,
                e.order_key
         FROM arranged e WHERE NOT e.free OR e.delay > 0
@@ -822,10 +822,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off 
 AS $body$
 BEGIN
     WITH moment AS MATERIALIZED (
-        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted
+        SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, partition_id, counted
         FROM "public"."oncebox_meta" WHERE one
     ), offered AS MATERIALIZED (
-        SELECT o.*, m.now, (m.segment << 36) | ((nextval('"public"."oncebox_counter"') - m.counted) << 6) | o.lane AS seq
+        SELECT o.*, m.now, (m.partition_id << 36) | ((nextval('"public"."oncebox_counter"') - m.counted) << 6) | o.lane AS seq
         FROM moment m CROSS JOIN unnest($5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
              AS o (place, lane, digest, fingerprint, time, source, id, type, headers, payload, tenant)
     ), proved AS (
@@ -879,10 +879,10 @@ BEGIN
     END IF;
 END $body$;
 
-REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebox_drop_payload"(bigint, bigint[]), "public"."oncebox_drop_segment"(bigint, bigint[]),
+REVOKE ALL ON FUNCTION "public"."oncebox_make_partition"(bigint), "public"."oncebox_drop_payload"(bigint, bigint[]), "public"."oncebox_drop_partition"(bigint, bigint[]),
     "public"."oncebox_mark"(bigint, bigint, smallint, bytea, text, text, bytea, uuid),
     "public"."oncebox_park"(bigint, smallint[], smallint[], bytea[]), "public"."oncebox_release"(bigint, smallint[], smallint[], bytea[], boolean),
-    "public"."oncebox_step_back"(smallint[], smallint[], bytea[]),
+    "public"."oncebox_wait_turn"(smallint[], smallint[], bytea[]),
     "public"."oncebox_hold"(int[], smallint[], smallint[], bigint[], bigint[], uuid[]),
     "public"."oncebox_accept"(bigint, smallint, int[], smallint[], smallint[], bytea[], bytea[], bytea[], bigint[], text[], bytea[], text[], bytea[],
             bytea[], bytea[], bytea[], bigint[], int[], smallint[], text[], int, int[], smallint[], smallint[], bytea[], int[],
@@ -892,7 +892,7 @@ REVOKE ALL ON FUNCTION "public"."oncebox_make_segment"(bigint), "public"."oncebo
     "public"."oncebox_settle"(bigint, int[], smallint[], smallint[], bigint[], bigint[], uuid[], text[], bigint[], int[], int[], text[], text[],
             text[], boolean, int, int[], text[]) FROM PUBLIC;
 
-INSERT INTO "public"."oncebox_meta" (lanes, segment, counted, timeline) VALUES (4, 1, 0, "public"."oncebox_here"());
-SELECT "public"."oncebox_make_segment"(1), "public"."oncebox_make_segment"(2);
+INSERT INTO "public"."oncebox_meta" (lanes, partition_id, counted, timeline) VALUES (4, 1, 0, "public"."oncebox_here"());
+SELECT "public"."oncebox_make_partition"(1), "public"."oncebox_make_partition"(2);
 
 INSERT INTO "public"."oncebox_schema" (version, name) VALUES (1, 'inbox');

@@ -88,8 +88,8 @@ fn meaning(event: Event) -> Option<&'static str> {
             "An operator let those behind it with its ordering key go on. It stays poisoned, flagged as skipped."
         }
         Event::Park => {
-            "An earlier entry with its ordering key and handler is poisoned, and the handler parks such keys: it is set \
-             aside with it, for the reason `parked`."
+            "An earlier entry with its ordering key and handler is poisoned, and the handler parks such keys: it is \
+             parked with it, for the reason `parked`."
         }
         Event::Unpark => {
             "The entry that parked it was retried, discarded or unblocked. It waits for its turn again."

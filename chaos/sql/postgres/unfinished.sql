@@ -1,1 +1,1 @@
-SELECT (SELECT count(*) FROM oncebox_entry) + (SELECT count(*) FROM oncebox_later)
+SELECT (SELECT count(*) FROM oncebox_entry) + (SELECT count(*) FROM oncebox_scheduled)

@@ -45,7 +45,7 @@ pub(super) struct Books {
     strangers: Vec<String>,
     pub(super) ended: Vec<Ended>,
     unfinished: u64,
-    aside: BTreeMap<u32, BTreeSet<String>>,
+    quarantined: BTreeMap<u32, BTreeSet<String>>,
     marks: u64,
     /// What the store reports as lost: messages, and how many marks.
     reported: BTreeSet<u32>,
@@ -75,7 +75,7 @@ impl Books {
             strangers: Vec::new(),
             ended: Vec::new(),
             unfinished: tables.unfinished()?,
-            aside: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
             marks: tables.number(Ask::Marks)?,
             reported: BTreeSet::new(),
             reported_marks: tables.number(Ask::LostMarks)?,
@@ -143,10 +143,10 @@ impl Books {
             let (id, m, v, h) = (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?, cell(&row, 3)?);
             self.effects.push(Effect { id, m, v, h });
         }
-        for row in tables.ask(Ask::Aside)? {
+        for row in tables.ask(Ask::Quarantine)? {
             let id: String = cell(&row, 0)?;
-            let m = crate::plan::number_of(id.as_bytes()).context("a stranger was kept aside")?;
-            self.aside.entry(m).or_default().insert(cell(&row, 1)?);
+            let m = crate::plan::number_of(id.as_bytes()).context("a stranger was quarantined")?;
+            self.quarantined.entry(m).or_default().insert(cell(&row, 1)?);
         }
         for row in tables.ask(Ask::Lost)? {
             let id: String = cell(&row, 0)?;
@@ -251,7 +251,7 @@ impl Books {
             return (!happened).then(|| "it was acknowledged, and its effect is not there".into());
         }
         let only_stale = !self.seqs.contains_key(&m)
-            && self.aside.get(&m).is_some_and(|reasons| reasons.contains("stale"));
+            && self.quarantined.get(&m).is_some_and(|reasons| reasons.contains("stale"));
         match end {
             // Not finished is not lost; that it is not finished is said elsewhere.
             [] if self.unfinished > 0 && self.seqs.contains_key(&m) => None,
@@ -345,15 +345,16 @@ impl Books {
         if inline != self.marks {
             wrong(format!("there are {} marks and {inline} effects of inline handlers", self.marks));
         }
-        for (m, reasons) in &self.aside {
+        for (m, reasons) in &self.quarantined {
             if self.offered.get(m).is_none_or(|variants| variants.len() < 2) || reasons.contains("stale") {
-                wrong(format!("message {m} is kept aside as {reasons:?}, and never had another payload"));
+                wrong(format!("message {m} is quarantined as {reasons:?}, and never had another payload"));
             }
         }
-        // A message that is kept aside may be lost, too, and no sender is told so anew.
-        let conflicts = |m: &&u32| !rules.loses && self.acked[*m].len() > 1 && !self.aside.contains_key(*m);
+        // A message that is quarantined may be lost, too, and no sender is told so anew.
+        let conflicts =
+            |m: &&u32| !rules.loses && self.acked[*m].len() > 1 && !self.quarantined.contains_key(*m);
         if let Some(m) = self.acked.keys().find(conflicts) {
-            wrong(format!("two payloads of message {m} were acknowledged, and none is kept aside"));
+            wrong(format!("two payloads of message {m} were acknowledged, and none is quarantined"));
         }
     }
 

@@ -92,7 +92,7 @@ impl Round<'_> {
     }
 
     /// How many deliveries are not taken yet: those that are to be made, those that are out, and those that a broker has. What a
-    /// broker has given away for good was acknowledged; what it put aside was refused.
+    /// broker has given away for good was acknowledged; what it dead-lettered was refused.
     fn untaken(&mut self, ways: &Ways) -> Result<u64> {
         let outstanding = self.broker.outstanding();
         let Entrance::Rabbit(publisher) = &self.entrance else { return Ok(outstanding) };

@@ -173,7 +173,7 @@ impl Http {
 fn told(delivery: u64, status: u16, text: &str) -> Told {
     match status {
         200..300 => Told::Acked(delivery),
-        // Kept aside, for a person: it is not to be sent again.
+        // Quarantined, for a person: it is not to be sent again.
         422 if text.contains("conflict") || text.contains("stale") => Told::Acked(delivery),
         408 | 409 | 429 | 500.. => Told::Again(delivery),
         _ => Told::Refused(delivery, format!("{status} {text}")),

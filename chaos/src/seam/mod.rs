@@ -14,9 +14,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
-    Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed,
-    RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
+    DuplicateCount, Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams,
+    Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -303,8 +303,8 @@ impl<S: Store> Store for Chaos<S> {
         self.run("register", self.store.register(params)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.store.absorbed(batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.store.count_duplicates(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

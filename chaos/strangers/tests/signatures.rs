@@ -76,5 +76,5 @@ fn a_stranger_is_refused_and_nothing_is_stored() {
     });
     assert!(refused > MADE / 5, "only {refused} requests were requests");
     let counts = runtime.block_on(inbox.store().count(inbox.name())).expect("counts");
-    assert_eq!((counts.messages, counts.kept_aside), (0, 0));
+    assert_eq!((counts.messages, counts.quarantined), (0, 0));
 }

@@ -49,17 +49,17 @@ pub enum Unrouted {
 /// Of several settings the most exact one counts: that beside the strategy
 /// ([`KeyStrategy::on_conflict`]), then [`Config::on_conflict`], then what the strategy is for. A key that names a message
 /// ([`KeyStrategy::MessageId`], [`CloudEvents`](KeyStrategy::CloudEvents), [`Content`](KeyStrategy::Content), a header that is no
-/// correlation id, and every key that fell back to the message id) is never right for two messages: the second is kept aside. A
+/// correlation id, and every key that fell back to the message id) is never right for two messages: the second is quarantined. A
 /// business or correlation key comes again with every republished message: the first wins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnConflict {
-    /// The second message is kept aside for a person and does not run.
+    /// The second message is quarantined for a person and does not run.
     #[default]
-    KeepAside,
+    Quarantine,
     /// A second message of the same type counts as a duplicate of the first, whatever its payload. It is counted
     /// (`oncebox_allowed_conflicts_total`) and logged, and for stored messages `explain` shows how many there were. A message of
-    /// another type is kept aside: no handler is given the message of another one's type.
+    /// another type is quarantined: no handler is given the message of another one's type.
     FirstWins,
     /// Each payload under a key is a message of its own: its fingerprint becomes a part of its key. What is delivered
     /// again with the same payload is a duplicate. The store knows nothing of the conflict, so it cannot list it; what a

@@ -1,8 +1,8 @@
 //! The inbox: the three ways in, and the way to start it.
 
-mod absorbing;
 mod answers;
 mod conflicts;
+mod duplicate_counts;
 mod incoming;
 mod parts;
 mod prepared;
@@ -10,8 +10,8 @@ mod receive;
 mod try_out;
 mod variants;
 
-pub(crate) use absorbing::Absorbing;
 pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
+pub(crate) use duplicate_counts::DuplicateCounts;
 pub use incoming::Incoming;
 pub(crate) use prepared::{Answer, Prepared};
 pub use try_out::TriedOut;
@@ -47,7 +47,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) clock: SharedClock,
     pub(crate) nudge: Nudge,
     pub(crate) lateness: Lateness,
-    pub(crate) absorbing: Absorbing,
+    pub(crate) duplicate_counts: DuplicateCounts,
     pub(crate) variants: Variants,
     /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
@@ -372,7 +372,7 @@ impl<S: Store> Builder<S> {
                 clock,
                 nudge: Nudge::default(),
                 lateness: Lateness::default(),
-                absorbing: Absorbing::default(),
+                duplicate_counts: DuplicateCounts::default(),
                 variants: Variants::default(),
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,

@@ -17,7 +17,7 @@ impl<S: Store> Inbox<S> {
     /// Marks a message as handled inside the caller's own transaction. Do the work only on [`Mark::First`], in the
     /// same transaction, then commit.
     ///
-    /// [`Mark::Conflict`] says that the key is marked for another message. This one is kept aside for an operator, in the same
+    /// [`Mark::Conflict`] says that the key is marked for another message. This one is quarantined for an operator, in the same
     /// transaction: commit that too, and acknowledge the delivery. After a rollback the record is gone, and the next delivery is
     /// answered the same. Where the policy of the key lets [the first win](crate::config::OnConflict::FirstWins), another payload is
     /// a [`Mark::Duplicate`].
@@ -33,7 +33,7 @@ impl<S: Store> Inbox<S> {
         if matches!(mark, Mark::Conflict(_)) {
             let new = shared.in_conflict(&key, shared.own(message.clone()).0);
             shared.store.quarantine(tx, &new).await?;
-            shared.note_kept_aside(&new, &handler);
+            shared.note_quarantined(&new, &handler);
         }
         Ok(mark)
     }

@@ -114,7 +114,7 @@ fn percentile(buckets: &[u64], percent: u64, latest: Duration) -> Duration {
 pub struct Advice {
     /// Duplicates that came.
     pub duplicates: u64,
-    /// Messages that came so late that nobody can tell whether they were duplicates. They are kept aside.
+    /// Messages that came so late that nobody can tell whether they were duplicates. They are quarantined.
     pub stale: u64,
     /// How long after the first one the latest duplicate came.
     pub latest: Duration,
@@ -160,10 +160,10 @@ impl fmt::Display for Advice {
         }
         match self.stale {
             0 => Ok(()),
-            1 => write!(f, "; 1 message came too late to tell whether it ran before, and is kept aside"),
+            1 => write!(f, "; 1 message came too late to tell whether it ran before, and is quarantined"),
             many => write!(
                 f,
-                "; {} messages came too late to tell whether they ran before, and are kept aside",
+                "; {} messages came too late to tell whether they ran before, and are quarantined",
                 Grouped(many)
             ),
         }
@@ -404,7 +404,7 @@ mod tests {
         assert!(
             advice
                 .to_string()
-                .ends_with("1 message came too late to tell whether it ran before, and is kept aside")
+                .ends_with("1 message came too late to tell whether it ran before, and is quarantined")
         );
     }
 

@@ -54,21 +54,21 @@ async fn a_failing_handler_never_runs_another_one_again() {
 
 // FAULTS A10
 #[tokio::test]
-async fn a_key_with_another_payload_is_kept_aside_and_does_not_run() {
+async fn a_key_with_another_payload_is_quarantined_and_does_not_run() {
     let world = one_handler();
     let Accepted::First(seq) = world.inbox.accept(message("1", "ok")).await.unwrap() else {
         panic!("the message is new")
     };
     assert_eq!(world.inbox.accept(message("1", "panic")).await.unwrap(), Accepted::Conflict(seq));
     assert_eq!(world.inbox.drain().await.unwrap(), 1);
-    assert_eq!(counts(&world.inbox).await.kept_aside, 1);
+    assert_eq!(counts(&world.inbox).await.quarantined, 1);
 
     let config = Config { on_conflict: Some(OnConflict::FirstWins), ..Config::default() };
     let world = World::new(|inbox, stage| inbox.config(config).on("t", stage.handler("h")));
     world.accept("1", "ok").await;
     let again = world.inbox.accept(message("1", "other")).await.unwrap();
     assert!(matches!(again, Accepted::Duplicate(_)), "{again:?}");
-    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    assert_eq!(counts(&world.inbox).await.quarantined, 0);
 }
 
 // FAULTS A8: never an error loop, never dropped in silence.

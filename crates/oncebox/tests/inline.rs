@@ -208,7 +208,7 @@ async fn a_message_can_have_both_kinds_of_handlers() {
     assert_eq!(world.stage.log(), ["now 1 1", "now 1 1", "later 1 1"]);
 }
 
-// FAULTS A10: what is kept aside for a person must not run on another way.
+// FAULTS A10: what is quarantined for a person must not run on another way.
 #[tokio::test]
 async fn a_conflict_runs_no_inline_handler() {
     let world = World::new(|inbox, stage| {
@@ -218,7 +218,7 @@ async fn a_conflict_runs_no_inline_handler() {
     let _ = world.inbox.receive(message("1", "ok")).await.unwrap();
     assert_eq!(world.inbox.receive(message("1", "another payload")).await.unwrap(), Receipt::Done);
     assert_eq!(world.stage.runs("now", "1"), 1);
-    assert_eq!(counts(&world.inbox).await.kept_aside, 1);
+    assert_eq!(counts(&world.inbox).await.quarantined, 1);
 }
 
 #[derive(serde::Deserialize)]
@@ -314,7 +314,7 @@ async fn marks_leave_with_their_retention() {
 
 // FAULTS A10: counted, told and answered as what is in conflict with a stored message.
 #[tokio::test]
-async fn another_message_under_a_known_key_is_kept_aside() {
+async fn another_message_under_a_known_key_is_quarantined() {
     let ear = Ear::default();
     let _listening = ear.listen();
     let world = inline();
@@ -324,17 +324,17 @@ async fn another_message_under_a_known_key_is_kept_aside() {
     assert_eq!((received.receipt, received.duplicate), (Receipt::Done, false));
     let [(handler, answer)] = &received.handlers[..] else { panic!("one handler: {:?}", received.handlers) };
     assert_eq!((handler.as_str(), answer), ("h", &HandlerAnswer::Ran(Processed::Conflict)));
-    assert!(answer.is_kept_aside() && !answer.is_new());
+    assert!(answer.is_quarantined() && !answer.is_new());
     assert_eq!(world.stage.log(), ["h 1 1"]);
     assert_eq!(counts(&world.inbox).await.conflicts, 1);
     assert_eq!(ear.counted("oncebox_accepted_total{inbox=test,outcome=conflict}"), 2);
     assert_eq!(ear.counted("oncebox_inline_total{inbox=test,handler=h,result=conflict}"), 2);
-    assert!(!ear.heard("kept aside").is_empty());
+    assert!(!ear.heard("quarantined").is_empty());
 }
 
-// FAULTS A10, A4: what cannot be kept aside is not acknowledged.
+// FAULTS A10, A4: what cannot be quarantined is not acknowledged.
 #[tokio::test]
-async fn a_conflict_that_cannot_be_kept_aside_is_an_error_and_comes_again() {
+async fn a_conflict_that_cannot_be_quarantined_is_an_error_and_comes_again() {
     let world = inline();
     assert_eq!(process(&world, "1").await, Processed::Done);
     let other = || message("1", "another thing");
@@ -362,6 +362,6 @@ async fn where_the_first_wins_another_payload_is_a_duplicate_and_counted() {
     });
     assert_eq!(world.inbox.process(order("1", "ok")).await.unwrap(), Processed::Done);
     assert_eq!(world.inbox.process(order("2", "ok;ok")).await.unwrap(), Processed::Duplicate);
-    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    assert_eq!(counts(&world.inbox).await.quarantined, 0);
     assert_eq!(ear.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 1);
 }

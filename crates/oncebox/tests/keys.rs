@@ -293,7 +293,7 @@ async fn a_key_of_handler_and_correlation_is_one_for_each_handler() {
     }
 }
 
-// FAULTS A10: kept aside under one key, run under the other.
+// FAULTS A10: quarantined under one key, run under the other.
 #[tokio::test]
 async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
     let world = World::new(|inbox, stage| {
@@ -311,8 +311,8 @@ async fn a_conflict_of_one_key_leaves_the_handlers_of_the_other_alone() {
     world.inbox.drain().await.unwrap();
     let runs = |handler| world.stage.runs(handler, "2");
     assert_eq!((runs("by-id"), runs("now")), (1, 1));
-    assert_eq!((runs("by-order"), runs("now-by-order")), (0, 0), "what is kept aside does not run");
-    assert_eq!(counts(&world.inbox).await.kept_aside, 1);
+    assert_eq!((runs("by-order"), runs("now-by-order")), (0, 0), "what is quarantined does not run");
+    assert_eq!(counts(&world.inbox).await.quarantined, 1);
 }
 
 #[test]
@@ -346,7 +346,7 @@ async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
     }
     world.inbox.drain().await.unwrap();
     assert_eq!((world.stage.runs("h", "1"), world.stage.runs("now", "1")), (3, 3));
-    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    assert_eq!(counts(&world.inbox).await.quarantined, 0);
     let allowed = "oncebox_allowed_conflicts_total{inbox=test,policy=accept_as_new}";
     assert_eq!(ear.counted(allowed), 2, "once for both handlers");
     assert!(ear.heard("another payload")[0].contains("before="), "{:?}", ear.heard("another payload"));
@@ -355,7 +355,7 @@ async fn a_conflict_is_accepted_as_new_and_its_repeats_are_duplicates() {
 #[tokio::test]
 async fn conflicts_are_counted_where_they_are_noticed() {
     for (on_conflict, conflicts, policy) in [
-        (OnConflict::KeepAside, 3, "none"),
+        (OnConflict::Quarantine, 3, "none"),
         (OnConflict::FirstWins, 0, "first_wins"),
         (OnConflict::AcceptAsNew, 0, "accept_as_new"),
     ] {
@@ -386,7 +386,7 @@ async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
     let _listening = ear.listen();
     let world = World::new(|inbox, stage| {
         let business = Dedupe::By(KeyStrategy::json_pointer("/order"));
-        let strict = KeyStrategy::json_pointer("/order").on_conflict(OnConflict::KeepAside);
+        let strict = KeyStrategy::json_pointer("/order").on_conflict(OnConflict::Quarantine);
         inbox
             .on("t", stage.handler("business").dedupe(business))
             .on("strict", stage.handler("strict").dedupe(Dedupe::By(strict)))
@@ -399,13 +399,13 @@ async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
     assert_eq!(accept(order("1", "t")).await, "first");
     assert_eq!((accept(order("2", "t")).await, accept(order("1", "t")).await), ("duplicate", "duplicate"));
     assert_eq!(accept(order("3", "t")).await, "duplicate");
-    assert_eq!(counts(&world.inbox).await.kept_aside, 0);
+    assert_eq!(counts(&world.inbox).await.quarantined, 0);
     assert_eq!(ear.counted("oncebox_allowed_conflicts_total{inbox=test,policy=first_wins}"), 2);
     world.inbox.drain().await.unwrap();
     let key = world.inbox.key_of(&order("1", "t"), "business").unwrap().unwrap();
     let explained = world.store().explain(world.inbox.name(), &key).await.unwrap().unwrap();
-    let absorbed = explained.history.absorbed.unwrap();
-    assert_eq!((absorbed.count, absorbed.varied), (3, 2));
+    let duplicates = explained.history.duplicates.unwrap();
+    assert_eq!((duplicates.count, duplicates.varied), (3, 2));
     assert!(explained.to_string().contains("2 of these had another payload"), "{explained}");
 
     let strict = |id: &'static str, payload: &'static str| Message::new(id, "strict", payload);
@@ -421,7 +421,7 @@ async fn a_business_key_takes_another_payload_for_a_repeat_and_explains_it() {
 
 // One key for messages of several types is a mistake that no handler must pay for with the wrong message.
 #[tokio::test]
-async fn a_business_key_keeps_another_type_aside() {
+async fn a_business_key_quarantines_another_type() {
     let world = World::new(|inbox, stage| {
         let config = Config { key: KeyStrategy::json_pointer("/order"), ..Config::default() };
         inbox.config(config).on("placed", stage.handler("ship")).on("cancelled", stage.handler("refund"))

@@ -81,7 +81,7 @@ async fn a_batch_that_does_not_fit_is_refused_whole() {
     for batch in full {
         assert_eq!(store.accept(&batch).await.unwrap_err().kind(), ErrorKind::Full, "{batch:?}");
     }
-    assert_eq!(store.count(&inbox()).await.unwrap().kept_aside, 0);
+    assert_eq!(store.count(&inbox()).await.unwrap().quarantined, 0);
 }
 
 #[tokio::test]

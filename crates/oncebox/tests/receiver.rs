@@ -147,7 +147,7 @@ async fn inline_handlers_decide_what_the_broker_is_told() {
     }
 }
 
-// DESIGN rule 1: busy elsewhere is held back, never acknowledged, never put aside, and nothing the broker counts.
+// DESIGN rule 1: busy elsewhere is held back, never acknowledged, never dead-lettered, and nothing the broker counts.
 #[tokio::test]
 async fn a_delivery_that_is_busy_elsewhere_is_held_until_it_is_a_duplicate() {
     let world = World::new(|inbox, stage| inbox.on("t", stage.handler("h").inline()));

@@ -16,7 +16,7 @@ use support::{Faulty, SECOND, Stage, World, counts, in_time, message, pass, quie
 use tokio::sync::Notify;
 
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
-/// How often a message may come back before the broker puts it aside, as a quorum queue does.
+/// How often a message may come back before the broker dead-letters it, as a quorum queue does.
 const LIMIT: u32 = 20;
 
 /// A broker that hands out all it has at once, and counts what comes back.

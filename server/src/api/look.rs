@@ -61,8 +61,8 @@ pub(super) async fn message(ask: &Ask) -> Answer<wire::MessageView> {
         stored: show::stored(&view),
         entries: privacy.entries(&view.entries),
         attempts: history.attempts.iter().map(|attempt| privacy.attempt(attempt)).collect(),
-        absorbed: history.absorbed.map_or(0, |absorbed| absorbed.count),
-        kept_aside: view.kept_aside.iter().map(show::kept_aside).collect(),
+        duplicates: history.duplicates.map_or(0, |duplicates| duplicates.count),
+        quarantined: view.quarantined.iter().map(show::quarantined).collect(),
     })
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn payload(ask: &Ask) -> Answer<wire::Payloads> {
     Ok(wire::Payloads {
         key: wire::KeyText(view.key),
         stored: view.stored.as_ref().map(|(_, _, message)| privacy.body(message)),
-        kept_aside: view.kept_aside.iter().map(|aside| privacy.body(&aside.message)).collect(),
+        quarantined: view.quarantined.iter().map(|item| privacy.body(&item.message)).collect(),
     })
 }
 
@@ -99,10 +99,10 @@ pub(super) async fn explain(ask: &Ask) -> Answer<wire::Explained> {
     })
 }
 
-pub(super) async fn aside(ask: &Ask) -> Answer<wire::Asides> {
-    let (served, query) = (ask.inbox()?, ask.query::<wire::AsideQuery>()?);
+pub(super) async fn quarantined(ask: &Ask) -> Answer<wire::QuarantinePage> {
+    let (served, query) = (ask.inbox()?, ask.query::<wire::QuarantineQuery>()?);
     let limit = page(query.limit)?;
-    Ok(shared::aside(&*served.admin, served.name(), &query, limit).await?)
+    Ok(shared::quarantined(&*served.admin, served.name(), &query, limit).await?)
 }
 
 pub(super) async fn blocked(ask: &Ask) -> Answer<wire::Blocked> {

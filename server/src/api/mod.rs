@@ -288,7 +288,7 @@ async fn run(ask: &Ask, route: &Route) -> Result<Response, Problem> {
         Call::Message => json(route, &look::message(ask).await?),
         Call::Payload => json(route, &look::payload(ask).await?),
         Call::Explain => json(route, &look::explain(ask).await?),
-        Call::Aside => json(route, &look::aside(ask).await?),
+        Call::Quarantine => json(route, &look::quarantined(ask).await?),
         Call::Blocked => json(route, &look::blocked(ask).await?),
         Call::Handlers => json(route, &look::handlers(ask).await?),
         Call::Retention => json(route, &look::retention(ask)?),

@@ -191,6 +191,6 @@ mod tests {
         }
         assert_eq!(query_kinds(Call::Entries)["limit"], "integer");
         assert_eq!(query_kinds(Call::Entries)["status"], "array");
-        assert_eq!(query_kinds(Call::Aside)["reason"], Value::Null, "it is a word");
+        assert_eq!(query_kinds(Call::Quarantine)["reason"], Value::Null, "it is a word");
     }
 }

@@ -141,8 +141,8 @@ routes! {
         "The payload and headers of a message, as the rules of redaction show them";
     Explain Get "/inboxes/{inbox}/messages/{key}/explain" Viewer ((), ()) 200 wire::Explained,
         "What happened to a message, and why its entries are where they are";
-    Aside Get "/inboxes/{inbox}/aside" Viewer (wire::AsideQuery, ()) 200 wire::Asides,
-        "Messages that were kept aside: conflicts and stale ones";
+    Quarantine Get "/inboxes/{inbox}/quarantine" Viewer (wire::QuarantineQuery, ()) 200 wire::QuarantinePage,
+        "Messages that were quarantined: conflicts and stale ones";
     Blocked Get "/inboxes/{inbox}/blocked" Viewer (wire::BlockedQuery, ()) 200 wire::Blocked,
         "Ordering keys that a poisoned entry holds back";
     Handlers Get "/inboxes/{inbox}/handlers" Viewer ((), ()) 200 wire::Handlers,
@@ -178,7 +178,7 @@ routes! {
     PurgePreview Post "/inboxes/{inbox}/purge/preview" Viewer ((), wire::PurgePlan) 200 wire::PurgePreview,
         "How many messages a purge would remove; changes nothing";
     Purge Post "/inboxes/{inbox}/purge" Admin ((), wire::Purge) 200 wire::Acted,
-        "Removes messages that were kept aside";
+        "Removes messages that were quarantined";
     Backfill Post "/inboxes/{inbox}/backfill" Admin ((), wire::Backfill) 202 wire::Report,
         "Gives a handler the messages that were stored before it was there";
 }

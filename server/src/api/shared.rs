@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use oncebox::operate::Bulk;
 use oncebox::store::{
-    self, Action, Admin, Answer, AsideFilter, AsideId, AsideReason, AuditFilter, Backlog, BacklogParams,
-    BlockedBacklog, BlockedParams, Filter, Line, OperationId, OperationView, What,
+    self, Action, Admin, Answer, AuditFilter, Backlog, BacklogParams, BlockedBacklog, BlockedParams, Filter,
+    Line, OperationId, OperationView, QuarantineFilter, QuarantineId, QuarantineReason, What,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
@@ -32,8 +32,8 @@ pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) ->
         Answer::Entry(entry) => told.entry = Some(privacy.entry(entry)),
         Answer::Changed(changed) => told.changed = Some(*changed),
         Answer::Erased(counts) => {
-            let (discarded, kept_aside) = (counts.discarded as u64, counts.kept_aside as u64);
-            told.erased = Some(wire::ErasureResult { discarded, kept_aside });
+            let (discarded, quarantined) = (counts.discarded as u64, counts.quarantined as u64);
+            told.erased = Some(wire::ErasureResult { discarded, quarantined });
         }
         Answer::Purged(count) => told.purged = Some(*count as u64),
         _ => {}
@@ -62,23 +62,23 @@ pub(crate) fn cap(record: Option<&OperationView>, name: &str, most: usize, expec
     most.min(usize::try_from(begun.unwrap_or(expected)).unwrap_or(usize::MAX))
 }
 
-/// A page of messages that were kept aside.
-pub(crate) async fn aside(
+/// A page of messages that were quarantined.
+pub(crate) async fn quarantined(
     store: &dyn Admin,
     inbox: &InboxName,
-    query: &wire::AsideQuery,
+    query: &wire::QuarantineQuery,
     limit: usize,
-) -> Result<wire::Asides> {
-    let mut filter = AsideFilter::new(inbox.clone());
+) -> Result<wire::QuarantinePage> {
+    let mut filter = QuarantineFilter::new(inbox.clone());
     filter.reason = query.reason.map(|reason| match reason {
-        wire::AsideReason::Conflict => AsideReason::Conflict,
-        wire::AsideReason::Stale => AsideReason::Stale,
+        wire::QuarantineReason::Conflict => QuarantineReason::Conflict,
+        wire::QuarantineReason::Stale => QuarantineReason::Stale,
     });
     filter.tenant = query.tenant.as_deref().map(Into::into);
-    (filter.after, filter.limit) = (query.after.map(AsideId), limit);
-    let page = store.aside(&filter).await?;
-    Ok(wire::Asides {
-        asides: page.asides.iter().map(show::aside).collect(),
+    (filter.after, filter.limit) = (query.after.map(QuarantineId), limit);
+    let page = store.quarantined(&filter).await?;
+    Ok(wire::QuarantinePage {
+        quarantined: page.quarantined.iter().map(show::quarantined_item).collect(),
         next: page.next.map(|next| next.0),
     })
 }
@@ -134,13 +134,13 @@ pub(crate) async fn purgeable(
     limit: usize,
 ) -> Result<u64> {
     let until = now.before(age);
-    let mut filter = AsideFilter::new(inbox.clone());
+    let mut filter = QuarantineFilter::new(inbox.clone());
     filter.limit = 1_000;
     let mut count = 0;
     // All are looked at, as the purge does: after the clock was set, an old one may stand behind a young one.
     loop {
-        let page = store.aside(&filter).await?;
-        count += page.asides.iter().filter(|aside| aside.received_at <= until).count();
+        let page = store.quarantined(&filter).await?;
+        count += page.quarantined.iter().filter(|item| item.received_at <= until).count();
         filter.after = page.next;
         if filter.after.is_none() || count >= limit {
             return Ok(count.min(limit) as u64);

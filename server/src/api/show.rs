@@ -7,8 +7,9 @@ use oncebox::store;
 
 use super::access::hex;
 use super::wire::{
-    Aside, AsideReason, Attempt, BlockedCount, BlockedKey, Body, Counts, Entry, Finding, HandlerCount,
-    Header, KeyText, Label, OperationUuid, OperationView, PausedKey, Report, StatusWord, Stored, Time,
+    Attempt, BlockedCount, BlockedKey, Body, Counts, Entry, Finding, HandlerCount, Header, KeyText, Label,
+    OperationUuid, OperationView, PausedKey, QuarantineReason, QuarantinedItem, Report, StatusWord, Stored,
+    Time,
 };
 
 /// Any bytes as text, and as digits if they are not text.
@@ -93,17 +94,17 @@ fn label(label: &store::Label) -> Label {
     Label { source, id, id_hex, kind, ordering_key, ordering_key_hex }
 }
 
-fn reason(reason: store::AsideReason) -> AsideReason {
+fn reason(reason: store::QuarantineReason) -> QuarantineReason {
     match reason {
-        store::AsideReason::Stale => AsideReason::Stale,
-        _ => AsideReason::Conflict,
+        store::QuarantineReason::Stale => QuarantineReason::Stale,
+        _ => QuarantineReason::Conflict,
     }
 }
 
 fn message(message: &Message, received_at: oncebox::time::Timestamp) -> Stored {
     Stored {
         seq: None,
-        aside: None,
+        quarantine_reason: None,
         received_at: Time(received_at),
         time: message.time().map(Time),
         message: label(&store::Label::of(message)),
@@ -116,12 +117,12 @@ pub(crate) fn stored(view: &store::MessageView) -> Option<Stored> {
     Some(Stored { seq: Some(seq.0), ..message(found, *received_at) })
 }
 
-pub(crate) fn kept_aside(aside: &store::KeptAside) -> Stored {
-    Stored { aside: Some(reason(aside.reason)), ..message(&aside.message, aside.received_at) }
+pub(crate) fn quarantined(item: &store::Quarantined) -> Stored {
+    Stored { quarantine_reason: Some(reason(item.reason)), ..message(&item.message, item.received_at) }
 }
 
-pub(crate) fn aside(view: &store::AsideView) -> Aside {
-    Aside {
+pub(crate) fn quarantined_item(view: &store::QuarantinedView) -> QuarantinedItem {
+    QuarantinedItem {
         id: view.id.0,
         reason: reason(view.reason),
         key: KeyText(view.key),
@@ -154,7 +155,7 @@ pub(crate) fn counts(counts: &store::Counts) -> Counts {
     Counts {
         messages: counts.messages,
         unrouted: counts.unrouted,
-        kept_aside: counts.kept_aside,
+        quarantined: counts.quarantined,
         conflicts: counts.conflicts,
         stale: counts.stale,
         entries: counts.entries.iter().map(count).collect(),

@@ -170,10 +170,10 @@ pub(crate) struct Inbox {
     /// Whether a source may bring a message again after it was forgotten: `"refuse"` (the default) does not start then,
     /// `"warn"` does.
     pub(crate) short_window: Option<ShortWindow>,
-    /// A key that comes back with another payload: `"keep-aside"` for a person to look at, `"first-wins"` as a duplicate,
+    /// A key that comes back with another payload: `"quarantine"` for a person to look at, `"first-wins"` as a duplicate,
     /// `"accept-as-new"` as a message of its own. Default: `"first-wins"` for a `pointer` and for the header `correlation-id`,
-    /// `"keep-aside"` for all other keys. For another policy beside one key, write it there:
-    /// `key = { pointer = "/order/id", on_conflict = "keep-aside" }`.
+    /// `"quarantine"` for all other keys. For another policy beside one key, write it there:
+    /// `key = { pointer = "/order/id", on_conflict = "quarantine" }`.
     pub(crate) on_conflict: Option<OnConflict>,
     /// A message without a key: `"refuse"` (the default), or `"undeduplicated"`: every delivery of it runs.
     pub(crate) missing_key: Option<MissingKey>,
@@ -221,7 +221,7 @@ pub(crate) enum ShortWindow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnConflict {
-    KeepAside,
+    Quarantine,
     FirstWins,
     AcceptAsNew,
 }
@@ -229,7 +229,7 @@ pub(crate) enum OnConflict {
 impl From<OnConflict> for oncebox::config::OnConflict {
     fn from(policy: OnConflict) -> Self {
         match policy {
-            OnConflict::KeepAside => Self::KeepAside,
+            OnConflict::Quarantine => Self::Quarantine,
             OnConflict::FirstWins => Self::FirstWins,
             OnConflict::AcceptAsNew => Self::AcceptAsNew,
         }
@@ -304,7 +304,7 @@ pub(crate) struct Handler {
     /// that is new. Default `false`: it gets what comes from now on.
     pub(crate) backfill: Option<At<bool>>,
     /// What happens to messages behind a poisoned one with the same ordering key: `"block"` (the default) until a person
-    /// decides, `"park"` sets them aside with it, `"skip"` goes on with them.
+    /// decides, `"park"` parks them with it, `"skip"` goes on with them.
     pub(crate) on_poisoned: Option<OnPoisoned>,
     /// What a 4xx means other than 410 and 429: `"retry"` (the default) or `"poison"`.
     #[serde(default)]

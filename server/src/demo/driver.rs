@@ -224,7 +224,7 @@ impl<'a> Demo<'a> {
         match event {
             Event::Said(place, said) => match said {
                 Said::Acked { delivery, duplicate } => {
-                    self.seen.absorbed += u64::from(duplicate);
+                    self.seen.duplicates += u64::from(duplicate);
                     self.broker.acked(place, delivery);
                 }
                 Said::Failed { panicked: false } => self.seen.failed += 1,

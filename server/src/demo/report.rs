@@ -21,7 +21,7 @@ pub(crate) struct Report {
     /// Worker processes that died.
     pub(crate) crashes: u64,
     /// Deliveries recognised as duplicates.
-    pub(crate) absorbed: u64,
+    pub(crate) duplicates: u64,
     /// Handler runs that failed or panicked and were tried again.
     pub(crate) retried: u64,
     /// Deliveries made again because their worker died before it acknowledged them.
@@ -33,7 +33,7 @@ pub(crate) struct Report {
 /// What was counted on the way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    pub(crate) absorbed: u64,
+    pub(crate) duplicates: u64,
     pub(crate) failed: u64,
     pub(crate) panicked: u64,
     /// Workers killed from outside.
@@ -52,7 +52,7 @@ impl Report {
             lost: u64::from(args.messages).saturating_sub(shipments.orders),
             doubled: shipments.effects - shipments.orders,
             crashes: seen.killed + seen.aborted,
-            absorbed: seen.absorbed,
+            duplicates: seen.duplicates,
             retried: seen.failed + seen.panicked,
             redelivered: deliveries
                 .saturating_sub(u64::from(args.messages) * (u64::from(args.duplicates) + 1)),
@@ -75,7 +75,7 @@ impl Report {
             "\n\
              offered    {:>9}   different messages\n\
              delivered  {:>9}   times, of which {} again because a worker died unacknowledged\n\
-             absorbed   {:>9}   deliveries recognised as duplicates\n\
+             duplicates {:>9}   deliveries recognised as duplicates\n\
              retried    {:>9}   handler runs that failed ({}) or panicked ({})\n\
              crashed    {:>9}   workers: {} killed from outside, {} taken down by a handler\n\
              effects    {:>9}   rows in the business table\n\
@@ -86,7 +86,7 @@ impl Report {
             self.offered,
             self.deliveries,
             self.redelivered,
-            self.absorbed,
+            self.duplicates,
             self.retried,
             seen.failed,
             seen.panicked,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement};
 use oncebox::store::{
-    Absorbed, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, Failover, NewMessage,
+    Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover, NewMessage,
     Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Seq, Settled, SweepParams,
     Swept, Token, Wakeups,
 };
@@ -107,10 +107,10 @@ impl Told {
                 line!(info, "accepted", inbox, name, "again, for handlers it had not: {added}");
             }
             Accepted::Conflict(_) => {
-                line!(warn, "conflict", inbox, name, "(same key, other payload: kept aside)");
+                line!(warn, "conflict", inbox, name, "(same key, other payload: quarantined)");
             }
             Accepted::Stale => {
-                line!(warn, "stale", inbox, name, "(older than what is remembered: kept aside)");
+                line!(warn, "stale", inbox, name, "(older than what is remembered: quarantined)");
             }
             _ => {}
         }
@@ -238,8 +238,8 @@ impl Store for Told {
         self.store.orphans(params).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.store.absorbed(batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.store.count_duplicates(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

@@ -67,10 +67,10 @@ async fn one_entry_and_a_filter_are_not_mixed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_aside_is_removed_when_confirmed() {
+async fn what_was_quarantined_is_removed_when_confirmed() {
     let world = World::new().await;
     let store = world.store();
-    let kept = async || store.count(&inbox()).await.expect("count").kept_aside;
+    let kept = async || store.count(&inbox()).await.expect("count").quarantined;
     let purge = [&ADA[..], &["--older-than", "0s"]].concat();
     assert_eq!(world.json("purge", &purge)[0]["count"], 1);
     assert!(said(&world.run("purge", &purge)).is_empty());

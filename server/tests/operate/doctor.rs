@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::state::Outcome;
-use oncebox::store::{Absorbed, Admin as _, Filter, NewMessage, RegisterParams, Store as _};
+use oncebox::store::{Admin as _, DuplicateCount, Filter, NewMessage, RegisterParams, Store as _};
 use oncebox::time::{Clock, SharedClock, Sleep, SystemClock, Timestamp};
 use oncebox::{KeyStrategy, Message};
 use oncebox_sqlite::Sqlite;
@@ -125,7 +125,10 @@ async fn windows_that_are_too_short_are_found() {
     assert!(code(&output) == 1 && text(&output).contains("short_window"), "{output:?}");
     let entry = store.list(&Filter::any(inbox())).await.expect("list").entries.remove(0);
     let (first, last) = (entry.received_at, entry.received_at.after(DAY * 2 / 3));
-    store.absorbed(&[Absorbed { seq: entry.seq, count: 1, first, last, varied: 0 }]).await.expect("absorbed");
+    store
+        .count_duplicates(&[DuplicateCount { seq: entry.seq, count: 1, first, last, varied: 0 }])
+        .await
+        .expect("count_duplicates");
     assert_eq!(doctor(&world, &[]), (0, found(&["late_duplicates"])), "worth a word, and no danger yet");
 }
 

@@ -17,14 +17,14 @@ fn erase(world: &World, args: &[&[&str]]) -> Value {
 async fn a_message_is_erased_after_it_was_shown_what_that_means() {
     let world = World::new().await;
     let shown = erase(&world, &[&EVT_4]);
-    assert_eq!((&shown["dry_run"], &shown["kept_aside"]), (&true.into(), &1.into()), "{shown}");
+    assert_eq!((&shown["dry_run"], &shown["quarantined"]), (&true.into(), &1.into()), "{shown}");
     assert_eq!((&shown["stored"], &shown["refused"]), (&true.into(), &false.into()), "{shown}");
     assert_eq!(world.json("audit", &[]).len(), 1, "nothing is done, and nothing recorded");
     let done = erase(&world, &[&EVT_4, &["--confirm"]]);
-    assert_eq!(done["erased"]["kept_aside"], 1, "{done}");
+    assert_eq!(done["erased"]["quarantined"], 1, "{done}");
     let view = &world.json("show", &EVT_4)[0];
     assert_eq!(
-        (&view["erased"], &view["stored"], &view["kept_aside"]),
+        (&view["erased"], &view["stored"], &view["quarantined"]),
         (&true.into(), &Value::Null, &Value::Array(vec![]))
     );
     assert_eq!(view["entries"][0]["status"], "completed", "{view}");

@@ -36,18 +36,18 @@ async fn what_is_stuck_is_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_aside_is_listed() {
+async fn what_was_quarantined_is_listed() {
     let world = World::new().await;
-    let listed = world.json("aside", &[]);
+    let listed = world.json("quarantine", &[]);
     assert_eq!(listed.len(), 2, "one, and where to go on: {listed:?}");
     assert_eq!((&listed[0]["reason"], &listed[0]["message"]["id"]), (&"conflict".into(), &"evt_4".into()));
     assert_eq!(listed[1]["next"], Value::Null);
-    let table = text(&world.run("aside", &["--reason", "conflict"]));
+    let table = text(&world.run("quarantine", &["--reason", "conflict"]));
     assert!(table.contains("evt_4") && !table.contains("evt_1"), "{table}");
-    assert_eq!(world.json("aside", &["--reason", "stale"]).len(), 1);
-    assert_eq!(world.json("aside", &["--tenant", "acme"]).len(), 1);
-    assert_eq!(world.code("aside", &["--reason", "late"]), 2);
-    assert_eq!(world.code("aside", &["--limit", "0"]), 2);
+    assert_eq!(world.json("quarantine", &["--reason", "stale"]).len(), 1);
+    assert_eq!(world.json("quarantine", &["--tenant", "acme"]).len(), 1);
+    assert_eq!(world.code("quarantine", &["--reason", "late"]), 2);
+    assert_eq!(world.code("quarantine", &["--limit", "0"]), 2);
 }
 
 // The key that is shown lets the line go on.
@@ -121,8 +121,8 @@ async fn one_message_is_shown_whole_and_its_payload_only_on_demand() {
     assert!(!told.contains("payload is"), "{told}");
     assert!(text(&world.run("show", &[&EVT_1[..], &["--payload"]].concat())).contains("payload is    !"));
     let both = &world.json("show", &["--id", "evt_4", "--source", "shop", "--payload"])[0];
-    assert_eq!(both["kept_aside"][0]["aside"], "conflict", "{both}");
-    assert_eq!(both["payloads"]["kept_aside"][0]["text"], "?");
+    assert_eq!(both["quarantined"][0]["quarantine_reason"], "conflict", "{both}");
+    assert_eq!(both["payloads"]["quarantined"][0]["text"], "?");
     let key = view["key"].as_str().expect("a key");
     assert_eq!(world.json("show", &["--key", key])[0], *view);
     assert_eq!(world.code("show", &["--id", "evt_1"]), 5, "another source, another message");

@@ -15,18 +15,18 @@ fn tables_are_planned_printed_made_and_checked() {
     };
     let planned = run("plan", &[]);
     let next = format!("`oncebox migrate apply --store {url}` applies it");
-    assert_eq!(text(&planned), format!("main: version 0; missing: 1 (inbox); {next}\n"));
+    assert_eq!(text(&planned), format!("main: version 0; missing: 2 (inbox); {next}\n"));
     assert_eq!((code(&planned), code(&run("check", &[]))), (0, 1));
     assert!(text(&run("print", &[])).contains("CREATE TABLE oncebox_entry"));
     assert!(!file.exists(), "looking makes nothing");
     let plan = &lines(&run("plan", &["--json"]))[0];
     assert_eq!((&plan["version"], &plan["missing"][0]["name"]), (&0.into(), &"inbox".into()), "{plan}");
     assert!(plan["missing"][0]["sql"].as_str().is_some_and(|sql| sql.contains("CREATE TABLE")));
-    assert_eq!(lines(&run("apply", &["--json"]))[0]["applied"][0]["version"], 1);
+    assert_eq!(lines(&run("apply", &["--json"]))[0]["applied"][0]["version"], 2);
     assert_eq!(text(&run("apply", &[])), "main: up to date\n");
     assert_eq!(
         (code(&run("check", &[])), text(&run("check", &[]))),
-        (0, "main: up to date (version 1)\n".into())
+        (0, "main: up to date (version 2)\n".into())
     );
     assert_eq!(lines(&run("check", &["--json"]))[0]["missing"], Value::Array(vec![]));
     let newer = "INSERT INTO oncebox_schema (version, name, applied_at) VALUES (99, 'later', 0)";
@@ -50,7 +50,7 @@ fn stores_come_from_the_configuration() {
         "[store.a]\nurl = \"sqlite:a.db\"\n[store.b]\nurl = \"sqlite:b.db\"\n[inbox.orders]\nstore = \"a\"\n";
     std::fs::write(dir.path().join("oncebox.toml"), config).expect("a file");
     let run = |args: &[&str]| oncebox(args).current_dir(dir.path()).output().expect("the binary runs");
-    assert_eq!(text(&run(&["migrate", "apply", "--store", "b"])), "b: steps applied: 1 (inbox)\n");
+    assert_eq!(text(&run(&["migrate", "apply", "--store", "b"])), "b: steps applied: 2 (inbox)\n");
     assert_eq!(code(&run(&["migrate", "check"])), 1, "the other one");
     assert_eq!(lines(&run(&["migrate", "apply", "--json"])).len(), 2);
     assert_eq!(code(&run(&["migrate", "check"])), 0);

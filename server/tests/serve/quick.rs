@@ -19,7 +19,7 @@ fn starts_at_once_shows_what_arrives_and_tells_a_repeat() {
     // A10: the same id with another body is neither lost nor run.
     let other = post(&url, "evt_1", "order.placed", r#"{"card":"another canary"}"#);
     assert_eq!(other.status, 422, "{other:?}");
-    sidecar.wait_words(&["conflict", "order.placed evt_1", "kept aside"]);
+    sidecar.wait_words(&["conflict", "order.placed evt_1", "quarantined"]);
     // A11.
     let nameless = request("POST", &url, &[("message-type", "t")], b"{}").unwrap();
     assert_eq!(nameless.status, 400, "{nameless:?}");

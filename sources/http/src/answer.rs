@@ -16,12 +16,12 @@ use crate::problem::{Cause, Document, Problem, after, respond};
 pub(crate) enum Answer {
     Accepted,
     Duplicate,
-    /// Some of its handlers took it, now or before, and for others it was kept aside.
+    /// Some of its handlers took it, now or before, and for others it was quarantined.
     Mixed(MixedAnswer),
     Problem(Problem),
 }
 
-/// What became of a message that was kept aside for some of its handlers alone.
+/// What became of a message that was quarantined for some of its handlers alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MixedAnswer {
     /// Whether a handler took it with this delivery.
@@ -30,10 +30,10 @@ pub(crate) struct MixedAnswer {
 }
 
 impl MixedAnswer {
-    /// Of a message that was kept aside for some handlers, and not for others.
+    /// Of a message that was quarantined for some handlers, and not for others.
     fn of(received: &Received) -> Option<Self> {
         let answers = || received.handlers.iter().map(|(_, answer)| answer);
-        if answers().all(HandlerAnswer::is_kept_aside) || !answers().any(HandlerAnswer::is_kept_aside) {
+        if answers().all(HandlerAnswer::is_quarantined) || !answers().any(HandlerAnswer::is_quarantined) {
             return None;
         }
         let handlers = received.handlers.iter().map(|(handler, answer)| (handler.clone(), answer.as_str()));

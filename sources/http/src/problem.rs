@@ -73,9 +73,9 @@ causes! {
     MediaType "unsupported-media-type" UNSUPPORTED_MEDIA_TYPE "The format is not understood",
         "nothing", "send one of the formats that this address takes";
     Conflict "conflict" UNPROCESSABLE_ENTITY "The same id came before with another content",
-        "aside, for a person to decide; it does not run", "do not send it again; give every message an id of its own";
+        "quarantined, for a person to decide; it does not run", "do not send it again; give every message an id of its own";
     Stale "stale" UNPROCESSABLE_ENTITY "The message is older than what is remembered",
-        "aside, for a person to decide; it does not run", "do not send it again; it may have been handled before";
+        "quarantined, for a person to decide; it does not run", "do not send it again; it may have been handled before";
     Unrouted "unrouted" UNPROCESSABLE_ENTITY "Nothing handles messages of this type",
         "nothing", "register a handler for the type, or do not send it here";
     Rejected "rejected" UNPROCESSABLE_ENTITY "A handler refused the message for good",

@@ -121,12 +121,12 @@ async fn a_message_is_accepted_once() {
 
 // FAULTS A10
 #[tokio::test]
-async fn another_content_under_an_id_is_kept_aside() {
+async fn another_content_under_an_id_is_quarantined() {
     let world = world(vec![plain("shop")]).await;
     world.send("1", "one").await;
     let answer = world.send("1", "other").await;
     assert_eq!((answer.status, &*answer.problem()), (422, "conflict"));
-    assert!(answer.json()["kept"].as_str().is_some_and(|kept| kept.starts_with("aside")), "{answer:?}");
+    assert!(answer.json()["kept"].as_str().is_some_and(|kept| kept.starts_with("quarantined")), "{answer:?}");
     let counts = world.counts().await;
     assert_eq!((counts.messages, counts.conflicts), (1, 1));
     let config = Config { on_conflict: Some(OnConflict::FirstWins), ..Config::default() };
@@ -305,7 +305,7 @@ async fn a_type_that_nothing_handles_is_kept_or_refused() {
 
 // FAULTS F12
 #[tokio::test]
-async fn a_message_that_may_have_been_forgotten_is_kept_aside() {
+async fn a_message_that_may_have_been_forgotten_is_quarantined() {
     let config = Config { retention: Some(Duration::from_hours(1)), ..Config::default() };
     let world = world_of(config, Limits::default(), vec![events("events")]).await;
     let send = async |id: &str| {
@@ -467,7 +467,7 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
 // The sender must not be told that a message does not run which does, for another handler.
 #[tokio::test]
 async fn the_answer_says_what_happened_for_each_handler() {
-    let key = Dedupe::By(KeyStrategy::correlation_id().on_conflict(OnConflict::KeepAside));
+    let key = Dedupe::By(KeyStrategy::correlation_id().on_conflict(OnConflict::Quarantine));
     let note = |_: Message, _: &mut Context<Memory>| async { Ok::<(), oncebox::Error>(()) };
     let inbox = Inbox::builder("in", Memory::new())
         .on("*", handler("pay", note))

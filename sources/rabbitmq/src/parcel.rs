@@ -182,7 +182,7 @@ impl Settling {
             Rejected::Publish { exchange, routing_key } => {
                 let way = (exchange.as_str(), routing_key.as_str());
                 if let Err(error) = shared.publisher.rejected(settings, way, &self.parcel.raw, reason).await {
-                    tracing::error!(source = %settings.name, error = error.what(), reason, "cannot put a rejected message aside; holding it");
+                    tracing::error!(source = %settings.name, error = error.what(), reason, "cannot dead-letter rejected message; holding it");
                     self.hold(UNPUBLISHED);
                     return Ok(());
                 }

@@ -59,12 +59,12 @@ async fn what_can_never_be_taken_goes_to_the_dead_letters_and_nothing_waits_behi
 
 #[tokio::test]
 async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
-    let client = Client::new("aside").await;
-    let aside = support::unique("aside.kept");
-    let declare = Queue::classic(&*aside).dead_letter_exchange("amq.fanout");
+    let client = Client::new("rejected").await;
+    let rejected = support::unique("rejected.kept");
+    let declare = Queue::classic(&*rejected).dead_letter_exchange("amq.fanout");
     client.source(declare).build().unwrap().check().await.unwrap();
     let queue = Queue::classic(&*client.queue).bind("amq.direct", &*client.queue);
-    let builder = client.source(queue).rejected_to("", &*aside);
+    let builder = client.source(queue).rejected_to("", &*rejected);
     let mut source = builder.build().unwrap();
     source.check().await.unwrap();
     // A time to live, another user and copies would mean something to the broker when it is published again.
@@ -72,7 +72,7 @@ async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
     let properties = properties("1", "t").with_headers(headers).with_user_id("guest".into());
     client.publish_to("amq.direct", &client.queue, properties.with_expiration("60000".into()), b"body").await;
     next(&mut source).await.settle(Ack::Reject { reason: "it is bad".into() }).await.unwrap();
-    let [(found, body)] = client.take(&aside, 1).await.try_into().unwrap();
+    let [(found, body)] = client.take(&rejected, 1).await.try_into().unwrap();
     assert_eq!(body, b"body");
     assert_eq!(found.message_id().as_ref().unwrap().as_str(), "1");
     assert_eq!((found.user_id(), found.expiration(), found.delivery_mode()), (&None, &None, &Some(2)));
@@ -88,9 +88,9 @@ async fn rejected_messages_go_where_they_are_told_to_with_the_reason() {
     client.assert_left(0, 0).await;
 }
 
-// Nothing is acknowledged that could not be put aside: the broker would drop it.
+// Nothing is acknowledged that could not be dead-lettered: the broker would drop it.
 #[tokio::test]
-async fn a_rejected_message_that_cannot_be_put_aside_is_held() {
+async fn a_rejected_message_that_cannot_be_dead_lettered_is_held() {
     let client = Client::new("nowhere").await;
     let clock = TestClock::new();
     // Nothing is bound to this exchange under that key.
@@ -262,7 +262,7 @@ async fn a_long_wait_is_spent_in_the_retry_queue() {
     assert_eq!(client.ready(&format!("{retry}.2s")).await, 0);
 }
 
-// DESIGN rule 1: busy is not acknowledged, not put aside, and nothing that the broker counts.
+// DESIGN rule 1: busy is not acknowledged, not dead-lettered, and nothing that the broker counts.
 #[tokio::test]
 async fn a_delivery_that_is_busy_elsewhere_waits_and_is_not_counted() {
     let client = Client::new("busy").await;

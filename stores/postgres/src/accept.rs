@@ -7,7 +7,7 @@ mod wary;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Accepted, AsideReason, Known, NewMessage, Seq};
+use oncebox::store::{Accepted, Known, NewMessage, QuarantineReason, Seq};
 use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
@@ -117,7 +117,7 @@ enum Verdict {
 
 #[derive(Clone, Copy)]
 enum Care {
-    Aside(AsideReason, Option<Seq>),
+    Quarantine(QuarantineReason, Option<Seq>),
     AddHandlers,
 }
 
@@ -393,7 +393,7 @@ fn verdict(offers: &[Offer], said: Said) -> Result<(usize, Verdict)> {
         (Some(seq), _) if said.is_new => Verdict::Answer(Accepted::First(seq)),
         (Some(seq), Some(with)) => known(offer, known_for(seq, with.age), &with.fingerprint, &with.handlers),
         (Some(_), None) => return Err(corrupt("an answer knows a message and says nothing of it")),
-        (None, _) if said.is_stale => Verdict::Care(Care::Aside(AsideReason::Stale, None)),
+        (None, _) if said.is_stale => Verdict::Care(Care::Quarantine(QuarantineReason::Stale, None)),
         (None, _) => Verdict::Raced,
     };
     Ok((index, verdict))
@@ -412,7 +412,7 @@ fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Ve
     let stored = <[u8; 16]>::try_from(fingerprint).map(Fingerprint::from_bytes);
     let in_conflict = stored.map_or(true, |stored| offer.new.conflicts_with(&stored));
     if in_conflict {
-        return Verdict::Care(Care::Aside(AsideReason::Conflict, Some(known.seq)));
+        return Verdict::Care(Care::Quarantine(QuarantineReason::Conflict, Some(known.seq)));
     }
     if missing(offer, &decode_handlers(handlers)).is_empty() {
         return Verdict::Answer(Accepted::Duplicate(known.varied(varied)));

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
-    EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
-    content_erased,
+    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
+    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
+    QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -39,8 +39,8 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
     if let Some(row) = unit.rows(totals).await?.first() {
         let total = |column| -> Result<u64> { Ok(get::<i64>(row, column)?.unsigned_abs()) };
         (counts.messages, counts.unrouted) = (total(0)?, total(1)?);
-        (counts.kept_aside, counts.stale) = (total(2)?, total(3)?);
-        counts.conflicts = counts.kept_aside - counts.stale;
+        (counts.quarantined, counts.stale) = (total(2)?, total(3)?);
+        counts.conflicts = counts.quarantined - counts.stale;
     }
     for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
         counts.paused.push(handler_key(&row, 0)?);
@@ -161,39 +161,39 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
         view.stored = message.map(|message| (found.seq, found.received_at, message));
         (view.tenant, view.erased) = (found.tenant, found.erased);
     }
-    let most = i64::try_from(MessageView::ASIDES).unwrap_or(i64::MAX);
-    let asides = ask(&db.sql.admin_show_aside).bind(key.as_bytes().to_vec()).bind(inbox).bind(most);
-    for row in unit.rows(asides).await? {
-        view.kept_aside.push(KeptAside {
+    let most = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
+    let quarantined = ask(&db.sql.admin_show_quarantine).bind(key.as_bytes().to_vec()).bind(inbox).bind(most);
+    for row in unit.rows(quarantined).await? {
+        view.quarantined.push(Quarantined {
             reason: reason_of(get(&row, 0)?)?,
             received_at: Timestamp::from_millis(get(&row, 1)?),
             message: row::message(&row, 2)?,
         });
     }
     unit.end().await?;
-    if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
-        view.tenant = aside.message.tenant().map(Into::into);
+    if let (None, Some(item)) = (&view.tenant, view.quarantined.first()) {
+        view.tenant = item.message.tenant().map(Into::into);
     }
     let known =
-        view.stored.is_some() || view.erased || !view.entries.is_empty() || !view.kept_aside.is_empty();
+        view.stored.is_some() || view.erased || !view.entries.is_empty() || !view.quarantined.is_empty();
     Ok(known.then_some(view))
 }
 
-fn reason_of(word: &str) -> Result<AsideReason> {
-    let known = AsideReason::ALL.into_iter().find(|reason| reason.as_str() == word);
-    known.ok_or_else(|| corrupt("a message is aside for an unknown reason"))
+fn reason_of(word: &str) -> Result<QuarantineReason> {
+    let known = QuarantineReason::ALL.into_iter().find(|reason| reason.as_str() == word);
+    known.ok_or_else(|| corrupt("a message is quarantined for an unknown reason"))
 }
 
-pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
-    let mut page = AsidePage::default();
+pub(crate) async fn quarantined(db: &Db, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+    let mut page = QuarantinePage::default();
     let tenant = filter.tenant.clone().map(String::from);
     let Some(inbox) = db.known_inbox(&filter.inbox).await?.filter(|_| can_be_stored(tenant.as_deref()))
     else {
         return Ok(page);
     };
-    let question = ask(&db.sql.admin_list_aside)
+    let question = ask(&db.sql.admin_list_quarantine)
         .bind(inbox)
-        .bind(filter.reason.map(AsideReason::as_str))
+        .bind(filter.reason.map(QuarantineReason::as_str))
         .bind(filter.after.map_or(0, |id| id.0))
         // One more than asked tells whether there is another page.
         .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
@@ -202,15 +202,15 @@ pub(crate) async fn aside(db: &Db, filter: &AsideFilter) -> Result<AsidePage> {
     let rows = unit.rows(question).await?;
     unit.end().await?;
     for row in rows.iter().take(filter.limit) {
-        let (id, reason) = (AsideId(get(row, 0)?), reason_of(get(row, 1)?)?);
+        let (id, reason) = (QuarantineId(get(row, 0)?), reason_of(get(row, 1)?)?);
         let received_at = Timestamp::from_millis(get(row, 2)?);
-        let mut view = AsideView::new(id, reason, row::key(row, 3)?, received_at, label(row, 5)?);
+        let mut view = QuarantinedView::new(id, reason, row::key(row, 3)?, received_at, label(row, 5)?);
         view.tenant = get::<Option<&str>>(row, 4)?.map(Into::into);
         view.payload_bytes = get::<i32>(row, 9)?.unsigned_abs().into();
-        page.asides.push(view);
+        page.quarantined.push(view);
     }
     if rows.len() > filter.limit {
-        page.next = page.asides.last().map(|last| last.id);
+        page.next = page.quarantined.last().map(|last| last.id);
     }
     Ok(page)
 }
@@ -425,7 +425,7 @@ pub(crate) async fn purge(
     age: Duration,
     limit: usize,
 ) -> Result<usize> {
-    let purge = ask(&db.sql.admin_purge_aside)
+    let purge = ask(&db.sql.admin_purge_quarantine)
         .bind(db.now())
         .bind(inbox)
         .bind(millis(age))

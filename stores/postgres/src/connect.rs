@@ -305,7 +305,7 @@ impl Lent {
 
     /// Hands the connection on to one of those who wait, with a transaction that was begun for it. If nobody waits any more,
     /// that is rolled back.
-    pub(crate) fn hand_on(mut self) {
+    pub(crate) fn return_to_pool(mut self) {
         let mut shelf = self.pool.inner.shelf.lock();
         if shelf.begun.len() < shelf.waiting {
             shelf.begun.extend(self.connection.take());

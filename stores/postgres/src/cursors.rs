@@ -174,7 +174,7 @@ impl Cursors {
     }
 
     /// There is work from this number on.
-    pub(crate) fn step_back(&self, place: Place, seq: i64) {
+    pub(crate) fn rewind(&self, place: Place, seq: i64) {
         let mut known = self.known.lock();
         let cursor = known.places.entry(place).or_default();
         cursor.backs += 1;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_during_a_claim_is_not_lost() {
+    fn a_rewind_during_a_claim_is_not_lost() {
         for known in [false, true] {
             let cursors = Cursors::default();
             cursors.looked_back(PLACE, Duration::ZERO);
@@ -261,7 +261,7 @@ mod tests {
                 cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 5, Rest::Behind));
             }
             let before = start(&cursors, Extent::Many);
-            cursors.step_back(PLACE, 3);
+            cursors.rewind(PLACE, 3);
             cursors.found(PLACE, before, found(1, 9, Rest::Behind));
             let after = start(&cursors, Extent::Many);
             assert!(after.least <= 3, "{after:?}");
@@ -287,7 +287,7 @@ mod tests {
         assert!(!rest.is_zero() && rest <= LONGEST_REST, "{rest:?}");
         assert_eq!(least(&cursors, Extent::Many), 100, "not past what may come late");
         assert_eq!(least(&cursors, Extent::Oldest), 100);
-        cursors.step_back(PLACE, 7);
+        cursors.rewind(PLACE, 7);
         assert_eq!(least(&cursors, Extent::Many), 7);
         cursors.found(PLACE, start(&cursors, Extent::Many), found(1, 7, Rest::Behind));
         assert_eq!(least(&cursors, Extent::Many), 8);

@@ -14,9 +14,9 @@ use crate::cursors::Cursors;
 use crate::names::Names;
 use crate::row::get;
 use crate::sql::Statements;
-use crate::tidy::Tidy;
 use crate::timeline::Timeline;
 use crate::unit::{Ask, Unit, Units, ask};
+use crate::vacuum::VacuumSchedule;
 use crate::wake::Waker;
 
 /// The bits of a message's number that say its lane.
@@ -34,7 +34,7 @@ pub(crate) struct Db {
     pub(crate) names: Names,
     pub(crate) cursors: Cursors,
     pub(crate) wary: Wary,
-    pub(crate) tidy: Tidy,
+    pub(crate) vacuum: VacuumSchedule,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) waker: Waker,
     /// The clock to go by; the server's own if there is none.
@@ -115,7 +115,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Lets the first of each line go that may, and sets aside those that one before them parks.
+    /// Lets the first of each line go that may, and parks those that one before them parks.
     pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
         let rows = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
         let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
@@ -130,7 +130,7 @@ impl Lines {
 
     /// The same after an entry has joined that may be older than one that was let go before.
     pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
-        unit.run(self.bind(ask(&db.sql.order_step_back))).await?;
+        unit.run(self.bind(ask(&db.sql.order_wait_turn))).await?;
         self.release(db, unit).await
     }
 
@@ -162,7 +162,7 @@ impl Released {
     /// Has the claims of this process look at it. To be said when it is committed.
     pub(crate) fn tell(self, db: &Db) {
         for (place, seq) in self.0 {
-            db.cursors.step_back(place, seq);
+            db.cursors.rewind(place, seq);
         }
     }
 }

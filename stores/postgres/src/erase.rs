@@ -105,11 +105,11 @@ impl<'a> Erasing<'a> {
             .bind(found.as_ref().map(|found| found.seq.0))
             .bind(Fingerprint::ERASED.as_bytes().to_vec());
         let rows = unit.rows(erase).await?;
-        let (kept_aside, marked) = match rows.first() {
+        let (quarantined, marked) = match rows.first() {
             Some(row) => (get::<i64>(row, 0)?, get::<bool>(row, 1)?),
             None => (0, false),
         };
-        if found.is_none() && kept_aside == 0 && !marked {
+        if found.is_none() && quarantined == 0 && !marked {
             return Err(nothing_to_erase(key));
         }
         for row in unit.rows(ask(&db.sql.erase_answers).bind(digest)).await? {
@@ -118,6 +118,6 @@ impl<'a> Erasing<'a> {
                 unit.run(ask(&db.sql.operation_answer).bind(id).bind(without)).await?;
             }
         }
-        Ok(Some(ErasureCounts::new(discarded, usize::try_from(kept_aside).unwrap_or(usize::MAX))))
+        Ok(Some(ErasureCounts::new(discarded, usize::try_from(quarantined).unwrap_or(usize::MAX))))
     }
 }

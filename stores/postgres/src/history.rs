@@ -1,7 +1,7 @@
 //! What happened to a message.
 
 use oncebox::state::{ErrorText, Status, Suspicion};
-use oncebox::store::{Absorbed, Ahead, Attempt, ClaimId, History, Holder, Seq};
+use oncebox::store::{Ahead, Attempt, ClaimId, DuplicateCount, History, Holder, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{InboxName, Key, OrderKey, Result};
 use sqlx::postgres::PgRow;
@@ -13,15 +13,15 @@ use crate::error::corrupt;
 use crate::row::{self, get};
 use crate::unit::{Unit, ask};
 
-pub(crate) async fn absorbed(db: &Db, batch: &[Absorbed]) -> Result<()> {
-    let absorb = ask(&db.sql.history_absorb)
+pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Result<()> {
+    let count = ask(&db.sql.history_count_duplicates)
         .bind(batch.iter().map(|one| one.seq.0).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| one.first.as_millis()).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| one.last.as_millis()).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| i64::try_from(one.varied).unwrap_or(i64::MAX)).collect::<Vec<_>>());
     let mut unit = db.control.single().await?;
-    unit.run(absorb).await?;
+    unit.run(count).await?;
     unit.end().await
 }
 
@@ -37,8 +37,8 @@ pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Opti
     let mut history = History::default();
     let attempts = unit.rows(ask(&db.sql.history_attempts).bind(seq.0)).await?;
     history.attempts = attempts.iter().map(attempt).collect::<Result<_>>()?;
-    let absorbed = unit.rows(ask(&db.sql.history_absorbed).bind(seq.0)).await?;
-    history.absorbed = absorbed.first().map(|row| read_absorbed(row, seq)).transpose()?;
+    let duplicates = unit.rows(ask(&db.sql.history_duplicates).bind(seq.0)).await?;
+    history.duplicates = duplicates.first().map(|row| read_duplicates(row, seq)).transpose()?;
     for row in
         unit.rows(ask(&db.sql.history_holders).bind(seq.0).bind(handlers.clone()).bind(db.now())).await?
     {
@@ -75,10 +75,10 @@ fn attempt(row: &PgRow) -> Result<Attempt> {
     })
 }
 
-fn read_absorbed(row: &PgRow, seq: Seq) -> Result<Absorbed> {
+fn read_duplicates(row: &PgRow, seq: Seq) -> Result<DuplicateCount> {
     let (first, last) = (Timestamp::from_millis(get(row, 1)?), Timestamp::from_millis(get(row, 2)?));
     let number = |at| get::<i64>(row, at).map(i64::unsigned_abs);
-    Ok(Absorbed { seq, count: number(0)?, first, last, varied: number(3)? })
+    Ok(DuplicateCount { seq, count: number(0)?, first, last, varied: number(3)? })
 }
 
 /// What stands before the entries of a message that wait for their turn.

@@ -177,8 +177,8 @@ pub(crate) async fn mark(
     row.found(fingerprint)
 }
 
-/// The values that keep a message aside, for each driver.
-pub(crate) struct AsideValues {
+/// The values that quarantine a message, for each driver.
+pub(crate) struct QuarantineValues {
     pub(crate) sql: Arc<str>,
     pub(crate) now: Option<i64>,
     pub(crate) inbox: String,
@@ -188,7 +188,7 @@ pub(crate) struct AsideValues {
     pub(crate) headers: Vec<u8>,
 }
 
-impl AsideValues {
+impl QuarantineValues {
     pub(crate) fn new(db: &Db, new: &NewMessage) -> Self {
         Self {
             sql: Arc::clone(&db.sql.mark_quarantine),
@@ -206,9 +206,9 @@ impl AsideValues {
     }
 }
 
-/// Keeps a message aside, in the transaction that found it in conflict with a mark.
+/// Quarantines a message, in the transaction that found it in conflict with a mark.
 pub(crate) async fn quarantine(
-    values: AsideValues,
+    values: QuarantineValues,
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<()> {

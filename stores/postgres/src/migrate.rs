@@ -12,8 +12,9 @@ use crate::row::get;
 use crate::sql::{Place, Statements};
 use crate::unit::{Unit, Units, ask};
 
-/// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added.
-const STEPS: &[(u32, &str, &str)] = &[(1, "inbox", include_str!("../migrations/0001_inbox.sql"))];
+/// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
+/// belongs to builds that were never published.
+const STEPS: &[(u32, &str, &str)] = &[(2, "inbox", include_str!("../migrations/0002_inbox.sql"))];
 
 /// What is always true of the rows that every message has; added when the tables are made, if it is asked for.
 const CHECKS: &str = include_str!("../migrations/checks.sql");
@@ -82,7 +83,7 @@ pub(crate) async fn current(units: &Units, sql: &Statements) -> Result<u32> {
     Ok(version)
 }
 
-/// The steps that are missing; an error if the schema is newer than this build.
+/// The steps that are missing; an error if the schema is newer than this build, or of an unpublished one.
 pub(crate) async fn pending(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
     missing(current(units, sql).await?, plan)
 }
@@ -94,6 +95,14 @@ fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
         let what =
             format!("the tables {} have schema version {current}, this build knows {known}", plan.place);
         return Err(Error::new(ErrorKind::SchemaTooNew, what));
+    }
+    if current != 0 && steps.first().is_some_and(|first| current < first.version) {
+        let what = format!(
+            "the tables {}* have schema version {current} of an unpublished build, which this build cannot read; use a new schema or \
+             another prefix",
+            plan.place
+        );
+        return Err(Error::new(ErrorKind::InvalidConfig, what));
     }
     Ok(steps.into_iter().filter(|step| step.version > current).collect())
 }

@@ -11,7 +11,7 @@ use crate::timeline::Timeline;
 use crate::unit::ask;
 use crate::wake::{Tasks, Waker};
 use crate::writer::Writer;
-use crate::{Inner, Options, Postgres, accept, cursors, error, names, options, row, tidy};
+use crate::{Inner, Options, Postgres, accept, cursors, error, names, options, row, vacuum};
 
 impl Options {
     /// Connects.
@@ -48,7 +48,7 @@ impl Options {
             names: names::Names::default(),
             cursors: cursors::Cursors::default(),
             wary: accept::Wary::default(),
-            tidy: tidy::Tidy::new(self.clock.as_ref()),
+            vacuum: vacuum::VacuumSchedule::new(self.clock.as_ref()),
             timeline: Arc::clone(&timeline),
             waker: waker.clone(),
             clock: self.clock.clone(),
@@ -62,10 +62,10 @@ impl Options {
             tasks.tell(&waker, self.wakeups(), notify);
         }
         let writer =
-            Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.segments.clone());
-        let segments = self.segments.clone();
+            Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.partitions.clone());
+        let partitions = self.partitions.clone();
         let inner =
-            Inner { db, handlers: self.for_handlers(), writer, waker, tasks, segments, options: self };
+            Inner { db, handlers: self.for_handlers(), writer, waker, tasks, partitions, options: self };
         Ok(Postgres { inner: Arc::new(inner) })
     }
 }

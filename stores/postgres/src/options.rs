@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::store::{Migrate, Migration, Walk};
+use oncebox::store::{Migrate, Migration, SweepCursor};
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, Result};
 use sqlx::postgres::PgConnectOptions;
@@ -14,7 +14,7 @@ use crate::connect::Pool;
 use crate::error::at_start;
 use crate::login::Login;
 use crate::migrate::{self, Plan};
-use crate::segment::{self, Segments};
+use crate::partition::{self, PartitionLimits};
 use crate::sql::{Place, Statements, strip};
 use crate::timeline::Timeline;
 use crate::unit::Units;
@@ -40,7 +40,7 @@ pub struct Options {
     pub(crate) patience: Duration,
     pub(crate) handler_patience: Duration,
     pub(crate) handlers: usize,
-    pub(crate) segments: Segments,
+    pub(crate) partitions: PartitionLimits,
 }
 
 impl fmt::Debug for Options {
@@ -67,7 +67,7 @@ impl Options {
             patience: Duration::from_secs(30),
             handler_patience: Duration::from_mins(5),
             handlers: 16,
-            segments: Segments { life: Duration::from_hours(24), size: 4_000_000, payload: None },
+            partitions: PartitionLimits { life: Duration::from_hours(24), size: 4_000_000, payload: None },
         })
     }
 
@@ -134,13 +134,13 @@ impl Options {
     /// leave whole, so this is how much longer than its retention a message may lie on the disk. Default: a day, or 4
     /// million.
     pub fn partitions(mut self, life: Duration, messages: u32) -> Self {
-        (self.segments.life, self.segments.size) = (life, i64::from(messages));
+        (self.partitions.life, self.partitions.size) = (life, i64::from(messages));
         self
     }
 
     /// How long payloads of finished messages are kept, if not as long as their keys are remembered.
     pub fn payload_retention(mut self, retention: Duration) -> Self {
-        self.segments.payload = Some(retention);
+        self.partitions.payload = Some(retention);
         self
     }
 
@@ -154,8 +154,8 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
-        let Self { plan: Plan { lanes, .. }, handlers, patience, segments, .. } = self;
-        let (life, size, most) = (segments.life, segments.size, segment::MOST);
+        let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
+        let (life, size, most) = (partitions.life, partitions.size, partition::MOST);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
         }
@@ -175,9 +175,12 @@ impl Options {
             let what = format!("no answer could come in time; use at least {SHORTEST_PATIENCE:?}");
             return refuse(format!("`patience` is {patience:?}: {what}"));
         }
-        if *patience > Walk::SETTLED {
+        if *patience > SweepCursor::SETTLED {
             let what = "sweeps rely on it that nothing is stored later than that";
-            return refuse(format!("`patience` is {patience:?}: {what}; use at most {:?}", Walk::SETTLED));
+            return refuse(format!(
+                "`patience` is {patience:?}: {what}; use at most {:?}",
+                SweepCursor::SETTLED
+            ));
         }
         Ok(())
     }

@@ -1,21 +1,21 @@
 //! Sweep: forget what is finished and past its retention. Keys leave by bounded deletes, in order; messages and history leave
-//! with their segment.
+//! with their partition.
 
 use std::time::Duration;
 
 use oncebox::Result;
-use oncebox::store::{Seq, SweepParams, SweepPosition, Swept, Walk, Windows};
+use oncebox::store::{Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::db::{Db, millis};
 use crate::operation;
+use crate::partition::{self, PartitionLimits};
 use crate::register;
 use crate::row::get;
-use crate::segment::{self, Segments};
 use crate::unit::{Unit, ask};
 
-pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) -> Result<Swept> {
+pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepParams) -> Result<Swept> {
     let inbox = db.inbox(&params.inbox).await?;
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.keys_of(inbox).await?;
@@ -30,13 +30,13 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
     for window in page.windows.lengths().into_iter().filter(|window| *window >= start.window) {
         walks.push(SweepPosition::new(window, if window == start.window { start.seq } else { Seq(0) }));
     }
-    // A transaction for each: one that has locked keys for one walk must not wait for those of another.
+    // A transaction for each: one that has locked keys for one window must not wait for those of another.
     let mut walked = Ok(());
     for at in walks {
         match page.one(Some(at)).await {
             Ok(false) => return Ok(page.swept),
             Ok(true) => {}
-            // A walk that fails again and again must not keep marks and segments for ever.
+            // A scan that fails again and again must not keep marks and partitions for ever.
             Err(error) => walked = Err(error),
         }
         if page.swept.next.is_some() || walked.is_err() {
@@ -45,7 +45,7 @@ pub(crate) async fn sweep(db: &Db, segments: &Segments, params: &SweepParams) ->
     }
     let marks = page.one(None).await.map(drop);
     if page.swept.next.is_none() {
-        let looked_after = segment::look_after(db, segments, page.windows.longest()).await;
+        let looked_after = partition::look_after(db, partitions, page.windows.longest()).await;
         walked.and(marks).and(looked_after)?;
     } else {
         walked.and(marks)?;
@@ -65,8 +65,8 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Goes on with one walk, or with marks at the end of the page. Says whether nobody else sweeps.
-    async fn one(&mut self, walk: Option<SweepPosition>) -> Result<bool> {
+    /// Goes on with one window, or with marks at the end of the page. Says whether nobody else sweeps.
+    async fn one(&mut self, cursor: Option<SweepPosition>) -> Result<bool> {
         let (db, params) = (self.db, self.params);
         let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
         let mut unit = db.control.transaction().await?;
@@ -77,45 +77,45 @@ impl Page<'_> {
             self.swept.next = None;
             return Ok(false);
         }
-        if let Some(at) = walk {
+        if let Some(at) = cursor {
             let limit = params.limit.saturating_sub(self.swept.looked);
-            self.swept.next = self.walk(&mut unit, at, limit).await?;
+            self.swept.next = self.scan_page(&mut unit, at, limit).await?;
         } else {
             self.marks(&mut unit, params).await?;
             self.swept.operations = operation::forget(db, &mut unit, self.inbox, params).await?;
         }
         self.swept.next = self.swept.next.filter(|_| params.limit > 0);
-        let goes_on = walk.is_some() || self.swept.next.is_some();
-        let hand_on = ask(&db.sql.sweep_hand_on)
+        let goes_on = cursor.is_some() || self.swept.next.is_some();
+        let renew_sweep = ask(&db.sql.sweep_renew)
             .bind(db.now())
             .bind(self.inbox)
             .bind(goes_on.then_some(sweep_id))
-            .bind(millis(params.hold));
-        unit.run(hand_on).await?;
+            .bind(millis(params.lease));
+        unit.run(renew_sweep).await?;
         unit.end().await?;
         Ok(true)
     }
 
     /// Looks at messages that may have left one window; says where to go on.
-    async fn walk(
+    async fn scan_page(
         &mut self,
         unit: &mut Unit,
         at: SweepPosition,
         limit: usize,
     ) -> Result<Option<SweepPosition>> {
         let before = self.load(unit, at.window).await?;
-        let mut walk = before.clone();
-        let (again, from) = (walk.again(at.seq, limit), walk.from(at.seq));
+        let mut cursor = before.clone();
+        let (again, from) = (cursor.again(at.seq, limit), cursor.from(at.seq));
         let looked = self.look(unit, at.window, from, limit - again.len()).await?;
         // Last, because it waits for nobody.
         if !again.is_empty() {
-            walk.gone(&self.look_again(unit, &again).await?);
+            cursor.gone(&self.look_again(unit, &again).await?);
         }
         if let Some(passed) = looked.passed {
-            walk.pass(from, passed, &looked.stays);
+            cursor.pass(from, passed, &looked.stays);
         }
-        if walk != before {
-            self.save(unit, at.window, &walk).await?;
+        if cursor != before {
+            self.save(unit, at.window, &cursor).await?;
         }
         let count = again.len() + looked.count;
         self.swept.looked += count;
@@ -138,8 +138,8 @@ impl Page<'_> {
             .bind(ids)
             .bind(spans)
             .bind(longer.collect::<Vec<_>>())
-            .bind(millis(window.max(Walk::SETTLED)))
-            .bind(i64::try_from(Walk::MOST_LEFT).unwrap_or(i64::MAX).saturating_add(1));
+            .bind(millis(window.max(SweepCursor::SETTLED)))
+            .bind(i64::try_from(SweepCursor::MOST_LEFT).unwrap_or(i64::MAX).saturating_add(1));
         let rows = unit.rows(proofs).await?;
         let Some(row) = rows.first() else { return Ok(Looked::default()) };
         self.count_gone(row, 5)?;
@@ -199,22 +199,22 @@ impl Page<'_> {
     }
 
     /// How far sweeps have come with a window.
-    async fn load(&self, unit: &mut Unit, window: Duration) -> Result<Walk> {
-        let walk =
-            ask(&self.db.sql.sweep_walk).bind(self.inbox).bind(millis(window)).bind(self.windows.digest());
-        let rows = unit.rows(walk).await?;
-        let Some(row) = rows.first() else { return Ok(Walk::default()) };
+    async fn load(&self, unit: &mut Unit, window: Duration) -> Result<SweepCursor> {
+        let cursor =
+            ask(&self.db.sql.sweep_cursor).bind(self.inbox).bind(millis(window)).bind(self.windows.digest());
+        let rows = unit.rows(cursor).await?;
+        let Some(row) = rows.first() else { return Ok(SweepCursor::default()) };
         let behind: Vec<i64> = get(row, 1)?;
-        Ok(Walk::new(Seq(get(row, 0)?), behind.into_iter().map(Seq).collect()))
+        Ok(SweepCursor::new(Seq(get(row, 0)?), behind.into_iter().map(Seq).collect()))
     }
 
-    async fn save(&self, unit: &mut Unit, window: Duration, walk: &Walk) -> Result<()> {
-        let behind: Vec<i64> = walk.left.iter().map(|seq| seq.0).collect();
-        let save = ask(&self.db.sql.sweep_set_walk)
+    async fn save(&self, unit: &mut Unit, window: Duration, cursor: &SweepCursor) -> Result<()> {
+        let behind: Vec<i64> = cursor.left.iter().map(|seq| seq.0).collect();
+        let save = ask(&self.db.sql.sweep_set_cursor)
             .bind(self.inbox)
             .bind(millis(window))
             .bind(self.windows.digest())
-            .bind(walk.upto.0)
+            .bind(cursor.upto.0)
             .bind(behind);
         unit.run(save).await?;
         Ok(())

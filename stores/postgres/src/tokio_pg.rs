@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::Postgres;
 use crate::error::{Phase, by_code, lost};
-use crate::mark::{AsideValues, MarkRow, Place, Question, recorded};
+use crate::mark::{MarkRow, Place, QuarantineValues, Question, recorded};
 use crate::once::{not_busy, once_key};
 
 impl Postgres {
@@ -43,7 +43,7 @@ impl MarkIn<Transaction<'_>> for Postgres {
     }
 
     async fn quarantine(&self, tx: &mut Transaction<'_>, message: &NewMessage) -> Result<()> {
-        let values = AsideValues::new(&self.inner.db, message);
+        let values = QuarantineValues::new(&self.inner.db, message);
         let (time, message) = (values.time(), &values.message);
         let typed: [(&(dyn ToSql + Sync), Type); 12] = [
             (&values.now, Type::INT8),

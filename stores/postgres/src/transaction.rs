@@ -9,7 +9,7 @@ use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{AsideValues, Place, Question, mark, quarantine, recall, record};
+use crate::mark::{Place, QuarantineValues, Question, mark, quarantine, recall, record};
 use crate::settle;
 use crate::unit::{Unit, Units};
 
@@ -76,7 +76,7 @@ impl PostgresTx {
         Ok(mark)
     }
 
-    pub(crate) async fn quarantine(&mut self, values: AsideValues) -> Result<()> {
+    pub(crate) async fn quarantine(&mut self, values: QuarantineValues) -> Result<()> {
         let persistent = self.unit.is_persistent();
         quarantine(values, persistent, &mut self.unit).await
     }

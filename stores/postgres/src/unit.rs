@@ -201,7 +201,7 @@ impl Unit {
         // The completion is the second of its two statements, and the COMMIT comes behind them.
         let sql = format!("{completion};\n{}", strip(CHAIN));
         match self.send(Phase::HandlersCommit, sql).await? {
-            Sent::All => self.lent.hand_on(),
+            Sent::All => self.lent.return_to_pool(),
             Sent::Failed { done, error } => match At::of(done, 2) {
                 At::Before => return refusal(error),
                 At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
@@ -216,7 +216,7 @@ impl Unit {
         self.check_depth()?;
         if self.chains() {
             match self.send(Phase::HandlersCommit, strip(CHAIN).to_owned()).await? {
-                Sent::All => self.lent.hand_on(),
+                Sent::All => self.lent.return_to_pool(),
                 Sent::Failed { done, error } => match At::of(done, 0) {
                     At::Before | At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
                     At::Behind => not_begun(&error),

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Offer, Stored, store};
 use crate::db::{Db, SharedDb};
-use crate::segment::{Segments, count_of, go_on};
+use crate::partition::{PartitionLimits, count_of, go_on};
 use crate::unit::Units;
 use crate::wake::Waker;
 
@@ -38,9 +38,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
-    pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, segments: Segments) -> Self {
+    pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, partitions: PartitionLimits) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
-        let ingest = Ingest { db, units, waker, segments, ending: Arc::default(), busy: Arc::default() };
+        let ingest = Ingest { db, units, waker, partitions, ending: Arc::default(), busy: Arc::default() };
         tokio::spawn(write(ingest.clone(), queue));
         Self { calls, ingest }
     }
@@ -74,8 +74,8 @@ struct Ingest {
     db: SharedDb,
     units: Units,
     waker: Waker,
-    segments: Segments,
-    /// Whether a full segment is being ended.
+    partitions: PartitionLimits,
+    /// Whether a full partition is being ended.
     ending: Arc<AtomicBool>,
     /// How many batches are being stored.
     busy: Arc<AtomicUsize>,
@@ -117,16 +117,16 @@ impl Ingest {
         Ok(accepted)
     }
 
-    /// Ends the segment when it is full. Sweeping does so, too, but may be far away.
+    /// Ends the partition when it is full. Sweeping does so, too, but may be far away.
     fn watch_size(&self, accepted: &[Accepted]) {
         let full =
-            |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.segments.size);
+            |one: &Accepted| matches!(one, Accepted::First(seq) if count_of(seq.0) >= self.partitions.size);
         if !accepted.iter().any(full) || self.ending.swap(true, Ordering::Relaxed) {
             return;
         }
         let ingest = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = go_on(&ingest.db, &ingest.segments).await {
+            if let Err(error) = go_on(&ingest.db, &ingest.partitions).await {
                 tracing::info!(%error, "a full partition was not ended; trying again");
             }
             ingest.ending.store(false, Ordering::Relaxed);

@@ -89,7 +89,7 @@ async fn what_meets_an_erasure_on_its_way_in_is_not_stored() {
         };
         let (accepted, ()) = in_time(Box::pin(async { tokio::join!(accepting, deciding) })).await;
         assert_eq!(accepted.expect("accept").len(), batch.len());
-        for table in ["@aside", "@message", "@later", "@entry"] {
+        for table in ["@quarantine", "@message", "@scheduled", "@entry"] {
             assert_eq!(schema.count(table).await, 0, "{table}");
         }
     }

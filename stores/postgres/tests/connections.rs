@@ -123,7 +123,7 @@ async fn a_claim_that_nobody_waits_for_any_more_is_given_back_at_once() {
     assert!(claiming.await.expect_err("given up").is_cancelled());
     run(&mut other, "ROLLBACK").await.expect("it ends");
     schema
-        .wait_for("EXISTS (SELECT 1 FROM @later WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @entry)")
+        .wait_for("EXISTS (SELECT 1 FROM @scheduled WHERE token > 0) AND NOT EXISTS (SELECT 1 FROM @entry)")
         .await;
     let claimed = claim_one(&store).await;
     assert_eq!((claimed.claim.attempts, claimed.claim.suspicion.stored()), (0, 0));

@@ -5,7 +5,7 @@ mod support;
 
 use fixture::{DAY, RETENTION, accept_for, complete_all, inbox, message, offer, route};
 use oncebox::store::{
-    Absorbed, Accepted, Admin as _, BackfillParams, NewMessage, Seq, Store as _, SweepParams,
+    Accepted, Admin as _, BackfillParams, DuplicateCount, NewMessage, Seq, Store as _, SweepParams,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Message, Result};
@@ -121,19 +121,19 @@ async fn a_batch_of_several_statements_locks_new_keys_by_key() {
 }
 
 #[tokio::test]
-async fn what_is_kept_aside_is_locked_by_key() {
+async fn what_is_quarantined_is_locked_by_key() {
     let place = Place::new().await;
     let (schema, store) = (&place.schema, &place.store);
     let conflict = |n: usize| offer(Message::new(n.to_string(), "order.placed", "another one"), &["h"]);
     let mut offers: Vec<NewMessage> = (0..MANY).map(conflict).collect();
     offers.sort_by_key(|offer| std::cmp::Reverse(*offer.key.as_bytes()));
     store.accept(&offers).await.expect("accept");
-    schema.run("CREATE TABLE @known AS SELECT * FROM @aside; DELETE FROM @aside").await;
-    let again = "INSERT INTO @aside OVERRIDING SYSTEM VALUE SELECT * FROM @known ORDER BY digest";
+    schema.run("CREATE TABLE @known AS SELECT * FROM @quarantine; DELETE FROM @quarantine").await;
+    let again = "INSERT INTO @quarantine OVERRIDING SYSTEM VALUE SELECT * FROM @known ORDER BY digest";
     let (first, others) = (format!("{again} LIMIT 1"), format!("{again} OFFSET 1"));
-    let accepted = place.locks_in_order("aside", [&first, &others], store.accept(&offers)).await;
+    let accepted = place.locks_in_order("quarantine", [&first, &others], store.accept(&offers)).await;
     assert!(accepted.iter().all(|accepted| matches!(accepted, Accepted::Conflict(_))), "{accepted:?}");
-    assert_eq!(schema.number("SELECT count(*) FROM @aside").await, 40);
+    assert_eq!(schema.number("SELECT count(*) FROM @quarantine").await, 40);
 }
 
 #[tokio::test]
@@ -145,18 +145,18 @@ async fn duplicates_are_counted_in_the_order_in_which_sweeps_remove_them() {
             panic!("it is known");
         };
         let at = Timestamp::from_millis(1);
-        batch.push(Absorbed { seq: Seq(known.seq.0), count: 1, first: at, last: at, varied: 0 });
+        batch.push(DuplicateCount { seq: Seq(known.seq.0), count: 1, first: at, last: at, varied: 0 });
     }
-    place.store.absorbed(&batch).await.expect("absorbed");
-    let first = "SELECT 1 FROM @absorbed ORDER BY lane, seq LIMIT 1 FOR UPDATE";
-    let others = "SELECT 1 FROM @absorbed ORDER BY lane, seq OFFSET 1 FOR UPDATE";
+    place.store.count_duplicates(&batch).await.expect("count_duplicates");
+    let first = "SELECT 1 FROM @duplicate ORDER BY lane, seq LIMIT 1 FOR UPDATE";
+    let others = "SELECT 1 FROM @duplicate ORDER BY lane, seq OFFSET 1 FOR UPDATE";
     let before =
-        "SELECT count(*) FROM @absorbed WHERE seq < (SELECT seq FROM @absorbed ORDER BY lane, seq LIMIT 1)";
+        "SELECT count(*) FROM @duplicate WHERE seq < (SELECT seq FROM @duplicate ORDER BY lane, seq LIMIT 1)";
     assert!(place.schema.number(before).await > 0, "or the test would say nothing");
-    place.locks_in_order("absorbed", [first, others], place.store.absorbed(&batch)).await;
+    place.locks_in_order("duplicate", [first, others], place.store.count_duplicates(&batch)).await;
     place.clock.advance(RETENTION + DAY);
     let params = SweepParams::new(inbox(), RETENTION, 100);
-    let swept = place.locks_in_order("absorbed", [first, others], place.store.sweep(&params)).await;
+    let swept = place.locks_in_order("duplicate", [first, others], place.store.sweep(&params)).await;
     assert_eq!(swept.messages, MANY);
-    assert_eq!(place.schema.number("SELECT count(*) FROM @absorbed").await, 0);
+    assert_eq!(place.schema.number("SELECT count(*) FROM @duplicate").await, 0);
 }

@@ -39,7 +39,7 @@ async fn a_schema_is_planned_then_migrated_then_opened() {
 
     assert_eq!(options.apply().await.expect("apply"), plan);
     assert_eq!(options.apply().await.expect("apply again"), [], "what is done is not done again");
-    assert_eq!(options.current().await.expect("current"), 1);
+    assert_eq!(options.current().await.expect("current"), 2);
     options.open().await.expect("an up-to-date schema opens");
 }
 
@@ -76,9 +76,21 @@ async fn a_newer_schema_is_left_alone() {
 }
 
 #[tokio::test]
+async fn a_schema_of_an_unpublished_build_is_left_alone() {
+    let schema = schema();
+    schema.options().apply().await.expect("apply");
+    schema.run("UPDATE @schema SET version = 1").await;
+    for migrate in [true, false] {
+        let error = schema.options().migrate(migrate).open().await.expect_err("it is too old");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(error.to_string().contains("version 1 of an unpublished build"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_migration_that_fails_leaves_nothing() {
     let schema = schema();
-    schema.run(&format!("CREATE SCHEMA {}; CREATE TABLE @later (theirs integer)", schema.name)).await;
+    schema.run(&format!("CREATE SCHEMA {}; CREATE TABLE @scheduled (theirs integer)", schema.name)).await;
     schema.options().apply().await.expect_err("the name is taken");
     assert_eq!(schema.options().current().await.expect("current"), 0);
     let tables = format!("SELECT count(*) FROM pg_tables WHERE schemaname = '{}'", schema.name);
@@ -94,7 +106,7 @@ async fn the_schema_can_be_applied_by_hand() {
         .execute(raw_sql(AssertSqlSafe(options.schema_sql().expect("its SQL"))))
         .await
         .expect("it runs as it is");
-    assert_eq!(options.current().await.expect("current"), 1);
+    assert_eq!(options.current().await.expect("current"), 2);
     assert_eq!(options.pending().await.expect("plan"), []);
     let store = options.open().await.expect("the store opens");
     accept(&store, "a").await;
@@ -139,7 +151,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
     for (store, state) in stores.iter().zip(states) {
         assert_eq!(status(store, "a", "h").await, Some(state));
     }
-    // Locks are apart as well: neither waits for a mark, a segment or a line of another.
+    // Locks are apart as well: neither waits for a mark, a partition or a line of another.
     let mut open = Vec::new();
     for store in &stores {
         let mut tx = store.begin().await.expect("begin");
@@ -300,7 +312,10 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
         assert_eq!(complete_all(&store, "h").await, 1);
         sweep(&store).await;
     }
-    assert!(role.schema.number("SELECT min(id) FROM @segment").await > 1, "partitions were made and dropped");
+    assert!(
+        role.schema.number("SELECT min(id) FROM @partition").await > 1,
+        "partitions were made and dropped"
+    );
     let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
     let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
     store
@@ -359,7 +374,7 @@ async fn a_missing_privilege_is_named() {
     };
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     assert!(
-        format!("{error:?}").contains("permission denied for function oncebox_make_segment"),
+        format!("{error:?}").contains("permission denied for function oncebox_make_partition"),
         "{error:?}"
     );
     assert_eq!(complete_all(&store, "h").await, 10, "everything else goes on");

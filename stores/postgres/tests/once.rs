@@ -207,11 +207,11 @@ async fn a_transaction_of_another_database_is_refused_though_it_has_such_tables(
 
 // FAULTS A10: in the caller's own transaction, of which nothing else is known to the inbox.
 #[tokio::test]
-async fn another_message_is_kept_aside_with_the_callers_commit() {
+async fn another_message_is_quarantined_with_the_callers_commit() {
     let (schema, store) = shop().await;
     let inbox = Inbox::builder("orders", store).build().expect("an inbox");
     let mut connection = schema.connect().await;
-    let aside = async || schema.count("@aside WHERE reason = 'conflict'").await;
+    let quarantined = async || schema.count("@quarantine WHERE reason = 'conflict'").await;
     for (payload, commit, expected) in
         [("x", true, "first"), ("y", false, "conflict"), ("y", true, "conflict")]
     {
@@ -219,12 +219,12 @@ async fn another_message_is_kept_aside_with_the_callers_commit() {
         let message = Message::new("1", "order.placed", payload);
         let mark = inbox.once(&mut *tx, &message, "charge").await.expect("mark");
         assert_eq!(mark.as_str(), expected);
-        assert_eq!(aside().await, 0, "it is not committed");
+        assert_eq!(quarantined().await, 0, "it is not committed");
         if commit {
             tx.commit().await.expect("commit");
         } else {
             tx.rollback().await.expect("rollback");
         }
     }
-    assert_eq!(aside().await, 1);
+    assert_eq!(quarantined().await, 1);
 }

@@ -111,7 +111,7 @@ async fn errors_are_told_apart() {
 
 // FAULTS A10
 #[tokio::test]
-async fn another_message_is_kept_aside_and_another_database_refused() {
+async fn another_message_is_quarantined_and_another_database_refused() {
     let schema = Schema::shared();
     let store = schema.shop().await;
     let orders = Inbox::builder("orders", store.clone()).build().expect("an inbox");
@@ -126,7 +126,10 @@ async fn another_message_is_kept_aside_and_another_database_refused() {
         assert_eq!(mark.as_str(), expected);
         tx.commit().await.expect("commit");
     }
-    assert_eq!(schema.count("@aside WHERE reason = 'conflict' AND time = 7 AND tenant IS NULL").await, 1);
+    assert_eq!(
+        schema.count("@quarantine WHERE reason = 'conflict' AND time = 7 AND tenant IS NULL").await,
+        1
+    );
     let twin = schema.twin();
     let _there = twin.shop().await;
     let mut shop = connect(twin.url()).await;

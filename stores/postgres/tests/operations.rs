@@ -41,7 +41,7 @@ async fn what_cannot_be_recorded_is_not_done() {
 async fn a_look_is_lost(schema: Schema) {
     let store = schema.open(&TestClock::new()).await;
     accept(&store, "1").await;
-    for table in ["@handler", "@aside"] {
+    for table in ["@handler", "@quarantine"] {
         let mut other = schema.connect().await;
         let lock = schema.sql(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"));
         support::run(&mut other, &lock).await.expect("the lock");
@@ -82,10 +82,10 @@ async fn the_doctor_sees_what_is_missing() {
         findings.into_iter().filter(|finding| finding.code == "index").collect::<Vec<_>>()
     };
     assert_eq!(indexes().await, []);
-    schema.run("DROP INDEX @later_head").await;
+    schema.run("DROP INDEX @scheduled_head").await;
     let [missing] = &indexes().await[..] else { panic!("one index is missing") };
     assert_eq!(missing.severity, Severity::Danger);
-    assert!(missing.what.contains("oncebox_later_head"), "{missing}");
+    assert!(missing.what.contains("oncebox_scheduled_head"), "{missing}");
     let late = ExamineParams::new(inbox(), params.now.after(std::time::Duration::from_mins(1)));
     let told = store.examine(&late).await.expect("examine");
     assert!(told.iter().any(|finding| finding.code == "clock_skew"), "{told:?}");

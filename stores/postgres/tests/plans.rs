@@ -40,7 +40,7 @@ const HOT: [(&str, &str, &[&str]); 30] = [
     // No more than there were claims within a lease.
     ("rescue/rescue", "control", &["claim"]),
     ("rescue/forget", "control", &["claim"]),
-    ("history/absorb", "control", &[]),
+    ("history/count_duplicates", "control", &[]),
     ("sweep/proofs", "control", &[]),
     ("sweep/again", "control", &[]),
     // A step for each handler, or a limited number of rows.
@@ -50,7 +50,7 @@ const HOT: [(&str, &str, &[&str]); 30] = [
     ("backfill/page", "control", &[]),
     ("backfill/hold", "control", &[]),
     ("backfill/add", "control", &[]),
-    ("segment/unfinished", "control", &[]),
+    ("partition/unfinished", "control", &[]),
 ];
 
 /// The functions whose statements are as hot, with the number of them that are looked at.
@@ -60,7 +60,7 @@ const FUNCTIONS: [(&str, usize); 8] = [
     ("hold", 1),
     ("settle", 2),
     ("release", 1),
-    ("step_back", 1),
+    ("wait_turn", 1),
     ("park", 2),
     ("mark", 1),
 ];
@@ -95,7 +95,7 @@ const FILL: &str = "
     INSERT INTO @proof SELECT seq, at, l, 1, digest, substr(digest, 1, 16), '\\x0001' FROM n;
     INSERT INTO @message SELECT seq, at, NULL, l, 1, digest, '', digest, 't', NULL, '', 'payload' FROM n;
     INSERT INTO @entry (seq, due, lane, handler) SELECT seq, at, l, 1 FROM n;
-    INSERT INTO @later (seq, due, not_before, crashes, lane, handler, order_key)
+    INSERT INTO @scheduled (seq, due, not_before, crashes, lane, handler, order_key)
     SELECT seq, at, at, (seq >> 6) % 2, l, 2, CASE WHEN (seq >> 6) % 3 = 0 THEN substr(digest, 1, 16) END FROM n;
     INSERT INTO @entry (seq, due, lane, handler, token, claimed_at, lease_until, claim_id)
     SELECT seq, at, l, 2, seq, at, at, gen_random_uuid() FROM n;
@@ -299,7 +299,7 @@ async fn no_hot_statement_reads_a_whole_table() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     // Those that wait behind another one are no work: an index without them is there for it.
     let backlog = plan(&schema, "control", "backlog/backlog").await;
-    assert!(backlog.iter().any(|line| line.contains("later_due")), "{}", backlog.join("\n"));
+    assert!(backlog.iter().any(|line| line.contains("scheduled_due")), "{}", backlog.join("\n"));
 }
 
 // A table of work is mostly empty when it is vacuumed. From then on the server takes it for empty, however much comes in: it goes by
@@ -316,7 +316,7 @@ async fn no_hot_statement_reads_a_whole_table_that_was_vacuumed_when_it_was_empt
         schema.run(&format!("VACUUM (TRUNCATE false) @{table}")).await;
     }
     let taken_for_empty = "SELECT count(*) FROM pg_class \
-                           WHERE oid IN ('@entry'::regclass, '@later'::regclass) AND reltuples = 0 AND relpages > 0";
+                           WHERE oid IN ('@entry'::regclass, '@scheduled'::regclass) AND reltuples = 0 AND relpages > 0";
     assert_eq!(schema.number(taken_for_empty).await, 2);
     let (numbers, names) = FILL.split_once("INSERT INTO @inbox").expect("the names of an inbox");
     let (_, rows) = names.split_once("'g');").expect("and of its handlers, which are still there");
@@ -413,7 +413,7 @@ async fn payloads_are_in_no_index_and_numbers_do_not_run_out() {
     assert_eq!(schema.number(&narrow).await, 0);
     let counters = format!(
         "SELECT count(*) FROM pg_sequences WHERE schemaname = '{}' AND data_type::text <> 'bigint' \
-         AND sequencename ~ '(counter|token|aside_id_seq)$'",
+         AND sequencename ~ '(counter|token|quarantine_id_seq)$'",
         schema.name
     );
     assert_eq!(schema.number(&counters).await, 0);
@@ -437,7 +437,7 @@ async fn the_tables_refuse_rows_that_cannot_be() {
         ("work in the wrong lane", "@entry (seq, due, lane, handler) VALUES (1, 0, 2, 1)".into()),
         (
             "fewer than no attempts",
-            "@later (seq, due, not_before, attempts, lane, handler) VALUES (1, 0, 0, -1, 1, 1)".into(),
+            "@scheduled (seq, due, not_before, attempts, lane, handler) VALUES (1, 0, 0, -1, 1, 1)".into(),
         ),
         (
             "a claim without a token",
@@ -449,9 +449,9 @@ async fn the_tables_refuse_rows_that_cannot_be() {
         ),
         (
             "a second row of what all share",
-            "@meta (one, lanes, segment, counted) VALUES (false, 1, 1, 0)".into(),
+            "@meta (one, lanes, partition_id, counted) VALUES (false, 1, 1, 0)".into(),
         ),
-        ("too many lanes", "@meta (lanes, segment, counted) VALUES (65, 1, 0)".into()),
+        ("too many lanes", "@meta (lanes, partition_id, counted) VALUES (65, 1, 0)".into()),
         ("a handler of no inbox", "@handler (inbox, key) VALUES (99, 'h')".into()),
     ];
     let mut connection = schema.connect().await;

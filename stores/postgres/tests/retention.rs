@@ -11,7 +11,7 @@ use fixture::{
 };
 use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, Admin as _, AsideReason, RescueParams, Store as _};
+use oncebox::store::{Accepted, Admin as _, QuarantineReason, RescueParams, Store as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Options, Postgres};
 use oncebox_testkit::TestClock;
@@ -44,9 +44,9 @@ impl Place {
         self.schema.number(sql).await
     }
 
-    /// The segment that new messages go to.
-    async fn segment(&self) -> i64 {
-        self.number("SELECT segment FROM @meta").await
+    /// The partition that new messages go to.
+    async fn partition(&self) -> i64 {
+        self.number("SELECT partition_id FROM @meta").await
     }
 
     /// How many partitions a table has, beside the one that keeps what outlives the others.
@@ -57,8 +57,8 @@ impl Place {
 
     /// No partition without its row in the list, and none listed that is not there.
     async fn check(&self) {
-        let outcomes = self.number("SELECT count(*) FROM @segment").await;
-        let messages = self.number("SELECT count(*) FROM @segment WHERE payload").await;
+        let outcomes = self.number("SELECT count(*) FROM @partition").await;
+        let messages = self.number("SELECT count(*) FROM @partition WHERE payload").await;
         assert_eq!(
             (self.partitions("outcome").await, self.partitions("message").await),
             (outcomes, messages)
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// Ends the current segment: a day passes, and a sweep notices.
+/// Ends the current partition: a day passes, and a sweep notices.
 async fn next_day(place: &Place, store: &Postgres) {
     place.clock.advance(DAY);
     sweep(store).await;
@@ -81,22 +81,22 @@ async fn next_day(place: &Place, store: &Postgres) {
 async fn a_partition_is_there_before_it_is_needed_and_ends_with_its_day() {
     let place = Place::new();
     let store = place.open().await;
-    assert_eq!((place.segment().await, place.partitions("message").await), (1, 2));
+    assert_eq!((place.partition().await, place.partitions("message").await), (1, 2));
     accept(&store, "first").await;
     // The first sweep starts the first day.
     sweep(&store).await;
     place.clock.advance(23 * HOUR);
     sweep(&store).await;
-    assert_eq!(place.segment().await, 1, "its day is not over");
+    assert_eq!(place.partition().await, 1, "its day is not over");
     place.clock.advance(HOUR);
     sweep(&store).await;
-    assert_eq!((place.segment().await, place.partitions("message").await), (2, 3));
+    assert_eq!((place.partition().await, place.partitions("message").await), (2, 3));
     next_day(&place, &store).await;
-    assert_eq!(place.segment().await, 2, "a segment without a message does not end");
+    assert_eq!(place.partition().await, 2, "a partition without a message does not end");
     accept(&store, "second").await;
     assert_eq!(place.number("SELECT count(*) FROM @message_2").await, 1);
     next_day(&place, &store).await;
-    assert_eq!((place.segment().await, place.partitions("message").await), (3, 4));
+    assert_eq!((place.partition().await, place.partitions("message").await), (3, 4));
     assert_eq!(complete_all(&store, "h").await, 2, "a claim looks into every partition");
     assert_eq!(place.number("SELECT count(*) FROM @message_kept").await, 0);
     place.check().await;
@@ -107,14 +107,14 @@ async fn a_partition_ends_when_it_is_full() {
     let place = Place::new();
     let store = place.options().partitions(DAY, 10).open().await.expect("the store opens");
     for round in 1..=6 {
-        assert_eq!(place.segment().await, round);
+        assert_eq!(place.partition().await, round);
         accept_new(&store, (0..10).map(|n| format!("{round}-{n}"))).await;
         let mut sweeps = 0;
         // Accepting notices, too, and then one of the two leaves it to the other.
-        while place.segment().await == round {
+        while place.partition().await == round {
             sweep(&store).await;
             sweeps += 1;
-            assert!(sweeps < 1_000, "segment {round} does not end");
+            assert!(sweeps < 1_000, "partition {round} does not end");
         }
     }
     assert_eq!(
@@ -130,10 +130,10 @@ async fn accepting_alone_ends_a_full_partition() {
     let place = Place::new();
     let store = place.options().partitions(DAY, 10).open().await.expect("the store opens");
     let mut rounds = 0;
-    while place.segment().await < 4 {
+    while place.partition().await < 4 {
         accept_new(&store, (0..10).map(|n| format!("{rounds}-{n}"))).await;
         rounds += 1;
-        assert!(rounds < 1_000, "no segment ended");
+        assert!(rounds < 1_000, "no partition ended");
     }
     place.check().await;
 }
@@ -150,17 +150,17 @@ async fn what_is_swept_leaves_with_its_partition() {
     assert_eq!(sweep(&store).await, 100, "the keys leave");
     assert_eq!(place.number("SELECT count(*) FROM @message").await, 100, "its partition ended six days ago");
     // Of some a duplicate was counted while the sweep was under way, which did not see it.
-    place.schema.run("INSERT INTO @absorbed SELECT seq, 1, 0, 0, lane FROM @message LIMIT 7").await;
+    place.schema.run("INSERT INTO @duplicate SELECT seq, 1, 0, 0, lane FROM @message LIMIT 7").await;
     place.clock.advance(DAY);
     assert_eq!(sweep(&store).await, 0);
-    for table in ["message", "outcome", "proof", "absorbed"] {
+    for table in ["message", "outcome", "proof", "duplicate"] {
         assert_eq!(place.number(&format!("SELECT count(*) FROM @{table}")).await, 0, "{table}");
     }
     assert!(matches!(accept(&store, "1").await, Accepted::First(_)), "a forgotten key is new");
     place.check().await;
 }
 
-/// One message in each state that must outlive its partition: `pending`, `later`, `running`, `poisoned`, and `aside` kept aside.
+/// One message in each state that must outlive its partition: `pending`, `later`, `running`, `poisoned`, and `quarantined`.
 async fn one_of_each(store: &Postgres) {
     for id in ["running", "poisoned", "later"] {
         accept(store, id).await;
@@ -172,8 +172,8 @@ async fn one_of_each(store: &Postgres) {
         }
     }
     accept(store, "pending").await;
-    accept_for(store, "aside", &[]).await;
-    let other = oncebox::Message::new("aside", "order.placed", "another payload");
+    accept_for(store, "quarantined", &[]).await;
+    let other = oncebox::Message::new("quarantined", "order.placed", "another payload");
     let kept = store.accept(&[offer(other, &[])]).await.expect("accept");
     assert!(matches!(kept[0], Accepted::Conflict(_)));
 }
@@ -190,10 +190,11 @@ async fn check_one_of_each(store: &Postgres) {
         assert_eq!(payload(store, id).await.as_deref(), Some(id.as_bytes()), "{id}");
         assert!(matches!(accept(store, id).await, Accepted::Duplicate(_)), "{id}");
     }
-    let aside = store.show(&inbox(), &key("aside")).await.expect("show").expect("it is kept").kept_aside;
+    let item =
+        store.show(&inbox(), &key("quarantined")).await.expect("show").expect("it is kept").quarantined;
     assert_eq!(
-        (aside[0].reason, aside[0].message.payload().as_ref()),
-        (AsideReason::Conflict, &b"another payload"[..])
+        (item[0].reason, item[0].message.payload().as_ref()),
+        (QuarantineReason::Conflict, &b"another payload"[..])
     );
 }
 
@@ -210,7 +211,7 @@ async fn what_is_not_finished_outlives_every_drop() {
         accept_for(&store, &format!("day {day}"), &[]).await;
         check_one_of_each(&store).await;
     }
-    assert!(place.number("SELECT min(id) FROM @segment").await > 1, "the first segment is gone");
+    assert!(place.number("SELECT min(id) FROM @partition").await > 1, "the first partition is gone");
     assert_eq!(
         place.number("SELECT count(*) FROM @message_kept").await,
         4,
@@ -302,7 +303,7 @@ async fn a_delivery_for_another_handler_brings_the_payload_back() {
     place.check().await;
 }
 
-/// A store with a segment that is ready to be dropped, by the next sweep.
+/// A store with a partition that is ready to be dropped, by the next sweep.
 async fn with_something_to_drop(place: &Place) -> Postgres {
     let store = place.open().await;
     accept_new(&store, (0..20).map(|n| format!("old-{n}"))).await;
@@ -332,13 +333,13 @@ async fn a_drop_that_gets_no_lock_changes_nothing_and_comes_later() {
         assert!(begun.elapsed() < MOMENT, "everybody waited behind the drop for {:?}", begun.elapsed());
         assert_eq!(swept, 20, "the keys leave all the same");
         assert!(matches!(accepted, Accepted::First(_)), "accepting goes on");
-        assert_eq!(place.number("SELECT min(id) FROM @segment").await, 1, "{table} was locked");
+        assert_eq!(place.number("SELECT min(id) FROM @partition").await, 1, "{table} was locked");
         assert_eq!(place.number("SELECT count(*) FROM @message_1").await, 20);
         assert_eq!(complete_all(&store, "h").await, 1, "so does everything else");
         place.check().await;
         other.execute("COMMIT").await.expect("commit");
         sweep(&store).await;
-        assert!(place.number("SELECT min(id) FROM @segment").await > 1, "{table} is free");
+        assert!(place.number("SELECT min(id) FROM @partition").await > 1, "{table} is free");
         assert_eq!(status(&store, "meanwhile", "h").await, Some(Status::Completed));
         place.check().await;
     }
@@ -353,7 +354,7 @@ async fn sweepers_at_once_drop_once() {
     assert_eq!(a + b + c + d, 20, "each key leaves once");
     // Whoever came second did not wait for the first.
     sweep(&store).await;
-    assert!(place.number("SELECT min(id) FROM @segment").await > 1);
+    assert!(place.number("SELECT min(id) FROM @partition").await > 1);
     place.check().await;
 }
 
@@ -362,12 +363,12 @@ async fn a_partition_that_was_made_but_never_used_is_used_later() {
     let place = Place::new();
     let store = place.open().await;
     // As a process leaves it that ends between the two.
-    place.schema.run("SELECT @make_segment(3)").await;
+    place.schema.run("SELECT @make_partition(3)").await;
     accept(&store, "a").await;
     sweep(&store).await;
-    for (day, segment) in [(0, 2), (1, 3), (2, 4)] {
+    for (day, partition) in [(0, 2), (1, 3), (2, 4)] {
         next_day(&place, &store).await;
-        assert_eq!(place.segment().await, segment);
+        assert_eq!(place.partition().await, partition);
         accept(&store, &format!("day {day}")).await;
         place.check().await;
     }

@@ -29,18 +29,18 @@ const LEASE: Duration = Duration::from_hours(24 * 365);
 /// Entries that are not finished and whose key or message is gone.
 const BEREFT: &str = "
     SELECT count(*) FROM (
-        SELECT seq FROM @entry UNION ALL SELECT seq FROM @later UNION ALL SELECT seq FROM @poisoned
+        SELECT seq FROM @entry UNION ALL SELECT seq FROM @scheduled UNION ALL SELECT seq FROM @poisoned
     ) e
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
        OR NOT EXISTS (SELECT 1 FROM @message m WHERE m.lane = e.seq & 63 AND m.seq = e.seq)";
 
 /// Which they are, and what there is of each.
 const WHICH: &str = "
-    SELECT coalesce(string_agg(format('%s in %s, segment %s: proof %s, message %s, segments %s', e.seq, e.place, e.seq >> 36,
+    SELECT coalesce(string_agg(format('%s in %s, partition %s: proof %s, message %s, partitions %s', e.seq, e.place, e.seq >> 36,
         EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq), EXISTS (SELECT 1 FROM @message m WHERE m.seq = e.seq),
-        ARRAY(SELECT (s.id, s.payload) FROM @segment s ORDER BY s.id)), '; '), 'none any more')
+        ARRAY(SELECT (s.id, s.payload) FROM @partition s ORDER BY s.id)), '; '), 'none any more')
     FROM (
-        SELECT seq, 'entry ' || e::text AS place FROM @entry e UNION ALL SELECT seq, 'later ' || e::text FROM @later e
+        SELECT seq, 'entry ' || e::text AS place FROM @entry e UNION ALL SELECT seq, 'later ' || e::text FROM @scheduled e
         UNION ALL SELECT seq, 'poisoned ' || e::text FROM @poisoned e
     ) e
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = e.seq)
@@ -178,7 +178,7 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     assert!(happened.iter().all(|count| *count > 0), "a race without one of its runners: {happened:?}");
     let damaged = world.schema.number("SELECT count(*) FROM @poisoned WHERE error <> 'no'").await;
     assert_eq!(damaged, 0, "a claim found no message");
-    assert!(world.schema.number("SELECT min(id) FROM @segment").await > 1, "nothing was dropped");
+    assert!(world.schema.number("SELECT min(id) FROM @partition").await > 1, "nothing was dropped");
 
     // When all is done and over, nothing is left.
     let store = &stores[0];
@@ -197,7 +197,7 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     }
     assert_eq!(world.schema.number(ORPHANS).await, 0);
     assert_eq!(world.schema.number("SELECT count(*) FROM @proof").await, 0);
-    assert!(world.schema.number("SELECT count(*) FROM @segment").await <= 3);
+    assert!(world.schema.number("SELECT count(*) FROM @partition").await <= 3);
 }
 
 /// A finished message `a` that the next sweep will take, and its store.
@@ -216,7 +216,7 @@ async fn replay_half(schema: &Schema) -> PgConnection {
     let mut replay = schema.connect().await;
     let sql = schema.sql(
         "BEGIN; SELECT payload FROM @message; UPDATE @proof SET handlers = handlers; \
-         INSERT INTO @later (seq, due, not_before, generation, lane, handler) \
+         INSERT INTO @scheduled (seq, due, not_before, generation, lane, handler) \
          SELECT seq, 0, 0, 1, seq & 63, (SELECT id FROM @handler) FROM @proof",
     );
     replay.execute(raw_sql(AssertSqlSafe(sql))).await.expect("half a replay");
@@ -268,7 +268,7 @@ async fn a_message_that_gets_work_while_its_partition_is_dropped_stays() {
     sweeping.await.expect("no panic").expect("sweep");
     sweep_for(&store, 400 * DAY).await.expect("sweep");
     assert_eq!(
-        schema.number("SELECT count(*) FROM @segment WHERE id = 1 AND payload").await,
+        schema.number("SELECT count(*) FROM @partition WHERE id = 1 AND payload").await,
         0,
         "it was dropped"
     );

@@ -29,8 +29,8 @@ impl Place {
         self.schema.options().clock(self.clock.shared()).open().await.expect("the store opens")
     }
 
-    async fn first_segment(&self) -> i64 {
-        self.schema.number("SELECT min(id) FROM @segment").await
+    async fn first_partition(&self) -> i64 {
+        self.schema.number("SELECT min(id) FROM @partition").await
     }
 }
 
@@ -65,7 +65,7 @@ async fn a_partition_stays_until_the_longest_window_is_over() {
     sweep().await;
     place.clock.advance(8 * DAY);
     assert_eq!(sweep().await, 20);
-    assert_eq!(place.first_segment().await, 1, "half of it is still needed");
+    assert_eq!(place.first_partition().await, 1, "half of it is still needed");
     assert_eq!(place.schema.number("SELECT count(*) FROM @message_kept").await, 0, "nothing was moved");
     assert_eq!(payload(&store, "long 7").await.as_deref(), Some(&b"long 7"[..]));
     place.clock.advance(20 * DAY);
@@ -73,7 +73,7 @@ async fn a_partition_stays_until_the_longest_window_is_over() {
     assert!(matches!(accept_for(&store, "long 7", &["long"]).await, Accepted::Duplicate(_)));
     place.clock.advance(2 * DAY);
     assert_eq!(sweep().await, 20);
-    assert!(place.first_segment().await > 1);
+    assert!(place.first_partition().await > 1);
     for table in ["message", "outcome", "proof"] {
         assert_eq!(place.schema.number(&format!("SELECT count(*) FROM @{table}")).await, 0, "{table}");
     }
@@ -94,7 +94,7 @@ async fn what_is_kept_for_ever_does_not_keep_its_partition() {
     assert_eq!(sweep().await, 20);
     place.clock.advance(2 * HOUR);
     assert_eq!(sweep().await, 0);
-    assert!(place.first_segment().await > 1, "the partition is dropped");
+    assert!(place.first_partition().await > 1, "the partition is dropped");
     assert_eq!(payload(&store, "kept").await.as_deref(), Some(&b"kept"[..]), "and what is needed was moved");
     assert_eq!(status(&store, "kept", "h").await, Some(Status::Completed));
     assert_eq!(place.schema.number("SELECT count(*) FROM @message").await, 1);
@@ -188,7 +188,7 @@ async fn a_sweeper_whose_turn_is_over_does_not_wait_for_its_successor() {
     place.clock.advance(RETENTION);
     let mut params = SweepParams::new(inbox(), RETENTION, 2);
     params.after = store.sweep(&params).await.expect("sweep").next;
-    place.clock.advance(params.hold + Duration::from_millis(1));
+    place.clock.advance(params.lease + Duration::from_millis(1));
     let mut other = place.schema.connect().await;
     let lock = place.schema.sql("BEGIN; SELECT 1 FROM @inbox FOR NO KEY UPDATE");
     other.execute(raw_sql(AssertSqlSafe(lock))).await.expect("another one sweeps");

@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use oncebox::store::{
-    Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
-    BlockedKey, BlockedParams, Counts, ExamineParams, Filter, Finding, History, MessageView, Migrate,
-    Migration, OperationId, Page,
+    Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Counts, ExamineParams, Filter, Finding, History, MessageView, Migrate, Migration, OperationId, Page,
+    QuarantineFilter, QuarantinePage,
 };
 use oncebox::{InboxName, Key, Result};
 
@@ -52,14 +52,14 @@ impl<S: Admin> Admin for Sealed<S> {
         }
         let entries = std::mem::take(&mut view.entries).into_iter();
         view.entries = entries.map(|entry| self.open_entry(inbox, entry)).collect();
-        for aside in &mut view.kept_aside {
-            aside.message = self.show_message(inbox, key, &aside.message);
+        for item in &mut view.quarantined {
+            item.message = self.show_message(inbox, key, &item.message);
         }
         Ok(Some(view))
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        self.store.aside(filter).await
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+        self.store.quarantined(filter).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {

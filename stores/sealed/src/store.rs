@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use oncebox::Result;
 use oncebox::state::{ErrorText, Outcome, Policies, Settlement};
 use oncebox::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Failover, NewMessage,
-    Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams,
-    Swept, Wakeups,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount, Failover,
+    NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
+    SweepParams, Swept, Wakeups,
 };
 
 use crate::Sealed;
@@ -107,8 +107,8 @@ impl<S: Store> Store for Sealed<S> {
         self.store.orphans(params).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.store.absorbed(batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.store.count_duplicates(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

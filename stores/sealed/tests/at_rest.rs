@@ -132,7 +132,7 @@ async fn nothing_readable_is_on_the_disk() {
         let view = inbox.store().show(&self::inbox(), &key_of("2")).await.unwrap().unwrap();
         let (_, _, stored) = view.stored.unwrap();
         assert_eq!(*stored, message("2"));
-        assert_eq!(view.kept_aside[0].message.payload(), &format!("other {CANARY}"));
+        assert_eq!(view.quarantined[0].message.payload(), &format!("other {CANARY}"));
     }
     assert!(!file.holds(CANARY.as_bytes()), "after it was closed");
     // The proof that the search finds what is there.

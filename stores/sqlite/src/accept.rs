@@ -1,6 +1,6 @@
 //! Accept: store each message once, with one entry per handler.
 
-use oncebox::store::{Accepted, AsideReason, NewMessage, Seq};
+use oncebox::store::{Accepted, NewMessage, QuarantineReason, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, InboxName, Message, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -35,7 +35,7 @@ fn accept_one(work: &mut Work<'_>, new: &NewMessage) -> Result<Accepted> {
         }
     }
     if is_stale(new, forgotten) {
-        set_aside(work, inbox.id, new, AsideReason::Stale)?;
+        quarantine(work, inbox.id, new, QuarantineReason::Stale)?;
         return Ok(Accepted::Stale);
     }
     let seq = work.next_seq();
@@ -96,7 +96,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
         return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
     }
     if new.conflicts_with(&known.fingerprint) {
-        set_aside(work, inbox, new, AsideReason::Conflict)?;
+        quarantine(work, inbox, new, QuarantineReason::Conflict)?;
         return Ok(Accepted::Conflict(Seq(seq)));
     }
     let mut handlers = known.handlers.clone();
@@ -105,7 +105,7 @@ fn repeat(work: &mut Work<'_>, inbox: i64, new: &NewMessage, seq: i64, known: &K
         if !names.iter().any(|handler| handlers.contains(handler)) {
             // The message came back for others while this one had forgotten it.
             if is_stale(new, work.names.watermark(&names)) {
-                set_aside(work, inbox, new, AsideReason::Stale)?;
+                quarantine(work, inbox, new, QuarantineReason::Stale)?;
                 return Ok(Accepted::Stale);
             }
             handlers.push(names[0]);
@@ -187,21 +187,21 @@ pub(crate) fn insert_entry(
     Ok(())
 }
 
-fn set_aside(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: AsideReason) -> Result<()> {
-    insert_aside(work.connection, inbox, new, reason, work.now)
+fn quarantine(work: &Work<'_>, inbox: i64, new: &NewMessage, reason: QuarantineReason) -> Result<()> {
+    insert_quarantined(work.connection, inbox, new, reason, work.now)
 }
 
-/// Keeps a message aside, on any connection.
-pub(crate) fn insert_aside(
+/// Quarantines a message, on any connection.
+pub(crate) fn insert_quarantined(
     connection: &Connection,
     inbox: i64,
     new: &NewMessage,
-    reason: AsideReason,
+    reason: QuarantineReason,
     now: Timestamp,
 ) -> Result<()> {
     let message = &new.message;
     connection
-        .prepare_cached(include_str!("../sql/accept/aside.sql"))
+        .prepare_cached(include_str!("../sql/accept/quarantine.sql"))
         .map_err(store_error)?
         .execute(params![
             inbox,

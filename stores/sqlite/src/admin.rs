@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use oncebox::state::{InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    AsideFilter, AsideId, AsidePage, AsideReason, AsideView, BlockedKey, BlockedParams, Counts, Cursor,
-    EntryView, Filter, HandlerCount, KeptAside, Label, Line, MessageView, Page, PausedKey, Seq,
-    content_erased,
+    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
+    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
+    QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -62,8 +62,8 @@ pub(crate) fn count(connection: &Connection, names: &Names, inbox: &InboxName) -
         Ok((all.unsigned_abs(), some.unsigned_abs()))
     };
     (counts.messages, counts.unrouted) = total(include_str!("../sql/admin/count_messages.sql"))?;
-    (counts.kept_aside, counts.stale) = total(include_str!("../sql/admin/count_aside.sql"))?;
-    counts.conflicts = counts.kept_aside - counts.stale;
+    (counts.quarantined, counts.stale) = total(include_str!("../sql/admin/count_quarantine.sql"))?;
+    counts.conflicts = counts.quarantined - counts.stale;
     counts.paused = names.paused(inbox.id);
     counts.paused_keys = paused_keys(connection, names, inbox.id)?;
     Ok(counts)
@@ -93,8 +93,8 @@ pub(crate) fn count_tenant(
         .map_err(store_error)?
         .query_row(params![inbox.id, tenant], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?]))
         .map_err(store_error)?;
-    [counts.messages, counts.unrouted, counts.kept_aside, counts.stale] = totals.map(i64::unsigned_abs);
-    counts.conflicts = counts.kept_aside - counts.stale;
+    [counts.messages, counts.unrouted, counts.quarantined, counts.stale] = totals.map(i64::unsigned_abs);
+    counts.conflicts = counts.quarantined - counts.stale;
     counts.paused = names.paused(inbox.id);
     counts.paused_keys = paused_keys(connection, names, inbox.id)?;
     counts.paused_keys.retain(|key| key.line.tenant.as_deref() == Some(tenant));
@@ -228,53 +228,57 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
             Err(error) => tracing::error!(seq = seq.0, %error, "a stored message is damaged"),
         }
     }
-    let mut statement = work.statement(include_str!("../sql/admin/show_aside.sql"))?;
-    let most = i64::try_from(MessageView::ASIDES).unwrap_or(i64::MAX);
+    let mut statement = work.statement(include_str!("../sql/admin/show_quarantine.sql"))?;
+    let most = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id, most]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         let reason = reason_of(&row.get::<_, String>(0).map_err(store_error)?)?;
         let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
-        view.kept_aside.push(KeptAside { reason, received_at, message: row::message(row, 2)? });
+        view.quarantined.push(Quarantined { reason, received_at, message: row::message(row, 2)? });
     }
-    if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
-        view.tenant = aside.message.tenant().map(Into::into);
+    if let (None, Some(item)) = (&view.tenant, view.quarantined.first()) {
+        view.tenant = item.message.tenant().map(Into::into);
     }
     let known =
-        view.stored.is_some() || view.erased || !view.entries.is_empty() || !view.kept_aside.is_empty();
+        view.stored.is_some() || view.erased || !view.entries.is_empty() || !view.quarantined.is_empty();
     Ok(known.then_some(view))
 }
 
-fn reason_of(word: &str) -> Result<AsideReason> {
-    let known = AsideReason::ALL.into_iter().find(|reason| reason.as_str() == word);
-    known.ok_or_else(|| corrupt("a message is aside for an unknown reason"))
+fn reason_of(word: &str) -> Result<QuarantineReason> {
+    let known = QuarantineReason::ALL.into_iter().find(|reason| reason.as_str() == word);
+    known.ok_or_else(|| corrupt("a message is quarantined for an unknown reason"))
 }
 
-pub(crate) fn aside(connection: &Connection, names: &Names, filter: &AsideFilter) -> Result<AsidePage> {
-    let mut page = AsidePage::default();
+pub(crate) fn quarantined(
+    connection: &Connection,
+    names: &Names,
+    filter: &QuarantineFilter,
+) -> Result<QuarantinePage> {
+    let mut page = QuarantinePage::default();
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
     let mut statement =
-        connection.prepare_cached(include_str!("../sql/admin/list_aside.sql")).map_err(store_error)?;
-    let reason = filter.reason.map(AsideReason::as_str);
+        connection.prepare_cached(include_str!("../sql/admin/list_quarantine.sql")).map_err(store_error)?;
+    let reason = filter.reason.map(QuarantineReason::as_str);
     let after = filter.after.map_or(0, |id| id.0);
     // One more than asked tells whether there is another page.
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1);
     let asked = params![inbox.id, reason, after, limit, filter.tenant.as_deref()];
     let mut rows = statement.query(asked).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
-        if page.asides.len() == filter.limit {
-            page.next = page.asides.last().map(|last| last.id);
+        if page.quarantined.len() == filter.limit {
+            page.next = page.quarantined.last().map(|last| last.id);
             break;
         }
-        let id = AsideId(row.get(0).map_err(store_error)?);
+        let id = QuarantineId(row.get(0).map_err(store_error)?);
         let reason = reason_of(&row.get::<_, String>(1).map_err(store_error)?)?;
         let received_at = Timestamp::from_millis(row.get(2).map_err(store_error)?);
         let key = row::key(row, 3).map_err(store_error)?;
-        let read = || -> rusqlite::Result<AsideView> {
-            let mut view = AsideView::new(id, reason, key, received_at, label(row, 5)?);
+        let read = || -> rusqlite::Result<QuarantinedView> {
+            let mut view = QuarantinedView::new(id, reason, key, received_at, label(row, 5)?);
             (view.tenant, view.payload_bytes) = (row.get(4)?, row.get::<_, i64>(9)?.unsigned_abs());
             Ok(view)
         };
-        page.asides.push(read().map_err(store_error)?);
+        page.quarantined.push(read().map_err(store_error)?);
     }
     Ok(page)
 }
@@ -443,7 +447,7 @@ pub(crate) fn set_paused(
 pub(crate) fn purge(work: &Work<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(0) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    work.statement(include_str!("../sql/admin/purge_aside.sql"))?
+    work.statement(include_str!("../sql/admin/purge_quarantine.sql"))?
         .execute(params![inbox.id, work.now.before(age).as_millis(), limit])
         .map_err(store_error)
 }

@@ -33,7 +33,7 @@ impl Pending<'_> {
         Self { handler, seq, due, now, attempts: 0, crashes: 0, generation: 0, token: 0, order, error: None }
     }
 
-    /// Adds it: claimable, waiting behind another one, or set aside with an earlier one that parks.
+    /// Adds it: claimable, waiting behind another one, or parked with an earlier one that parks.
     pub(crate) fn insert(&self, connection: &Connection) -> Result<()> {
         let (due, not_before, line) = match self.order {
             None => (self.due, 0, None),

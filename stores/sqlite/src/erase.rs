@@ -42,9 +42,9 @@ pub(crate) fn erase(
         execute(include_str!("../sql/history/forget_attempts.sql"), params![seq])?;
     }
     let digest = &key.as_bytes()[..];
-    let kept_aside = execute(include_str!("../sql/erase/asides.sql"), params![digest, inbox_id])?;
+    let quarantined = execute(include_str!("../sql/erase/quarantine.sql"), params![digest, inbox_id])?;
     let marks = execute(include_str!("../sql/erase/marks.sql"), params![digest])?;
-    if stored.is_none() && kept_aside == 0 && marks == 0 {
+    if stored.is_none() && quarantined == 0 && marks == 0 {
         return Err(nothing_to_erase(key));
     }
     let mut statement = work.statement(include_str!("../sql/erase/answers.sql"))?;
@@ -55,7 +55,7 @@ pub(crate) fn erase(
             execute(include_str!("../sql/erase/set_answer.sql"), params![number, without])?;
         }
     }
-    Ok(ErasureCounts::new(unfinished.len(), kept_aside))
+    Ok(ErasureCounts::new(unfinished.len(), quarantined))
 }
 
 /// Lets SQLite overwrite all that it frees with zeros, whole pages too, for as long as this lives: elsewhere that would cost writes.

@@ -1,7 +1,7 @@
 //! What happened to a message.
 
 use oncebox::state::{ErrorText, Settlement, Status, Suspicion};
-use oncebox::store::{Absorbed, Ahead, Attempt, ClaimId, History, Holder, Seq};
+use oncebox::store::{Ahead, Attempt, ClaimId, DuplicateCount, History, Holder, Seq};
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, OrderKey, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -41,9 +41,9 @@ pub(crate) fn remember(
     Ok(())
 }
 
-pub(crate) fn absorbed(work: &Work<'_>, batch: &[Absorbed]) -> Result<()> {
-    let mut statement = work.statement(include_str!("../sql/history/absorb.sql"))?;
-    for Absorbed { seq, count, first, last, varied } in batch {
+pub(crate) fn count_duplicates(work: &Work<'_>, batch: &[DuplicateCount]) -> Result<()> {
+    let mut statement = work.statement(include_str!("../sql/history/count_duplicates.sql"))?;
+    for DuplicateCount { seq, count, first, last, varied } in batch {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         let varied = i64::try_from(*varied).unwrap_or(i64::MAX);
         statement
@@ -62,12 +62,12 @@ pub(crate) fn history(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<O
     (history.now, history.paused) = (work.now, work.names.paused(known.id));
     history.paused.sort();
     history.attempts = attempts(work, seq)?;
-    history.absorbed = work
-        .statement(include_str!("../sql/history/absorbed.sql"))?
+    history.duplicates = work
+        .statement(include_str!("../sql/history/duplicates.sql"))?
         .query_row([seq.0], |row| {
             let (first, last) = (Timestamp::from_millis(row.get(1)?), Timestamp::from_millis(row.get(2)?));
             let number = |at| row.get::<_, i64>(at).map(i64::unsigned_abs);
-            Ok(Absorbed { seq, count: number(0)?, first, last, varied: number(3)? })
+            Ok(DuplicateCount { seq, count: number(0)?, first, last, varied: number(3)? })
         })
         .optional()
         .map_err(store_error)?;

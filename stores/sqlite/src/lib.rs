@@ -57,11 +57,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
-    Counts, ExamineParams, Filter, Finding, History, MessageView, NewMessage, OperationId, Orphan,
-    OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn, Settled, Store,
-    SweepParams, Swept, Transactional, Wakeup, Wakeups,
+    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
+    DuplicateCount, ExamineParams, Filter, Finding, History, MessageView, NewMessage, OperationId, Orphan,
+    OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams, Renewed, RescueParams,
+    SettleIn, Settled, Store, SweepParams, Swept, Transactional, Wakeup, Wakeups,
 };
 use oncebox::time::SharedClock;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
@@ -251,9 +251,9 @@ impl Store for Sqlite {
         self.read(move |connection, names| orphans::orphans(connection, names, &params, now)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
         let batch = batch.to_vec();
-        self.call(move |work| history::absorbed(work, &batch)).await
+        self.call(move |work| history::count_duplicates(work, &batch)).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
@@ -332,9 +332,9 @@ impl Admin for Sqlite {
         self.look(move |work| history::history(work, &inbox, &key)).await
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
         let filter = filter.clone();
-        self.read(move |connection, names| admin::aside(connection, names, &filter)).await
+        self.read(move |connection, names| admin::quarantined(connection, names, &filter)).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::Path;
 
 use bytes::Bytes;
-use oncebox::store::{AsideReason, MarkIn, NewMessage};
+use oncebox::store::{MarkIn, NewMessage, QuarantineReason};
 use oncebox::time::Timestamp;
 use oncebox::{
     Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, KeyStrategy, Mark, Message, Result,
@@ -12,7 +12,7 @@ use oncebox::{
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::Sqlite;
-use crate::accept::insert_aside;
+use crate::accept::insert_quarantined;
 use crate::error::store_error;
 use crate::transaction::SqliteTx;
 
@@ -57,7 +57,7 @@ pub(crate) fn mark(
     Ok(Mark::of_known(known.flatten().map(Fingerprint::from_bytes), fingerprint))
 }
 
-/// Keeps a message aside, in the transaction that found it in conflict with a mark.
+/// Quarantines a message, in the transaction that found it in conflict with a mark.
 pub(crate) fn quarantine(connection: &Connection, new: &NewMessage, now: Timestamp) -> Result<()> {
     let inbox: i64 = connection
         .prepare_cached(include_str!("../sql/mark/inbox.sql"))
@@ -65,7 +65,7 @@ pub(crate) fn quarantine(connection: &Connection, new: &NewMessage, now: Timesta
             statement.query_row(params![new.inbox.as_str(), i64::MIN], |row| row.get(0))
         })
         .map_err(store_error)?;
-    insert_aside(connection, inbox, new, AsideReason::Conflict, now)
+    insert_quarantined(connection, inbox, new, QuarantineReason::Conflict, now)
 }
 
 /// Leaves a result with a mark.

@@ -9,11 +9,11 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::error::store_error;
 
-/// Every step there is, in order. Steps are only ever added.
+/// Every step there is, in order. Steps are only ever added. Version 1 belongs to builds that were never published.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
+    version: 2,
     name: "inbox",
-    sql: Cow::Borrowed(include_str!("../migrations/0001_inbox.sql")),
+    sql: Cow::Borrowed(include_str!("../migrations/0002_inbox.sql")),
 }];
 
 /// The version of the schema; 0 for none.
@@ -30,13 +30,19 @@ pub(crate) fn current(connection: &Connection) -> Result<u32> {
     Ok(version.unwrap_or(0))
 }
 
-/// The steps that are missing; an error if the schema is newer than this build.
+/// The steps that are missing; an error if the schema is newer than this build, or of an unpublished one.
 pub(crate) fn pending(connection: &Connection) -> Result<Vec<Migration>> {
     let current = current(connection)?;
     let known = MIGRATIONS.last().map_or(0, |last| last.version);
     if current > known {
         let what = format!("the SQLite file has schema version {current}, this build knows {known}");
         return Err(Error::new(ErrorKind::SchemaTooNew, what));
+    }
+    if current != 0 && MIGRATIONS.first().is_some_and(|first| current < first.version) {
+        let what = format!(
+            "the SQLite file has schema version {current} of an unpublished build, which this build cannot read; use a new file"
+        );
+        return Err(Error::new(ErrorKind::InvalidConfig, what));
     }
     Ok(MIGRATIONS.iter().filter(|step| step.version > current).cloned().collect())
 }

@@ -25,7 +25,7 @@ pub(crate) enum Joined {
     Due(i64),
     /// Another one goes first.
     Waits(i64),
-    /// It is set aside with one that parks.
+    /// It is parked with one that parks.
     Parked,
 }
 
@@ -67,7 +67,7 @@ impl Line<'_> {
                 self.let_go(first, Timestamp::from_millis(i64::MIN))?;
                 return Ok(Joined::Waits(number));
             }
-        } else if gone < seq || !self.step_back(gone)? {
+        } else if gone < seq || !self.wait_turn(gone)? {
             return Ok(Joined::Waits(number));
         }
         self.pass_on(NOBODY, seq)?;
@@ -80,7 +80,7 @@ impl Line<'_> {
         self.pass_on(seq, NOBODY)
     }
 
-    /// Sets aside those that wait behind an entry that parks.
+    /// parks those that wait behind an entry that parks.
     pub(crate) fn park(&self, seq: i64, now: Timestamp) -> Result<()> {
         let (handler, order) = (self.handler, self.key());
         self.execute(include_str!("../sql/order/park.sql"), params![handler, order, seq, now.as_millis()])?;
@@ -119,7 +119,7 @@ impl Line<'_> {
         let stopped = self.execute(include_str!("../sql/order/stop.sql"), stop)?;
         let gone = self.look(i64::MIN)?.gone;
         if gone != NOBODY {
-            self.step_back(gone)?;
+            self.wait_turn(gone)?;
         }
         Ok(stopped == 1)
     }
@@ -149,8 +149,8 @@ impl Line<'_> {
     }
 
     /// Makes the one wait again that might go; says whether it does, because one that runs cannot.
-    fn step_back(&self, seq: i64) -> Result<bool> {
-        let back = self.execute(include_str!("../sql/order/step_back.sql"), params![seq, self.handler])? == 1;
+    fn wait_turn(&self, seq: i64) -> Result<bool> {
+        let back = self.execute(include_str!("../sql/order/wait_turn.sql"), params![seq, self.handler])? == 1;
         if back {
             self.leave(seq)?;
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Seq, SweepId, SweepParams, SweepPosition, Swept, Walk, Windows};
+use oncebox::store::{Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept, Windows};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -32,7 +32,7 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     for window in windows.lengths().into_iter().filter(|window| *window >= start.window) {
         let after = if window == start.window { start.seq } else { Seq(0) };
         let limit = params.limit.saturating_sub(page.looked);
-        next = page.walk(work, SweepPosition::new(window, after), limit)?;
+        next = page.scan_page(work, SweepPosition::new(window, after), limit)?;
         if next.is_some() {
             break;
         }
@@ -46,7 +46,7 @@ pub(crate) fn sweep(work: &mut Work<'_>, params: &SweepParams) -> Result<Swept> 
     }
     let operations = operation::forget(work, inbox, params)?;
     let next = next.filter(|_| params.limit > 0);
-    sweeper.hand_on(work, inbox, params, next.is_some())?;
+    sweeper.renew_sweep(work, inbox, params, next.is_some())?;
     let mut swept = Swept::new(looked, next);
     (swept.messages, swept.entries, swept.marks, swept.operations) = (messages, entries, marks, operations);
     Ok(swept)
@@ -69,13 +69,13 @@ impl Sweeper {
         self.0.is_none_or(|(id, until)| id == params.sweep_id || until < now)
     }
 
-    fn hand_on(&self, work: &Work<'_>, inbox: i64, params: &SweepParams, more: bool) -> Result<()> {
+    fn renew_sweep(&self, work: &Work<'_>, inbox: i64, params: &SweepParams, more: bool) -> Result<()> {
         if !more && self.0.is_none() {
             return Ok(());
         }
         let id = more.then(|| &params.sweep_id.as_bytes()[..]);
         work.statement(include_str!("../sql/sweep/set_sweeper.sql"))?
-            .execute(params![inbox, id, work.now.after(params.hold).as_millis()])
+            .execute(params![inbox, id, work.now.after(params.lease).as_millis()])
             .map_err(store_error)?;
         Ok(())
     }
@@ -141,10 +141,15 @@ impl Page {
     }
 
     /// Looks at messages that may have left one window; says where to go on.
-    fn walk(&mut self, work: &Work<'_>, at: SweepPosition, limit: usize) -> Result<Option<SweepPosition>> {
+    fn scan_page(
+        &mut self,
+        work: &Work<'_>,
+        at: SweepPosition,
+        limit: usize,
+    ) -> Result<Option<SweepPosition>> {
         let before = self.load(work, at.window)?;
-        let mut walk = before.clone();
-        let (again, from) = (walk.again(at.seq, limit), walk.from(at.seq));
+        let mut cursor = before.clone();
+        let (again, from) = (cursor.again(at.seq, limit), cursor.from(at.seq));
         let (mut gone, mut stays, mut passed, mut last) = (Vec::new(), Vec::new(), from, at.seq);
         for seq in &again {
             last = *seq;
@@ -155,7 +160,7 @@ impl Page {
                 gone.push(*seq);
             }
         }
-        let settled = work.now.before(at.window.max(Walk::SETTLED));
+        let settled = work.now.before(at.window.max(SweepCursor::SETTLED));
         let mut looked = again.len();
         for candidate in candidates(work, from, limit - looked)? {
             let Candidate { seq, received_at, .. } = candidate;
@@ -174,10 +179,10 @@ impl Page {
                 }
             }
         }
-        walk.gone(&gone);
-        walk.pass(from, passed, &stays);
-        if walk != before {
-            self.save(work, at.window, &walk)?;
+        cursor.gone(&gone);
+        cursor.pass(from, passed, &stays);
+        if cursor != before {
+            self.save(work, at.window, &cursor)?;
         }
         self.looked += looked;
         Ok((looked >= limit).then_some(SweepPosition::new(at.window, last)))
@@ -231,26 +236,26 @@ impl Page {
     }
 
     /// How far sweeps have come with a window.
-    fn load(&self, work: &Work<'_>, window: Duration) -> Result<Walk> {
-        let walk = work
-            .statement(include_str!("../sql/sweep/walk.sql"))?
+    fn load(&self, work: &Work<'_>, window: Duration) -> Result<SweepCursor> {
+        let cursor = work
+            .statement(include_str!("../sql/sweep/cursor.sql"))?
             .query_row(params![self.inbox, millis(window), self.digest], |row| {
                 let behind: Vec<u8> = row.get(1)?;
                 let behind = behind.as_chunks::<8>().0.iter().map(|seq| Seq(i64::from_le_bytes(*seq)));
-                Ok(Walk::new(Seq(row.get(0)?), behind.collect()))
+                Ok(SweepCursor::new(Seq(row.get(0)?), behind.collect()))
             })
             .optional()
             .map_err(store_error)?;
-        Ok(walk.unwrap_or_default())
+        Ok(cursor.unwrap_or_default())
     }
 
-    fn save(&self, work: &Work<'_>, window: Duration, walk: &Walk) -> Result<()> {
-        let behind: Vec<u8> = walk.left.iter().flat_map(|seq| seq.0.to_le_bytes()).collect();
-        work.statement(include_str!("../sql/sweep/forget_walks.sql"))?
+    fn save(&self, work: &Work<'_>, window: Duration, cursor: &SweepCursor) -> Result<()> {
+        let behind: Vec<u8> = cursor.left.iter().flat_map(|seq| seq.0.to_le_bytes()).collect();
+        work.statement(include_str!("../sql/sweep/delete_cursors.sql"))?
             .execute(params![self.inbox, self.digest])
             .map_err(store_error)?;
-        work.statement(include_str!("../sql/sweep/set_walk.sql"))?
-            .execute(params![self.inbox, millis(window), self.digest, walk.upto.0, behind])
+        work.statement(include_str!("../sql/sweep/set_cursor.sql"))?
+            .execute(params![self.inbox, millis(window), self.digest, cursor.upto.0, behind])
             .map_err(store_error)?;
         Ok(())
     }
@@ -326,7 +331,7 @@ fn remove(work: &Work<'_>, seq: i64) -> Result<()> {
     let all = [
         include_str!("../sql/sweep/outcomes.sql"),
         include_str!("../sql/history/forget_attempts.sql"),
-        include_str!("../sql/history/forget_absorbed.sql"),
+        include_str!("../sql/history/delete_duplicates.sql"),
         include_str!("../sql/sweep/message.sql"),
     ];
     for sql in all {

@@ -39,10 +39,21 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     file.connect().execute_batch("INSERT INTO oncebox_schema VALUES (7, 'future', 0)").expect("a newer step");
     let before = file.number("SELECT sum(rootpage) + count(*) FROM sqlite_schema");
     for options in [file.options(), file.options().migrate(false), file.options().read_only()] {
-        tells(&refused(options), ErrorKind::SchemaTooNew, "schema version 7, this build knows 1");
+        tells(&refused(options), ErrorKind::SchemaTooNew, "schema version 7, this build knows 2");
     }
     assert_eq!(file.number("SELECT sum(rootpage) + count(*) FROM sqlite_schema"), before);
     assert_eq!(file.count("oncebox_message"), 1);
+}
+
+#[test]
+fn a_schema_of_an_unpublished_build_is_refused_and_left_alone() {
+    let file = File::new();
+    file.open();
+    file.connect().execute_batch("UPDATE oncebox_schema SET version = 1").expect("an older step");
+    for options in [file.options(), file.options().migrate(false), file.options().read_only()] {
+        tells(&refused(options), ErrorKind::InvalidConfig, "schema version 1 of an unpublished build");
+    }
+    assert_eq!(file.number("SELECT version FROM oncebox_schema"), 1);
 }
 
 #[test]
@@ -50,7 +61,7 @@ fn a_missing_schema_is_refused_when_it_may_not_be_made() {
     let file = File::new();
     file.connect().execute_batch("CREATE TABLE shop (id); INSERT INTO shop VALUES (7)").expect("a database");
     for options in [file.options().migrate(false), file.options().read_only()] {
-        tells(&refused(options), ErrorKind::SchemaOutdated, "lacks schema version 1");
+        tells(&refused(options), ErrorKind::SchemaOutdated, "lacks schema version 2");
     }
     assert_eq!(file.count("sqlite_schema"), 1, "nothing was added");
     // Beside a shop's own tables an inbox is at home.

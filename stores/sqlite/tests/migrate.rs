@@ -17,7 +17,7 @@ async fn a_file_is_planned_then_migrated_then_opened() {
 
     assert_eq!(options.apply().await.expect("apply"), plan);
     assert_eq!(options.apply().await.expect("apply again"), [], "what is done is not done again");
-    assert_eq!(options.current().await.expect("current"), 1);
+    assert_eq!(options.current().await.expect("current"), 2);
     options.open().expect("an up-to-date file opens");
 }
 

@@ -226,7 +226,7 @@ fn a_link_to_the_file_leads_to_the_same_inbox() {
 
 // FAULTS A10
 #[tokio::test]
-async fn another_message_is_kept_aside_with_the_callers_commit() {
+async fn another_message_is_quarantined_with_the_callers_commit() {
     let file = File::new();
     let inbox = Inbox::builder("orders", file.open()).build().expect("an inbox");
     let mut shop = file.connect();
@@ -236,5 +236,5 @@ async fn another_message_is_kept_aside_with_the_callers_commit() {
         assert_eq!(mark.expect("mark").as_str(), expected);
         shop.execute_batch("COMMIT").expect("commit");
     }
-    assert_eq!((marks(&file), file.count("oncebox_aside")), (1, 1));
+    assert_eq!((marks(&file), file.count("oncebox_quarantine")), (1, 1));
 }

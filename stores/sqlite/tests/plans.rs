@@ -11,7 +11,7 @@ use support::File;
 /// Statements that read a whole table, and why they may.
 const SCANS: [(&str, &str); 37] = [
     ("admin/behind", "what another part of it has found"),
-    ("admin/count_aside", "an operator asks, on a connection of its own"),
+    ("admin/count_quarantine", "an operator asks, on a connection of its own"),
     ("admin/count_finished", "an operator asks, on a connection of its own"),
     ("admin/count_messages", "an operator asks, on a connection of its own"),
     ("admin/count_pending", "an operator asks, on a connection of its own"),
@@ -19,7 +19,7 @@ const SCANS: [(&str, &str); 37] = [
     ("admin/count_running", "no more than the workers have in hand"),
     ("admin/count_tenant", "an operator asks, on a connection of its own"),
     ("admin/list", "no more than the workers have in hand, and what another part of it has found"),
-    ("admin/purge_aside", "an operator asks, for rows that only conflicts make"),
+    ("admin/purge_quarantine", "an operator asks, for rows that only conflicts make"),
     ("admin/show_entries", "no more than the workers have in hand"),
     ("admin/totals_tenant", "an operator asks, for rows that only conflicts make"),
     ("backlog/blocked", "a limited number of rows, which another part of it has looked for"),

@@ -293,16 +293,16 @@ fn i11_marks_are_as_many_as_inline_effects() {
 }
 
 #[test]
-fn i11_conflicts_are_kept_aside_and_nothing_else() {
+fn i11_conflicts_are_quarantined_and_nothing_else() {
     let mut case = Case::new();
     let m = case.well(Kind::Plain);
-    case.good(m).row("aside", [&format!("m-{m}"), "conflict"]);
+    case.good(m).row("quarantine", [&format!("m-{m}"), "conflict"]);
     case.cries([&format!(
-        "I11: message {m} is kept aside as {{\"conflict\"}}, and never had another payload"
+        "I11: message {m} is quarantined as {{\"conflict\"}}, and never had another payload"
     )]);
     case.note(3, 0, Fact::Offered { m, v: 1 }).note(4, 0, Fact::Acked { m, v: 1 }).is_clean();
-    case.rows.remove("aside");
-    case.cries([&format!("I11: two payloads of message {m} were acknowledged, and none is kept aside")]);
+    case.rows.remove("quarantine");
+    case.cries([&format!("I11: two payloads of message {m} were acknowledged, and none is quarantined")]);
 }
 
 /// An inbox that may forget within the round is not blamed for having forgotten; for what never happened it is.
@@ -317,5 +317,5 @@ fn what_may_be_forgotten_need_not_be_there() {
     case.rows.clear();
     case.cries([&format!("I1: message {m} at tx: it was acknowledged, and is not there")]);
     // Unless it came too late to be known.
-    case.row("aside", [&format!("m-{m}"), "stale"]).is_clean();
+    case.row("quarantine", [&format!("m-{m}"), "stale"]).is_clean();
 }

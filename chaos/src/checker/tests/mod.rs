@@ -51,7 +51,7 @@ fn name(ask: Ask) -> &'static str {
         Ask::Outcomes => "outcomes",
         Ask::Poisoned => "poisoned",
         Ask::Unfinished => "unfinished",
-        Ask::Aside => "aside",
+        Ask::Quarantine => "quarantine",
         Ask::Marks => "marks",
         Ask::Operations => "operations",
         Ask::Lost => "lost",

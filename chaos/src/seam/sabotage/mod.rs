@@ -11,9 +11,9 @@ use anyhow::Context as _;
 use async_trait::async_trait;
 use oncebox::state::{Event, Next, Settlement, Suspicion};
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, Failover,
-    Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams,
-    Route, Seq, Settled, Store, SweepParams, Swept, Wakeups, Want,
+    Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount,
+    Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed,
+    RescueParams, Route, Seq, Settled, Store, SweepParams, Swept, Wakeups, Want,
 };
 use oncebox::{BoxError, ErrorKind, Key, Result};
 
@@ -204,8 +204,8 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
         self.store.register(params).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.store.absorbed(batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.store.count_duplicates(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

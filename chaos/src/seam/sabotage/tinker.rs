@@ -43,7 +43,7 @@ impl Tinker {
     pub(super) async fn let_all_go(&self) {
         self.run(
             "UPDATE OR IGNORE oncebox_entry SET due = not_before WHERE due = 9223372036854775807",
-            "UPDATE oncebox_later SET due = not_before WHERE due = 9223372036854775807",
+            "UPDATE oncebox_scheduled SET due = not_before WHERE due = 9223372036854775807",
         )
         .await;
     }
@@ -60,7 +60,7 @@ impl Tinker {
                  DELETE FROM oncebox_outcome WHERE {whose}"
             ),
             &format!(
-                "INSERT INTO oncebox_later (seq, due, not_before, lane, handler)
+                "INSERT INTO oncebox_scheduled (seq, due, not_before, lane, handler)
                  SELECT seq, 0, 0, lane, handler FROM oncebox_outcome WHERE {whose};
                  DELETE FROM oncebox_outcome WHERE {whose}"
             ),
@@ -97,7 +97,7 @@ impl Tinker {
         self.run(
             "DELETE FROM oncebox_entry WHERE seq % 7 = 0;
              UPDATE oncebox_line SET seq = 0 WHERE seq % 7 = 0 AND seq NOT IN (SELECT seq FROM oncebox_running)",
-            "DELETE FROM oncebox_entry WHERE token IS NULL AND seq % 448 < 64; DELETE FROM oncebox_later WHERE seq % 448 < 64",
+            "DELETE FROM oncebox_entry WHERE token IS NULL AND seq % 448 < 64; DELETE FROM oncebox_scheduled WHERE seq % 448 < 64",
         )
         .await;
     }

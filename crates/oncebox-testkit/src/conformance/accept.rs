@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use oncebox::config::OnConflict;
 use oncebox::state::{Outcome, Status};
-use oncebox::store::{Accepted, AsideReason, Known, NewMessage};
+use oncebox::store::{Accepted, Known, NewMessage, QuarantineReason};
 use oncebox::time::Timestamp;
 use oncebox::{Headers, Message};
 
@@ -82,11 +82,11 @@ pub async fn a_key_twice_in_a_batch_is_a_duplicate_of_itself<S: StoreUnderTest>(
     assert_eq!(h.claim("h", 10).await.len(), 1);
 }
 
-pub async fn a_conflict_within_a_batch_is_kept_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_conflict_within_a_batch_is_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
     let answers = h.accept_all(&[offer("1"), conflicting("1", "other")]).await;
     let [Accepted::First(seq), second] = answers[..] else { panic!("unexpected answers {answers:?}") };
     assert_eq!(second, Accepted::Conflict(seq));
-    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(h.count().await.quarantined, 1);
 }
 
 pub async fn a_large_batch_is_stored_whole<S: StoreUnderTest>(h: &Harness<S>) {
@@ -172,16 +172,16 @@ pub async fn an_entry_under_a_legacy_key_covers_the_handler<S: StoreUnderTest>(h
 }
 
 // FAULTS A10
-pub async fn another_payload_under_the_key_is_kept_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_payload_under_the_key_is_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     h.advance(SECOND);
     assert_eq!(h.accept(conflicting("1", "other")).await, Accepted::Conflict(seq));
     let view = h.show("1").await.expect("known");
     assert_eq!(&*view.stored.expect("stored").2, &message("1"), "the first is not overwritten");
-    let [aside] = &view.kept_aside[..] else { panic!("one message is kept aside: {:?}", view.kept_aside) };
-    assert_eq!((aside.reason, aside.received_at), (AsideReason::Conflict, h.now()));
-    assert_eq!(aside.message.payload(), "other");
-    assert_eq!(h.count().await.kept_aside, 1);
+    let [item] = &view.quarantined[..] else { panic!("one message is quarantined: {:?}", view.quarantined) };
+    assert_eq!((item.reason, item.received_at), (QuarantineReason::Conflict, h.now()));
+    assert_eq!(item.message.payload(), "other");
+    assert_eq!(h.count().await.quarantined, 1);
     assert_eq!(h.claim("h", 10).await.len(), 1, "the conflict does not run");
     assert_eq!(h.accept(offer("1")).await, Accepted::Duplicate(Known::new(seq, SECOND)));
 }
@@ -201,8 +201,8 @@ pub async fn a_conflict_does_not_pile_up<S: StoreUnderTest>(h: &Harness<S>) {
             [Accepted::Conflict(seq), Accepted::Conflict(seq)]
         );
     }
-    assert_eq!(h.count().await.kept_aside, 2, "one for each payload");
-    assert_eq!(h.show("1").await.expect("known").kept_aside.len(), 2);
+    assert_eq!(h.count().await.quarantined, 2, "one for each payload");
+    assert_eq!(h.show("1").await.expect("known").quarantined.len(), 2);
 }
 
 pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &Harness<S>) {
@@ -212,17 +212,17 @@ pub async fn first_wins_takes_a_conflict_for_a_duplicate<S: StoreUnderTest>(h: &
     let varied = Accepted::Duplicate(Known::new(seq, std::time::Duration::ZERO).varied(true));
     assert_eq!(h.accept(second).await, varied);
     assert_eq!(h.accept(offer("1")).await, again(seq));
-    assert_eq!(h.count().await.kept_aside, 0);
+    assert_eq!(h.count().await.quarantined, 0);
 }
 
 // The handlers of the other type must not be given the first message in its place.
-pub async fn first_wins_keeps_another_type_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn first_wins_quarantines_another_type<S: StoreUnderTest>(h: &Harness<S>) {
     let seq = h.first(offer("1")).await;
     let other = Message::new("1", "order.cancelled", "1").with_source("shop");
     let mut other = offer_routed(other, ["h", "i"].map(crate::fixture::route));
     other.on_conflict = OnConflict::FirstWins;
     assert_eq!(h.accept(other).await, Accepted::Conflict(seq));
-    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(h.count().await.quarantined, 1);
     assert_eq!(h.show("1").await.expect("known").entries.len(), 1);
 }
 
@@ -248,8 +248,8 @@ pub async fn inboxes_do_not_share_keys<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.count().await.messages, 1);
     assert_eq!(h.store.count(&other).await.expect("count").messages, 1);
     assert_eq!(h.accept(moved_to(&other, &conflicting("1", "other"))).await, Accepted::Conflict(seq));
-    assert_eq!(h.count().await.kept_aside, 0);
-    assert!(h.show("1").await.expect("known").kept_aside.is_empty());
+    assert_eq!(h.count().await.quarantined, 0);
+    assert!(h.show("1").await.expect("known").quarantined.is_empty());
 }
 
 pub async fn a_batch_may_serve_several_inboxes<S: StoreUnderTest>(h: &Harness<S>) {
@@ -282,7 +282,7 @@ pub async fn a_message_comes_back_whole<S: StoreUnderTest>(h: &Harness<S>) {
     );
     h.accept(conflict.clone()).await;
     let view = h.store.show(&inbox(), &new.key).await.expect("show").expect("known");
-    assert_eq!(view.kept_aside[0].message, conflict.message);
+    assert_eq!(view.quarantined[0].message, conflict.message);
 }
 
 // What all messages of a batch share may be sent once; what only most of them share must not be.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideFilter, AsideReason, Counts, EntryView, Filter, Label, Settled};
+use oncebox::store::{
+    Accepted, Counts, EntryView, Filter, Label, QuarantineFilter, QuarantineReason, Settled,
+};
 use oncebox::{ErrorKind, HandlerKey, Message};
 
 use crate::fixture::{
@@ -255,7 +257,7 @@ pub async fn pauses_are_listed<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(paused().await, [handler("never-registered")]);
 }
 
-pub async fn a_purge_removes_old_asides_only<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_purge_removes_old_quarantined_messages_only<S: StoreUnderTest>(h: &Harness<S>) {
     one_of_each(h).await;
     let conflict =
         |id: &str| offer_message(Message::new(id.to_owned(), "order.placed", "x").with_source("shop"));
@@ -274,15 +276,15 @@ pub async fn a_purge_removes_old_asides_only<S: StoreUnderTest>(h: &Harness<S>) 
         assert_eq!(h.store.purge(&inbox(), HOUR, 2).await.expect("purge"), expected);
     }
     let counts = h.count().await;
-    assert_eq!((counts.kept_aside, counts.messages), (0, 5));
+    assert_eq!((counts.quarantined, counts.messages), (0, 5));
     for status in Status::ALL {
         assert_eq!(h.status(status.as_str()).await, status);
     }
     let there = h.store.show(&other, &key_in(&other, &message("1"))).await.expect("show").expect("known");
-    assert_eq!(there.kept_aside.len(), 1, "another inbox is left alone");
+    assert_eq!(there.quarantined.len(), 1, "another inbox is left alone");
 }
 
-pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_is_listed_page_by_page<S: StoreUnderTest>(h: &Harness<S>) {
     let other = inbox_named("other");
     h.first(offer("1")).await;
     h.first(moved_to(&other, &offer("1"))).await;
@@ -296,13 +298,13 @@ pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Ha
         h.accept(conflict(n)).await;
     }
     h.accept(moved_to(&other, &conflict(0))).await;
-    let mut filter = AsideFilter::new(inbox());
+    let mut filter = QuarantineFilter::new(inbox());
     filter.limit = 2;
     let mut listed = Vec::new();
     loop {
-        let page = h.store.aside(&filter).await.expect("aside");
-        assert!(page.asides.len() <= 2);
-        listed.extend(page.asides);
+        let page = h.store.quarantined(&filter).await.expect("quarantined");
+        assert!(page.quarantined.len() <= 2);
+        listed.extend(page.quarantined);
         match page.next {
             None => break,
             next => filter.after = next,
@@ -311,22 +313,23 @@ pub async fn what_is_kept_aside_is_listed_page_by_page<S: StoreUnderTest>(h: &Ha
     assert_eq!(listed.len(), 5, "each once, and none of another inbox");
     assert!(listed.is_sorted_by(|a, b| a.id < b.id));
     let start = h.now().before(4 * SECOND);
-    for (n, aside) in (0u8..).zip(&listed) {
-        assert_eq!((aside.reason, aside.key), (AsideReason::Conflict, key("1")));
-        assert_eq!(aside.received_at, start.after(u32::from(n) * SECOND));
-        assert_eq!(aside.label, Label::of(&conflict(n).message));
-        assert_eq!(aside.payload_bytes - listed[0].payload_bytes, 100 * u64::from(n), "its size");
+    for (n, item) in (0u8..).zip(&listed) {
+        assert_eq!((item.reason, item.key), (QuarantineReason::Conflict, key("1")));
+        assert_eq!(item.received_at, start.after(u32::from(n) * SECOND));
+        assert_eq!(item.label, Label::of(&conflict(n).message));
+        assert_eq!(item.payload_bytes - listed[0].payload_bytes, 100 * u64::from(n), "its size");
     }
-    filter = AsideFilter::new(inbox());
-    assert!(h.store.aside(&filter).await.expect("aside").next.is_none());
+    filter = QuarantineFilter::new(inbox());
+    assert!(h.store.quarantined(&filter).await.expect("quarantined").next.is_none());
     filter.limit = 0;
-    assert!(h.store.aside(&filter).await.expect("aside").asides.is_empty());
-    let unknown = h.store.aside(&AsideFilter::new(inbox_named("unknown"))).await.expect("aside");
-    assert!(unknown.asides.is_empty() && unknown.next.is_none());
+    assert!(h.store.quarantined(&filter).await.expect("quarantined").quarantined.is_empty());
+    let unknown =
+        h.store.quarantined(&QuarantineFilter::new(inbox_named("unknown"))).await.expect("quarantined");
+    assert!(unknown.quarantined.is_empty() && unknown.next.is_none());
 }
 
 // FAULTS H5
-pub async fn asides_are_counted_and_listed_by_reason<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn quarantined_messages_are_counted_and_listed_by_reason<S: StoreUnderTest>(h: &Harness<S>) {
     let start = h.now();
     h.completed("old").await;
     h.advance(RETENTION);
@@ -338,20 +341,27 @@ pub async fn asides_are_counted_and_listed_by_reason<S: StoreUnderTest>(h: &Harn
     }
     assert_eq!(h.accept(offer_message(message("stale").with_time(start))).await, Accepted::Stale);
     let counts = h.count().await;
-    assert_eq!((counts.kept_aside, counts.conflicts, counts.stale), (4, 3, 1));
+    assert_eq!((counts.quarantined, counts.conflicts, counts.stale), (4, 3, 1));
     assert_eq!((counts.messages, counts.unrouted), (2, 1));
-    let mut filter = AsideFilter::new(inbox());
-    for (reason, expected) in [(AsideReason::Conflict, 3), (AsideReason::Stale, 1)] {
+    let mut filter = QuarantineFilter::new(inbox());
+    for (reason, expected) in [(QuarantineReason::Conflict, 3), (QuarantineReason::Stale, 1)] {
         filter.reason = Some(reason);
-        let page = h.store.aside(&filter).await.expect("aside");
-        assert_eq!(page.asides.len(), expected, "{reason:?}");
-        assert!(page.asides.iter().all(|aside| aside.reason == reason));
+        let page = h.store.quarantined(&filter).await.expect("quarantined");
+        assert_eq!(page.quarantined.len(), expected, "{reason:?}");
+        assert!(page.quarantined.iter().all(|item| item.reason == reason));
     }
     h.advance(SECOND);
     assert_eq!(h.store.purge(&inbox(), SECOND, 100).await.expect("purge"), 4);
-    assert!(h.store.aside(&AsideFilter::new(inbox())).await.expect("aside").asides.is_empty());
+    assert!(
+        h.store
+            .quarantined(&QuarantineFilter::new(inbox()))
+            .await
+            .expect("quarantined")
+            .quarantined
+            .is_empty()
+    );
     let counts = h.count().await;
-    assert_eq!((counts.kept_aside, counts.conflicts, counts.stale), (0, 0, 0));
+    assert_eq!((counts.quarantined, counts.conflicts, counts.stale), (0, 0, 0));
 }
 
 pub async fn times_are_those_of_the_store<S: StoreUnderTest>(h: &Harness<S>) {

@@ -184,8 +184,8 @@ pub async fn one_that_runs_is_waited_for<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(ids(&h.claim("new", 10).await), ["1"], "and is not before it");
 }
 
-// FAULTS B15: behind a head that parks, what is added later is set aside as what comes in is; before it, it goes first.
-pub async fn a_parked_key_sets_aside_what_is_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
+// FAULTS B15: behind a head that parks, what is added later is parked as what comes in is; before it, it goes first.
+pub async fn a_parked_key_parks_what_is_backfilled<S: StoreUnderTest>(h: &Harness<S>) {
     let elsewhere = |id: &str| offer_routed(message(id).with_ordering_key("k"), [route("g")]);
     h.first(elsewhere("0")).await;
     h.first(offer_ordered("1", "k")).await;

@@ -108,7 +108,7 @@ pub async fn many_conflicts_of_one_key_keep_one_original<S: StoreUnderTest>(h: &
         assert_eq!(answers.iter().filter(|answer| matches!(answer, Accepted::Conflict(_))).count(), 7);
     }
     let counts = h.count().await;
-    assert_eq!((counts.messages, counts.kept_aside), (20, 140));
+    assert_eq!((counts.messages, counts.quarantined), (20, 140));
 }
 
 // FAULTS B10: owners settle while rescuers take over.

@@ -43,14 +43,14 @@ pub async fn an_erased_message_leaves_its_key_and_nothing_else<S: StoreUnderTest
     h.accept_all(&[offer_message(other("4111"))]).await;
     h.completed("neighbour").await;
     let before = h.show("4111").await.expect("it is known");
-    assert_eq!((before.kept_aside.len(), before.entries.len(), before.erased), (1, 2, false));
+    assert_eq!((before.quarantined.len(), before.entries.len(), before.erased), (1, 2, false));
     assert!(
         h.records("4111").await.contains("label: Some") || h.records("4111").await.contains("ordering_key")
     );
 
     assert_eq!(h.erase("4111", false).await.expect("erase"), ErasureCounts::new(0, 1));
     let view = h.show("4111").await.expect("its key is known");
-    assert!(view.stored.is_none() && view.erased && view.kept_aside.is_empty(), "{view:?}");
+    assert!(view.stored.is_none() && view.erased && view.quarantined.is_empty(), "{view:?}");
     let left: Vec<_> = view.entries.iter().map(|entry| (entry.seq, entry.status, entry.generation)).collect();
     assert_eq!(left, [(first, Status::Completed, 0), (first, Status::Completed, 1)]);
     assert!(view.entries.iter().all(|entry| entry.label.is_none() && entry.error.is_none()), "{view:?}");

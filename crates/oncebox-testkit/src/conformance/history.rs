@@ -1,7 +1,7 @@
 //! What is remembered of what happened, and why an entry is where it is.
 
 use oncebox::state::{Event, Operation, Outcome, Status};
-use oncebox::store::{Absorbed, Action, Explanation, Seq, What, Why};
+use oncebox::store::{Action, DuplicateCount, Explanation, Seq, What, Why};
 
 use crate::fixture::{
     HOUR, LEASE, PAST_LEASE, RETENTION, SECOND, failed, handler, inbox, key, offer, offer_message,
@@ -61,36 +61,48 @@ pub async fn failed_attempts_are_remembered<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(after.operations.iter().map(|one| &*one.verb).collect::<Vec<_>>(), ["retry"]);
 }
 
-pub async fn absorbed_duplicates_are_summed_up<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn duplicate_counts_are_summed_up<S: StoreUnderTest>(h: &Harness<S>) {
     let (one, two) = (h.first(offer("1")).await, h.first(offer("2")).await);
     let start = h.now();
-    let absorbed = |seq: Seq, count, first, last| Absorbed {
+    let duplicates = |seq: Seq, count, first, last| DuplicateCount {
         seq,
         count,
         first: start.after(first * SECOND),
         last: start.after(last * SECOND),
         varied: count / 2,
     };
-    assert_eq!(explain(h, "1").await.history.absorbed, None);
-    h.store.absorbed(&[absorbed(one, 3, 2, 4), absorbed(two, 1, 1, 1)]).await.expect("absorbed");
-    h.store.absorbed(&[absorbed(one, 2, 1, 3), absorbed(Seq(7), 1, 1, 1)]).await.expect("absorbed");
-    h.store.absorbed(&[]).await.expect("absorbed");
-    assert_eq!(explain(h, "1").await.history.absorbed, Some(absorbed(one, 5, 1, 4)));
-    assert_eq!(explain(h, "2").await.history.absorbed, Some(absorbed(two, 1, 1, 1)));
+    assert_eq!(explain(h, "1").await.history.duplicates, None);
+    h.store
+        .count_duplicates(&[duplicates(one, 3, 2, 4), duplicates(two, 1, 1, 1)])
+        .await
+        .expect("count_duplicates");
+    h.store
+        .count_duplicates(&[duplicates(one, 2, 1, 3), duplicates(Seq(7), 1, 1, 1)])
+        .await
+        .expect("count_duplicates");
+    h.store.count_duplicates(&[]).await.expect("count_duplicates");
+    assert_eq!(explain(h, "1").await.history.duplicates, Some(duplicates(one, 5, 1, 4)));
+    assert_eq!(explain(h, "2").await.history.duplicates, Some(duplicates(two, 1, 1, 1)));
     assert_eq!(h.count().await.messages, 2);
 }
 
 pub async fn history_leaves_with_its_message<S: StoreUnderTest>(h: &Harness<S>) {
     let poisoned = h.poisoned("1").await;
     h.store
-        .absorbed(&[Absorbed { seq: poisoned.seq, count: 1, first: h.now(), last: h.now(), varied: 0 }])
+        .count_duplicates(&[DuplicateCount {
+            seq: poisoned.seq,
+            count: 1,
+            first: h.now(),
+            last: h.now(),
+            varied: 0,
+        }])
         .await
-        .expect("absorbed");
+        .expect("count_duplicates");
     h.advance(RETENTION);
     h.sweep(RETENTION).await;
     let kept = explain(h, "1").await.history;
     assert_eq!(
-        (kept.attempts.len(), kept.absorbed.is_some()),
+        (kept.attempts.len(), kept.duplicates.is_some()),
         (1, true),
         "what waits for a person is kept whole"
     );
@@ -101,7 +113,7 @@ pub async fn history_leaves_with_its_message<S: StoreUnderTest>(h: &Harness<S>) 
     assert!(h.store.history(&inbox(), &key("1")).await.expect("history").is_none());
     h.first(offer("1")).await;
     let anew = explain(h, "1").await.history;
-    assert!(anew.attempts.is_empty() && anew.absorbed.is_none(), "{anew:?}");
+    assert!(anew.attempts.is_empty() && anew.duplicates.is_none(), "{anew:?}");
 }
 
 pub async fn the_history_of_one_entry_is_bounded<S: StoreUnderTest>(h: &Harness<S>) {

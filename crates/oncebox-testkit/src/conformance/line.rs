@@ -37,7 +37,7 @@ pub async fn a_skipped_head_waits_its_turn_when_it_is_retried<S: StoreUnderTest>
 }
 
 // FAULTS B15: what cannot run is not in the backlog.
-pub async fn a_parked_key_is_set_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn a_parked_key_is_parked_from_the_start<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer_ordered("other", "another key")).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, Outcome::Done).await;
@@ -51,7 +51,7 @@ pub async fn a_parked_key_is_set_aside<S: StoreUnderTest>(h: &Harness<S>) {
         assert_eq!((entry.status, entry.reason), (Status::Poisoned, Some(PoisonReason::Parked)), "{name}");
         assert_eq!((entry.in_line, entry.attempts), (Some(InLine::Parked), 0), "{name}");
     }
-    assert_eq!(h.entry("3", "h").await.at, h.now(), "when it was set aside");
+    assert_eq!(h.entry("3", "h").await.at, h.now(), "when it was parked");
     let counts = h.count().await;
     assert_eq!((counts.with_status(Status::Pending), counts.with_status(Status::Poisoned)), (2, 4));
     h.advance(HOUR);

@@ -170,7 +170,7 @@ pub async fn what_is_settled_cannot_be_completed<S: StoreUnderTest>(h: &Harness<
     assert_eq!(h.complete(&claim).await, Settled::LeaseLost);
 }
 
-pub async fn what_is_completed_absorbs_settlements<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_completed_ignores_settlements<S: StoreUnderTest>(h: &Harness<S>) {
     let claim = h.running("1").await;
     h.complete(&claim).await;
     let before = h.snapshot().await;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Absorbed, Acted, Action, Actor, Admin as _, Answer, AuditFilter, BlockedParams, ExamineParams, Finding,
-    Line, MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams, What,
-    Why,
+    Acted, Action, Actor, Admin as _, Answer, AuditFilter, BlockedParams, DuplicateCount, ExamineParams,
+    Finding, Line, MessageView, OperationId, OperationView, PausedKey, RegisterParams, Settled, SweepParams,
+    What, Why,
 };
 use oncebox::{ErrorKind, Key, Result};
 
@@ -283,7 +283,7 @@ pub async fn a_purge_is_done_once<S: StoreUnderTest>(h: &Harness<S>) {
     for _ in 0..2 {
         assert_eq!(h.store.act(&purge).await.expect("purge").answer, Answer::Purged(3));
     }
-    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(h.count().await.quarantined, 1);
 }
 
 fn line() -> Line {
@@ -367,7 +367,7 @@ pub async fn the_doctor_tells_what_waits_for_a_person<S: StoreUnderTest>(h: &Har
     h.advance(crate::fixture::PAST_LEASE);
     params.known = Some(vec![handler("another")]);
     let told = of(&h.store.doctor(&params).await.expect("doctor"));
-    for code in ["orphaned", "kept_aside", "paused", "key_paused", "poisoned"] {
+    for code in ["orphaned", "quarantined", "paused", "key_paused", "poisoned"] {
         assert!(told.contains(&code), "{code} is not told: {told:?}");
     }
     assert!(!told.contains(&"lost_message"), "a key that is paused has no message to lose: {told:?}");
@@ -414,20 +414,25 @@ pub async fn the_doctor_compares_windows_with_what_comes_again<S: StoreUnderTest
     h.store.register(&RegisterParams::new(inbox_named("other"), HOUR)).await.expect("register");
     assert!(codes(Some(24 * HOUR)).await.is_empty());
     assert_eq!(codes(Some(25 * HOUR)).await, ["short_window"]);
-    let late =
-        |hours: u32| Absorbed { seq, count: 1, first: h.now(), last: h.now().after(HOUR * hours), varied: 0 };
-    h.store.absorbed(&[late(12)]).await.expect("absorbed");
+    let late = |hours: u32| DuplicateCount {
+        seq,
+        count: 1,
+        first: h.now(),
+        last: h.now().after(HOUR * hours),
+        varied: 0,
+    };
+    h.store.count_duplicates(&[late(12)]).await.expect("count_duplicates");
     assert!(codes(None).await.is_empty(), "twice as long is enough");
-    h.store.absorbed(&[late(13)]).await.expect("absorbed");
+    h.store.count_duplicates(&[late(13)]).await.expect("count_duplicates");
     assert_eq!(codes(None).await, ["late_duplicates"]);
 }
 
 pub async fn of_many_conflicts_under_a_key_some_are_shown<S: StoreUnderTest>(h: &Harness<S>) {
     h.first(offer("1")).await;
-    for n in 0..=MessageView::ASIDES {
+    for n in 0..=MessageView::MAX_QUARANTINED {
         let conflict = oncebox::Message::new("1", "order.placed", format!("other {n}")).with_source("shop");
         h.accept(crate::fixture::offer_message(conflict)).await;
     }
-    assert_eq!(h.count().await.conflicts, MessageView::ASIDES as u64 + 1);
-    assert_eq!(h.show("1").await.expect("it is known").kept_aside.len(), MessageView::ASIDES);
+    assert_eq!(h.count().await.conflicts, MessageView::MAX_QUARANTINED as u64 + 1);
+    assert_eq!(h.show("1").await.expect("it is known").quarantined.len(), MessageView::MAX_QUARANTINED);
 }

@@ -23,14 +23,14 @@ macro_rules! operator_conformance {
                 what_is_not_allowed_is_refused_and_changes_nothing,
                 the_latest_generation_decides,
                 pauses_are_listed,
-                a_purge_removes_old_asides_only,
-                what_is_kept_aside_is_listed_page_by_page,
-                asides_are_counted_and_listed_by_reason,
+                a_purge_removes_old_quarantined_messages_only,
+                what_is_quarantined_is_listed_page_by_page,
+                quarantined_messages_are_counted_and_listed_by_reason,
                 times_are_those_of_the_store,
             }
             history {
                 failed_attempts_are_remembered,
-                absorbed_duplicates_are_summed_up,
+                duplicate_counts_are_summed_up,
                 history_leaves_with_its_message,
                 the_history_of_one_entry_is_bounded,
                 why_an_entry_does_not_run,

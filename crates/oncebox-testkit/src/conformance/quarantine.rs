@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::config::OnConflict;
-use oncebox::store::{AsideFilter, AsideReason, Mark, NewMessage};
+use oncebox::store::{Mark, NewMessage, QuarantineFilter, QuarantineReason};
 use oncebox::{BoxError, Config, Context, Fingerprint, Inbox, Message, Processed, Receipt, Result, handler};
 use tokio::task::JoinSet;
 
@@ -38,7 +38,7 @@ fn is_conflict(mark: Mark) -> bool {
     matches!(mark, Mark::Conflict(_))
 }
 
-/// Marks the key of a message that is in conflict, keeps the message aside, and commits.
+/// Marks the key of a message that is in conflict, quarantines the message, and commits.
 async fn quarantine<S: StoreUnderTest>(h: &Harness<S>, new: &NewMessage) {
     let mut tx = h.store.begin().await.expect("begin");
     let marked = h.store.mark(&mut tx, &new.inbox, &new.key, &handler_key("h"), Some(new.fingerprint)).await;
@@ -109,7 +109,7 @@ pub async fn of_rivals_with_other_messages_none_is_a_duplicate<S: StoreUnderTest
 }
 
 // FAULTS A10
-pub async fn what_is_in_conflict_with_a_mark_is_kept_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_in_conflict_with_a_mark_is_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(mark(h, &message("1")).await, Mark::First);
     let conflicting = offer_message(other("1", "x").with_header("a", "b"));
     for _ in 0..3 {
@@ -117,17 +117,16 @@ pub async fn what_is_in_conflict_with_a_mark_is_kept_aside<S: StoreUnderTest>(h:
     }
     quarantine(h, &offer_message(other("1", "y"))).await;
     let counts = h.count().await;
-    assert_eq!((counts.kept_aside, counts.conflicts, counts.messages), (2, 2, 0), "one for each payload");
+    assert_eq!((counts.quarantined, counts.conflicts, counts.messages), (2, 2, 0), "one for each payload");
     let view = h.show("1").await.expect("known");
-    assert_eq!((view.kept_aside.len(), view.entries.len()), (2, 0));
-    let aside =
-        view.kept_aside.iter().find(|aside| aside.message == conflicting.message).expect("it is shown");
-    assert_eq!((aside.reason, aside.received_at), (AsideReason::Conflict, h.now()));
-    let page = h.store.aside(&AsideFilter::new(inbox())).await.expect("a page");
-    assert_eq!(page.asides.len(), 2);
+    assert_eq!((view.quarantined.len(), view.entries.len()), (2, 0));
+    let item = view.quarantined.iter().find(|item| item.message == conflicting.message).expect("it is shown");
+    assert_eq!((item.reason, item.received_at), (QuarantineReason::Conflict, h.now()));
+    let page = h.store.quarantined(&QuarantineFilter::new(inbox())).await.expect("a page");
+    assert_eq!(page.quarantined.len(), 2);
     h.advance(1_000 * HOUR);
     h.sweep(HOUR).await;
-    assert_eq!(h.count().await.kept_aside, 2, "it waits for a person");
+    assert_eq!(h.count().await.quarantined, 2, "it waits for a person");
 }
 
 pub async fn a_quarantine_is_undone_with_its_transaction<S: StoreUnderTest>(h: &Harness<S>) {
@@ -135,14 +134,14 @@ pub async fn a_quarantine_is_undone_with_its_transaction<S: StoreUnderTest>(h: &
     let mut tx = h.store.begin().await.expect("begin");
     h.store.quarantine(&mut tx, &offer_message(other("1", "x"))).await.expect("quarantine");
     h.store.rollback(tx).await;
-    assert_eq!(h.count().await.kept_aside, 0);
+    assert_eq!(h.count().await.quarantined, 0);
     let mut tx = h.store.begin().await.expect("begin");
     h.store.quarantine(&mut tx, &offer_message(other("1", "x"))).await.expect("quarantine");
     h.store.savepoint(&mut tx).await.expect("savepoint");
     h.store.quarantine(&mut tx, &offer_message(other("1", "y"))).await.expect("quarantine");
     h.store.rollback_to_savepoint(&mut tx).await.expect("undone");
     h.store.commit(tx).await.expect("commit");
-    assert_eq!(h.count().await.kept_aside, 1, "that of the part that was undone is gone");
+    assert_eq!(h.count().await.quarantined, 1, "that of the part that was undone is gone");
 }
 
 /// `once` may be all that an inbox is used for: then a conflict is the first that names it to the store.
@@ -155,11 +154,11 @@ pub async fn an_inbox_of_marks_alone_can_quarantine<S: StoreUnderTest>(h: &Harne
         h.store.commit(tx).await.expect("commit");
     }
     let counts = h.store.count(&name).await.expect("counts");
-    assert_eq!((counts.kept_aside, counts.messages), (2, 0));
+    assert_eq!((counts.quarantined, counts.messages), (2, 0));
     let first = moved_to(&name, &offer("2"));
     assert_eq!(h.accept(first).await.as_str(), "first", "the inbox is the same for all who name it");
     assert_eq!(h.store.count(&name).await.expect("counts").messages, 1);
-    assert_eq!(h.count().await.kept_aside, 0, "another inbox");
+    assert_eq!(h.count().await.quarantined, 0, "another inbox");
 }
 
 async fn run<S: StoreUnderTest>(_: Message, cx: &mut Context<S>) -> std::result::Result<(), BoxError> {
@@ -183,7 +182,7 @@ fn inline<S: StoreUnderTest>(
 }
 
 // FAULTS A10: the answer and the record are those of `accept`.
-pub async fn another_message_is_not_run_inline_and_kept_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn another_message_is_not_run_inline_and_quarantined<S: StoreUnderTest>(h: &Harness<S>) {
     let (inbox, runs) = inline(h, None);
     let process = async |message: Message| inbox.process(message).await.expect("an answer");
     assert_eq!(process(message("1")).await, Processed::Done);
@@ -208,7 +207,7 @@ pub async fn another_message_is_not_run_inline_and_kept_aside<S: StoreUnderTest>
     assert_eq!((h.count().await.conflicts, runs.load(Ordering::Relaxed)), (3, 1));
 }
 
-pub async fn once_keeps_another_message_aside<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn once_quarantines_another_message<S: StoreUnderTest>(h: &Harness<S>) {
     let (inbox, _) = inline(h, None);
     let once = async |message: Message| {
         let mut tx = h.store.begin().await.expect("begin");
@@ -219,7 +218,7 @@ pub async fn once_keeps_another_message_aside<S: StoreUnderTest>(h: &Harness<S>)
     assert_eq!(once(message("1")).await, Mark::First);
     assert_eq!(once(message("1")).await, Mark::Duplicate);
     assert!(is_conflict(once(other("1", "x")).await));
-    assert_eq!((h.count().await.conflicts, h.show("1").await.expect("known").kept_aside.len()), (1, 1));
+    assert_eq!((h.count().await.conflicts, h.show("1").await.expect("known").quarantined.len()), (1, 1));
     let (inbox, _) = inline(h, Some(OnConflict::FirstWins));
     let mut tx = h.store.begin().await.expect("begin");
     let mark = inbox.once(&mut tx, &other("1", "y"), "charge").await.expect("mark");

@@ -212,7 +212,7 @@ pub async fn a_handler_is_not_given_again_what_it_forgot<S: StoreUnderTest>(h: &
     assert_eq!(h.accept(dated("1", &["other", "short"], start)).await, Accepted::Stale);
     assert!(h.claim("short", 10).await.is_empty(), "it does not run");
     let view = h.show("1").await.expect("known");
-    assert_eq!((view.entries.len(), view.kept_aside.len()), (1, 1));
+    assert_eq!((view.entries.len(), view.quarantined.len()), (1, 1));
     let undated = offer_to("2", &["other", "short"]);
     assert!(matches!(h.accept(undated).await, Accepted::HandlersAdded(_, 1)), "nobody can tell");
 }

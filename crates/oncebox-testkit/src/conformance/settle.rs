@@ -187,7 +187,7 @@ pub async fn a_repeat_is_stale_once_somebody_claimed<S: StoreUnderTest>(h: &Harn
 }
 
 // FAULTS B5
-pub async fn what_is_settled_absorbs_other_settlements<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_settled_ignores_other_settlements<S: StoreUnderTest>(h: &Harness<S>) {
     for first in one_outcome_per_status() {
         let claim = h.settled(&format!("{first:?}"), first.clone()).await;
         let before = h.snapshot().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox::Message;
 use oncebox::state::{Operation, Outcome, Status};
-use oncebox::store::{Accepted, AsideReason, Known, Mark, NewMessage, SweepParams, Swept};
+use oncebox::store::{Accepted, Known, Mark, NewMessage, QuarantineReason, SweepParams, Swept};
 use oncebox::time::Timestamp;
 
 use crate::fixture::{
@@ -102,15 +102,15 @@ pub async fn a_message_without_entries_leaves_by_its_arrival<S: StoreUnderTest>(
 }
 
 // FAULTS H5
-pub async fn what_is_kept_aside_is_never_swept<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_is_never_swept<S: StoreUnderTest>(h: &Harness<S>) {
     h.completed("1").await;
     h.accept(offer_message(Message::new("1", "order.placed", "other").with_source("shop"))).await;
     h.advance(100 * RETENTION);
     assert_eq!(h.sweep(RETENTION).await.messages, 1);
-    let view = h.show("1").await.expect("the aside is known");
+    let view = h.show("1").await.expect("the quarantined message is known");
     assert!(view.stored.is_none() && view.entries.is_empty());
-    assert_eq!(view.kept_aside.len(), 1);
-    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(view.quarantined.len(), 1);
+    assert_eq!(h.count().await.quarantined, 1);
 }
 
 // FAULTS H1: what the store may have forgotten is not run blind.
@@ -120,8 +120,8 @@ pub async fn older_than_the_memory_is_stale<S: StoreUnderTest>(h: &Harness<S>) {
     assert_eq!(h.accept(stale.clone()).await, Accepted::Stale);
     let view = h.show("1").await.expect("known");
     assert!(view.stored.is_none() && view.entries.is_empty());
-    assert_eq!(view.kept_aside[0].reason, AsideReason::Stale);
-    assert_eq!((view.kept_aside[0].received_at, &view.kept_aside[0].message), (h.now(), &stale.message));
+    assert_eq!(view.quarantined[0].reason, QuarantineReason::Stale);
+    assert_eq!((view.quarantined[0].received_at, &view.quarantined[0].message), (h.now(), &stale.message));
     assert!(h.claim("h", 10).await.is_empty(), "it does not run");
     assert!(matches!(h.accept(dated("3", swept_at.after(MOMENT))).await, Accepted::First(_)));
     assert!(matches!(h.accept(offer("4")).await, Accepted::First(_)), "without a time nobody can tell");
@@ -139,7 +139,7 @@ pub async fn stale_messages_do_not_pile_up<S: StoreUnderTest>(h: &Harness<S>) {
         let batch = [dated("2", old), dated("2", old)];
         assert_eq!(h.accept_all(&batch).await, [Accepted::Stale, Accepted::Stale]);
     }
-    assert_eq!(h.count().await.kept_aside, 1);
+    assert_eq!(h.count().await.quarantined, 1);
 }
 
 pub async fn a_known_key_is_never_stale<S: StoreUnderTest>(h: &Harness<S>) {

@@ -3,7 +3,7 @@
 use oncebox::config::{OnTenantsChange, Tenants};
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{
-    Accepted, AsideFilter, AsideReason, BlockedParams, Counts, EntryView, NewMessage, OfTenant,
+    Accepted, BlockedParams, Counts, EntryView, NewMessage, OfTenant, QuarantineFilter, QuarantineReason,
     RegisterParams, Settled, Tenancy,
 };
 use oncebox::{ErrorKind, Message};
@@ -111,10 +111,10 @@ pub async fn a_tenant_comes_back_with_its_message<S: StoreUnderTest>(h: &Harness
     h.accept(other.clone()).await;
     let view = h.store.show(&inbox(), &sent.key).await.expect("show").expect("known");
     assert_eq!(view.stored.expect("stored").2, sent.message);
-    assert_eq!(view.kept_aside[0].message, other.message);
+    assert_eq!(view.quarantined[0].message, other.message);
 }
 
-pub async fn what_is_kept_aside_alone_has_its_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_alone_has_its_tenant<S: StoreUnderTest>(h: &Harness<S>) {
     let now = h.now();
     h.first(of("a", "1")).await;
     let claim = h.claim_one("h").await;
@@ -124,9 +124,9 @@ pub async fn what_is_kept_aside_alone_has_its_tenant<S: StoreUnderTest>(h: &Harn
     let late = of_message("b", Message::new("2", "order.placed", "late").with_time(now));
     assert_eq!(h.accept(late.clone()).await, Accepted::Stale);
     let shown = tenant(h, "b").show(&late.key).await.expect("show").expect("known");
-    assert_eq!((shown.tenant.as_deref(), shown.kept_aside[0].reason), (Some("b"), AsideReason::Stale));
+    assert_eq!((shown.tenant.as_deref(), shown.quarantined[0].reason), (Some("b"), QuarantineReason::Stale));
     assert!(tenant(h, "a").show(&late.key).await.expect("show").is_none());
-    assert_eq!(tenant(h, "b").count().await.expect("count").kept_aside, 1);
+    assert_eq!(tenant(h, "b").count().await.expect("count").quarantined, 1);
     assert_eq!(tenant(h, "a").count().await.expect("count"), Counts::default());
 }
 
@@ -183,7 +183,7 @@ pub async fn counts_and_lists_are_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
         for status in [Status::Running, Status::Completed, Status::Poisoned, Status::Discarded] {
             assert_eq!(counts.with_status(status), expected, "{name} {status}");
         }
-        assert_eq!((counts.messages, counts.kept_aside), (pending + 4 * expected, 0));
+        assert_eq!((counts.messages, counts.quarantined), (pending + 4 * expected, 0));
         for status in Status::ALL {
             let expected = counts.with_status(status);
             for limit in [1, 2, 10] {
@@ -195,7 +195,7 @@ pub async fn counts_and_lists_are_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
     let all = h.count().await;
     assert_eq!((all.messages, all.with_status(Status::Pending)), (12, 4), "nobody's tenant sees everything");
     h.accept(of_message("a", Message::new("pending", "order.placed", "other"))).await;
-    assert_eq!((count("a").await.kept_aside, count("b").await.kept_aside), (1, 0));
+    assert_eq!((count("a").await.quarantined, count("b").await.quarantined), (1, 0));
 }
 
 pub async fn a_replay_is_counted_once_for_its_tenant<S: StoreUnderTest>(h: &Harness<S>) {
@@ -248,7 +248,7 @@ pub async fn another_tenant_is_neither_shown_nor_touched<S: StoreUnderTest>(h: &
 }
 
 // FAULTS S20
-pub async fn what_is_kept_aside_is_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
+pub async fn what_is_quarantined_is_listed_by_tenant<S: StoreUnderTest>(h: &Harness<S>) {
     for name in ["a", "b"] {
         for id in ["1", "2", "3"] {
             h.first(of(name, id)).await;
@@ -260,24 +260,24 @@ pub async fn what_is_kept_aside_is_listed_by_tenant<S: StoreUnderTest>(h: &Harne
     h.accept(offer_message(Message::new("1", "order.placed", "other").with_source("shop"))).await;
     let b = tenant(h, "b");
     // Asked for another tenant, and in small pages.
-    let (mut filter, mut found) = (tenant(h, "a").aside_filter(), Vec::new());
+    let (mut filter, mut found) = (tenant(h, "a").quarantine_filter(), Vec::new());
     filter.limit = 2;
     loop {
-        let page = b.aside(&filter).await.expect("aside");
-        assert!(page.asides.iter().all(|aside| aside.tenant.as_deref() == Some("b")));
-        found.extend(page.asides.iter().map(|aside| aside.label.id.to_vec()));
+        let page = b.quarantined(&filter).await.expect("quarantined");
+        assert!(page.quarantined.iter().all(|item| item.tenant.as_deref() == Some("b")));
+        found.extend(page.quarantined.iter().map(|item| item.label.id.to_vec()));
         match page.next {
             None => break,
             next => filter.after = next,
         }
     }
     assert_eq!(found, [b"1", b"2", b"3"]);
-    let all = h.store.aside(&AsideFilter::new(inbox())).await.expect("aside");
-    assert_eq!(all.asides.len(), 7, "nobody's tenant sees everything");
+    let all = h.store.quarantined(&QuarantineFilter::new(inbox())).await.expect("quarantined");
+    assert_eq!(all.quarantined.len(), 7, "nobody's tenant sees everything");
     for name in ["", "c", "\0"] {
         let theirs = tenant(h, name);
-        let page = theirs.aside(&theirs.aside_filter()).await.expect("aside");
-        assert!(page.asides.is_empty() && theirs.blocked(10).await.expect("blocked").is_empty());
+        let page = theirs.quarantined(&theirs.quarantine_filter()).await.expect("quarantined");
+        assert!(page.quarantined.is_empty() && theirs.blocked(10).await.expect("blocked").is_empty());
     }
 }
 

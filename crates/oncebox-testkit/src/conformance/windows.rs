@@ -112,7 +112,7 @@ pub async fn no_window_ends_what_is_not_finished<S: StoreUnderTest>(h: &Harness<
     let params = params(Duration::ZERO, &[("h", Duration::ZERO), ("other", Duration::ZERO)]);
     assert_eq!(h.page(&params).await, Swept::NOTHING);
     assert_eq!(h.entry("poisoned", "h").await.status, Status::Poisoned);
-    assert_eq!((h.count().await.messages, h.count().await.kept_aside), (3, 1));
+    assert_eq!((h.count().await.messages, h.count().await.quarantined), (3, 1));
 }
 
 pub async fn without_entries_the_window_of_the_inbox_counts<S: StoreUnderTest>(h: &Harness<S>) {
@@ -182,7 +182,7 @@ async fn for_three_pages<S: StoreUnderTest>(h: &Harness<S>) -> (SweepParams, Swe
     }
     h.advance(RETENTION);
     let mut one = SweepParams::new(inbox(), RETENTION, 1);
-    one.hold = HOUR;
+    one.lease = HOUR;
     let mut other = one.clone();
     other.sweep_id = SweepId::fresh();
     (one, other)

@@ -10,11 +10,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use oncebox::state::Settlement;
 use oncebox::store::{
-    Absorbed, Accepted, Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams,
-    Backfilled, Backlog, BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed,
-    Counts, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
-    OperationId, Orphan, OrphanParams, Page, RegisterParams, RenewParams, Renewed, RescueParams, SettleIn,
-    Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups, What,
+    Accepted, Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, Backlog,
+    BacklogParams, BlockedKey, BlockedParams, Capabilities, Claim, ClaimParams, Claimed, Counts,
+    DuplicateCount, ExamineParams, Failover, Filter, Finding, History, Mark, MarkIn, MessageView, NewMessage,
+    OperationId, Orphan, OrphanParams, Page, QuarantineFilter, QuarantinePage, RegisterParams, RenewParams,
+    Renewed, RescueParams, SettleIn, Settled, ShareIn, Store, SweepParams, Swept, Transactional, Wakeups,
+    What,
 };
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Result};
 
@@ -144,8 +145,8 @@ impl<S: Store> Store for FaultyStore<S> {
         self.run(Verb::Orphans, self.store.orphans(params)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.run(Verb::Absorbed, self.store.absorbed(batch)).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.run(Verb::CountDuplicates, self.store.count_duplicates(batch)).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {
@@ -280,8 +281,8 @@ impl<S: Admin> Admin for FaultyStore<S> {
         self.run(Verb::History, self.store.history(inbox, key)).await
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        self.run(Verb::Aside, self.store.aside(filter)).await
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+        self.run(Verb::Quarantined, self.store.quarantined(filter)).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {

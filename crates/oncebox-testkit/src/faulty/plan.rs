@@ -40,12 +40,12 @@ pub enum Verb {
     Pause,
     Resume,
     Purge,
-    Aside,
+    Quarantined,
     Backfill,
     Audit,
     Progress,
     History,
-    Absorbed,
+    CountDuplicates,
     Examine,
 }
 

@@ -26,7 +26,7 @@ macro_rules! source_conformance {
                 }
                 refused {
                     a_message_without_an_id_is_rejected,
-                    a_conflict_is_kept_aside_and_comes_no_more,
+                    a_conflict_is_quarantined_and_comes_no_more,
                     a_type_without_a_handler_is_kept,
                 }
                 inline {
@@ -34,7 +34,7 @@ macro_rules! source_conformance {
                     what_somebody_else_works_on_is_not_acknowledged,
                     what_failed_comes_again,
                     what_its_handler_refuses_is_rejected,
-                    another_message_under_its_key_is_kept_aside_and_comes_no_more,
+                    another_message_under_its_key_is_quarantined_and_comes_no_more,
                     an_unknown_commit_of_its_handler_is_not_acknowledged,
                 }
             );

@@ -49,7 +49,7 @@ pub async fn what_its_handler_refuses_is_rejected<T: Transport>(world: &World<T>
 }
 
 // FAULTS A10: as what is in conflict with a stored message.
-pub async fn another_message_under_its_key_is_kept_aside_and_comes_no_more<T: Transport>(world: &World<T>) {
+pub async fn another_message_under_its_key_is_quarantined_and_comes_no_more<T: Transport>(world: &World<T>) {
     let instance = world.start().await;
     world.send("m", INLINE, "one").await;
     world.settled(1, 0).await;

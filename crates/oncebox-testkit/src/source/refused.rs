@@ -15,8 +15,8 @@ pub async fn a_message_without_an_id_is_rejected<T: Transport>(world: &World<T>)
     world.transport.stop(instance).await;
 }
 
-// FAULTS A10: kept aside by the store, so the transport has no more to do with it, whichever way it is told.
-pub async fn a_conflict_is_kept_aside_and_comes_no_more<T: Transport>(world: &World<T>) {
+// FAULTS A10: quarantined by the store, so the transport has no more to do with it, whichever way it is told.
+pub async fn a_conflict_is_quarantined_and_comes_no_more<T: Transport>(world: &World<T>) {
     let instance = world.start().await;
     world.send("m", DURABLE, "one").await;
     world.settled(1, 0).await;

@@ -17,7 +17,7 @@ pub async fn while_the_store_is_away_nothing_is_acknowledged<T: Transport>(world
     let books = world.books().await;
     assert_eq!((books.done, books.rejected, books.waiting), (0, 0, 5), "nothing is settled");
     if world.transport.holds() {
-        // FAULTS F1: a transport that counts how often it brought a message puts it aside after so many.
+        // FAULTS F1: a transport that counts how often it brought a message dead-letters it after so many.
         assert_eq!(books.again, 0, "deliveries are held, not handed back in a loop");
     }
     world.faults().clear();

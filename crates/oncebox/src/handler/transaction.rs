@@ -27,7 +27,7 @@ pub(crate) trait FinishTx: Send {
     /// Marks the key: the first step of an inline handler.
     fn mark<'a>(&'a mut self, marked: &'a Marked, fingerprint: Fingerprint) -> Boxed<'a, Result<Mark>>;
 
-    /// Keeps a message aside whose key is marked for another one.
+    /// Quarantines a message whose key is marked for another one.
     fn quarantine<'a>(&'a mut self, message: &'a NewMessage) -> Boxed<'a, Result<()>>;
 
     /// The result that was left with the mark.

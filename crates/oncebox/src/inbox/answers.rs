@@ -22,7 +22,7 @@ pub enum Processed {
     Duplicate,
     /// Another transaction works on it right now: it is neither done nor free. Hold the delivery back.
     Busy,
-    /// A handler has done its work for another message under the same key. This one is kept aside for a person and does not
+    /// A handler has done its work for another message under the same key. This one is quarantined for a person and does not
     /// run there: acknowledge it.
     Conflict,
     /// A handler did not do its work; its transaction was rolled back.
@@ -158,8 +158,8 @@ impl HandlerAnswer {
         )
     }
 
-    /// Whether the message was kept aside for a person, and does not run for this handler.
-    pub const fn is_kept_aside(&self) -> bool {
+    /// Whether the message was quarantined for a person, and does not run for this handler.
+    pub const fn is_quarantined(&self) -> bool {
         matches!(self, Self::Stored(Accepted::Conflict(_) | Accepted::Stale) | Self::Ran(Processed::Conflict))
     }
 

@@ -22,19 +22,19 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// A message as it is kept aside.
+    /// A message as it is quarantined.
     pub(crate) fn in_conflict(&self, key: &MessageKey, message: Arc<Message>) -> NewMessage {
         NewMessage::new(self.name.clone(), key.key, message, self.registry.no_routes())
     }
 
-    /// Counts and logs a message that was kept aside because a handler has done its work for another one.
-    pub(crate) fn note_kept_aside(&self, new: &NewMessage, handler: &HandlerKey) {
+    /// Counts and logs a message that was quarantined because a handler has done its work for another one.
+    pub(crate) fn note_quarantined(&self, new: &NewMessage, handler: &HandlerKey) {
         let (inbox, key, watch) = (&self.name, &new.key, self.store.watch());
         emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), emit::word("outcome", "conflict")]);
-        watch.tell(inbox, |observer| observer.kept_aside(new, handler));
-        if let Some(unsaid) = watch.may_say("kept aside", inbox.as_str()) {
+        watch.tell(inbox, |observer| observer.quarantined(new, handler));
+        if let Some(unsaid) = watch.may_say("quarantined", inbox.as_str()) {
             let kind = new.message.kind();
-            tracing::warn!(%inbox, %key, %handler, kind, unsaid, "kept aside: its key was handled with another payload");
+            tracing::warn!(%inbox, %key, %handler, kind, unsaid, "quarantined: its key was handled with another payload");
         }
     }
 }

@@ -47,7 +47,7 @@ impl Offers {
             if !routes.is_empty() {
                 offer.routes = offer.routes.iter().chain(&**routes).cloned().collect();
             }
-            if on_conflict == OnConflict::KeepAside {
+            if on_conflict == OnConflict::Quarantine {
                 offer.on_conflict = on_conflict;
             }
             return;
@@ -86,10 +86,10 @@ impl Answer {
         offers.iter().zip(std::iter::once(self.first).chain(self.others.iter().copied()))
     }
 
-    /// The answer for a key under which the message was kept aside, in conflict or stale: under that it may have run before.
-    pub(crate) fn kept_aside(&self, offers: &Offers, key: &Key) -> Option<Accepted> {
-        let is_aside = |one: &Accepted| matches!(one, Accepted::Conflict(_) | Accepted::Stale);
-        self.each(offers).find(|(offer, one)| offer.key == *key && is_aside(one)).map(|(_, one)| one)
+    /// The answer for a key under which the message was quarantined, in conflict or stale: under that it may have run before.
+    pub(crate) fn quarantined(&self, offers: &Offers, key: &Key) -> Option<Accepted> {
+        let is_quarantined = |one: &Accepted| matches!(one, Accepted::Conflict(_) | Accepted::Stale);
+        self.each(offers).find(|(offer, one)| offer.key == *key && is_quarantined(one)).map(|(_, one)| one)
     }
 }
 
@@ -311,7 +311,7 @@ impl<S: Store> Shared<S> {
     /// not stored for.
     fn announce(self: &Arc<Self>, accepted: Accepted, message: &NewMessage, forget: &[Key]) {
         self.lateness.note(&self.name, &accepted);
-        self.absorbing.note(&accepted, || self.clock.now());
+        self.duplicate_counts.note(&accepted, || self.clock.now());
         self.note_variant(&accepted, message);
         if let Accepted::First(seq) = accepted {
             let kind = message.message.kind();
@@ -390,7 +390,7 @@ impl<'a, S: Store> Keys<'a, S> {
             return Ok(known);
         }
         let key = self.unique(if matches!(dedupe, Dedupe::Off) { "off" } else { "missing_key" });
-        Ok(MessageKey { key, on_conflict: OnConflict::KeepAside })
+        Ok(MessageKey { key, on_conflict: OnConflict::Quarantine })
     }
 
     /// The key by which a handler recognises the message; `None` if it does not.

@@ -33,7 +33,7 @@ impl KeyStrategy {
             Self::Header(name) => !CORRELATIONS.iter().any(|known| name.eq_ignore_ascii_case(known)),
             strategy => strategy.holds_message_id(),
         };
-        if names_a_message { OnConflict::KeepAside } else { OnConflict::FirstWins }
+        if names_a_message { OnConflict::Quarantine } else { OnConflict::FirstWins }
     }
 
     /// Whether what it selects is, or holds, what names one message and no other.
@@ -73,17 +73,17 @@ mod tests {
 
     // FAULTS A10
     #[test]
-    fn keys_of_messages_are_kept_aside_and_those_of_the_business_are_duplicates() {
-        use OnConflict::{FirstWins, KeepAside};
+    fn keys_of_messages_are_quarantined_and_those_of_the_business_are_duplicates() {
+        use OnConflict::{FirstWins, Quarantine};
         let composite =
             |strategy| KeyStrategy::Composite(vec![KeyStrategy::json_pointer("/order"), strategy]);
         let custom = || KeyStrategy::custom(|_| Some(b"x".to_vec()));
         for (strategy, expected) in [
-            (KeyStrategy::MessageId, KeepAside),
-            (KeyStrategy::cloud_events(), KeepAside),
-            (KeyStrategy::message_id_header(), KeepAside),
-            (KeyStrategy::header("X-Request-Id"), KeepAside),
-            (KeyStrategy::Content, KeepAside),
+            (KeyStrategy::MessageId, Quarantine),
+            (KeyStrategy::cloud_events(), Quarantine),
+            (KeyStrategy::message_id_header(), Quarantine),
+            (KeyStrategy::header("X-Request-Id"), Quarantine),
+            (KeyStrategy::Content, Quarantine),
             (KeyStrategy::correlation_id(), FirstWins),
             (KeyStrategy::header("Correlation-Id"), FirstWins),
             (KeyStrategy::json_pointer("/order"), FirstWins),
@@ -91,13 +91,13 @@ mod tests {
             (KeyStrategy::custom_with(|_, _| Some(b"x".to_vec())), FirstWins),
             (composite(KeyStrategy::correlation_id()), FirstWins),
             (composite(KeyStrategy::header("x-request-id")), FirstWins),
-            (composite(KeyStrategy::MessageId), KeepAside),
+            (composite(KeyStrategy::MessageId), Quarantine),
             // What selects nothing goes by the message id.
-            (KeyStrategy::json_pointer("/absent"), KeepAside),
-            (KeyStrategy::handler_and_correlation_id(), KeepAside),
+            (KeyStrategy::json_pointer("/absent"), Quarantine),
+            (KeyStrategy::handler_and_correlation_id(), Quarantine),
         ] {
             assert_eq!(policy(&strategy, &message(), None), expected, "{strategy:?}");
-            for set in [KeepAside, FirstWins, OnConflict::AcceptAsNew] {
+            for set in [Quarantine, FirstWins, OnConflict::AcceptAsNew] {
                 assert_eq!(policy(&strategy, &message(), Some(set)), set, "{strategy:?}");
                 let beside = strategy.clone().on_conflict(set);
                 assert_eq!(policy(&beside, &message(), Some(expected)), set, "{beside:?}");
@@ -110,7 +110,7 @@ mod tests {
     fn a_policy_beside_a_strategy_changes_no_key() {
         let inbox = InboxName::new("orders").unwrap();
         let plain = KeyStrategy::json_pointer("/order");
-        let beside = plain.clone().on_conflict(OnConflict::KeepAside).on_conflict(OnConflict::FirstWins);
+        let beside = plain.clone().on_conflict(OnConflict::Quarantine).on_conflict(OnConflict::FirstWins);
         assert_eq!(plain.key(&inbox, &message()).unwrap(), beside.key(&inbox, &message()).unwrap());
         assert!(KeyStrategy::Handler.on_conflict(OnConflict::FirstWins).flaw().is_some());
     }

@@ -114,7 +114,7 @@ impl KeyStrategy {
         let by_id = || {
             let parts: [&[u8]; 2] = [b"id", message.id()];
             let key = Key::within(context.inbox, context.tenant(message), message.source(), parts);
-            MessageKey { key, on_conflict: self.policy().or(policy).unwrap_or(OnConflict::KeepAside) }
+            MessageKey { key, on_conflict: self.policy().or(policy).unwrap_or(OnConflict::Quarantine) }
         };
         // Most messages: nothing has to be put together.
         if matches!(self, Self::MessageId) && !is_blank(message.id()) {

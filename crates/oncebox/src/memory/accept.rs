@@ -4,17 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tables::{Aside, Entry, Scope, Stored, Tables};
+use super::tables::{Entry, QuarantinedMessage, Scope, Stored, Tables};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Fingerprint;
-use crate::store::{Accepted, AsideId, AsideReason, Known, NewMessage, Route, Seq};
+use crate::store::{Accepted, Known, NewMessage, QuarantineId, QuarantineReason, Route, Seq};
 use crate::time::Timestamp;
 
 /// What a message is to an inbox.
 enum Verdict {
     New,
     Known,
-    KeptAside(AsideReason),
+    Quarantined(QuarantineReason),
 }
 
 /// The verdict on a message whose key is known with `known`, if it is. `forgotten` says until when messages that it may be have
@@ -24,8 +24,8 @@ fn verdict(new: &NewMessage, known: Option<Fingerprint>, forgotten: Option<Times
     let stale = new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark);
     match known {
         Some(known) if known.is_erased() => Verdict::Known,
-        Some(known) if new.conflicts_with(&known) => Verdict::KeptAside(AsideReason::Conflict),
-        _ if stale => Verdict::KeptAside(AsideReason::Stale),
+        Some(known) if new.conflicts_with(&known) => Verdict::Quarantined(QuarantineReason::Conflict),
+        _ if stale => Verdict::Quarantined(QuarantineReason::Stale),
         Some(_) => Verdict::Known,
         None => Verdict::New,
     }
@@ -48,10 +48,10 @@ impl Tables {
                 0 => Accepted::Duplicate(scope.known(seq, new, now)),
                 added => Accepted::HandlersAdded(seq, added),
             },
-            (Verdict::KeptAside(reason), seq) => {
-                scope.keep_aside(new, reason, now);
+            (Verdict::Quarantined(reason), seq) => {
+                scope.quarantine(new, reason, now);
                 match (reason, seq) {
-                    (AsideReason::Conflict, Some(seq)) => Accepted::Conflict(seq),
+                    (QuarantineReason::Conflict, Some(seq)) => Accepted::Conflict(seq),
                     _ => Accepted::Stale,
                 }
             }
@@ -67,7 +67,8 @@ impl Tables {
 
     /// Refuses a batch that does not fit, before anything of it is stored.
     fn check_room(&self, batch: &[NewMessage]) -> Result<()> {
-        let stored: usize = self.scopes.values().map(|scope| scope.messages.len() + scope.asides.len()).sum();
+        let stored: usize =
+            self.scopes.values().map(|scope| scope.messages.len() + scope.quarantined.len()).sum();
         let room = self.capacity.saturating_sub(stored);
         // A message takes one place at most, so the exact count is needed near the limit only.
         if batch.len() <= room || self.growth(batch) <= room {
@@ -76,10 +77,11 @@ impl Tables {
         Err(self.full(stored))
     }
 
-    /// Refuses a message that is to be kept aside and does not fit.
-    pub(super) fn check_room_aside(&mut self, new: &NewMessage) -> Result<()> {
-        let known = self.scope(&new.inbox).asides.contains_key(&(new.key, *new.fingerprint.as_bytes()));
-        let stored: usize = self.scopes.values().map(|scope| scope.messages.len() + scope.asides.len()).sum();
+    /// Refuses a message that is to be quarantined and does not fit.
+    pub(super) fn check_room_in_quarantine(&mut self, new: &NewMessage) -> Result<()> {
+        let known = self.scope(&new.inbox).quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes()));
+        let stored: usize =
+            self.scopes.values().map(|scope| scope.messages.len() + scope.quarantined.len()).sum();
         if known || stored < self.capacity { Ok(()) } else { Err(self.full(stored)) }
     }
 
@@ -92,7 +94,7 @@ impl Tables {
     fn growth(&self, batch: &[NewMessage]) -> usize {
         let empty = Scope::default();
         let mut keys = HashMap::new();
-        let mut asides = HashSet::new();
+        let mut quarantined = HashSet::new();
         for new in batch {
             let scope = self.scopes.get(&new.inbox).unwrap_or(&empty);
             let id = (&new.inbox, new.key);
@@ -101,15 +103,15 @@ impl Tables {
                 Verdict::New => {
                     keys.insert(id, new.fingerprint);
                 }
-                Verdict::KeptAside(_)
-                    if !scope.asides.contains_key(&(new.key, *new.fingerprint.as_bytes())) =>
+                Verdict::Quarantined(_)
+                    if !scope.quarantined.contains_key(&(new.key, *new.fingerprint.as_bytes())) =>
                 {
-                    asides.insert((id, new.fingerprint));
+                    quarantined.insert((id, new.fingerprint));
                 }
-                Verdict::Known | Verdict::KeptAside(_) => {}
+                Verdict::Known | Verdict::Quarantined(_) => {}
             }
         }
-        keys.len() + asides.len()
+        keys.len() + quarantined.len()
     }
 }
 
@@ -142,7 +144,7 @@ impl Scope {
             received_at: now,
             entries: std::collections::BTreeMap::new(),
             attempts: Vec::new(),
-            absorbed: None,
+            duplicates: None,
         };
         self.messages.insert(seq, stored);
     }
@@ -176,15 +178,15 @@ impl Scope {
         Known::new(seq, now.since(stored.received_at)).varied(stored.fingerprint != new.fingerprint)
     }
 
-    pub(super) fn keep_aside(&mut self, new: &NewMessage, reason: AsideReason, now: Timestamp) {
+    pub(super) fn quarantine(&mut self, new: &NewMessage, reason: QuarantineReason, now: Timestamp) {
         let under = (new.key, *new.fingerprint.as_bytes());
-        if self.asides.contains_key(&under) {
+        if self.quarantined.contains_key(&under) {
             return;
         }
-        self.last_aside += 1;
-        let id = AsideId(self.last_aside);
+        self.last_quarantined += 1;
+        let id = QuarantineId(self.last_quarantined);
         let message = Arc::clone(&new.message);
-        self.asides.insert(under, Aside { id, reason, received_at: now, message });
-        self.aside_ids.insert(id, under);
+        self.quarantined.insert(under, QuarantinedMessage { id, reason, received_at: now, message });
+        self.quarantined_ids.insert(id, under);
     }
 }

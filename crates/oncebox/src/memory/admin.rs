@@ -14,10 +14,10 @@ use crate::key::Key;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{InLine, Operation, Status, Suspicion, operate};
 use crate::store::{
-    Acted, Action, Admin, AsideFilter, AsidePage, AsideReason, AsideView, AuditFilter, AuditPage,
-    BackfillParams, Backfilled, BlockedKey, BlockedParams, Counts, Cursor, EntryView, ExamineParams, Filter,
-    Finding, HandlerCount, History, KeptAside, Label, MessageView, OperationId, Page, PausedKey, Seq,
-    Severity, content_erased,
+    Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Counts, Cursor, EntryView, ExamineParams, Filter, Finding, HandlerCount, History, Label, MessageView,
+    OperationId, Page, PausedKey, QuarantineFilter, QuarantinePage, QuarantineReason, Quarantined,
+    QuarantinedView, Seq, Severity, content_erased,
 };
 use crate::time::Timestamp;
 
@@ -47,8 +47,8 @@ impl Admin for Memory {
         Ok(self.shared.change(|tables, _| tables.scope(&params.inbox).blocked(params)))
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).aside(filter)))
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+        Ok(self.shared.change(|tables, _| tables.scope(&filter.inbox).quarantined_page(filter)))
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {
@@ -89,14 +89,15 @@ impl Scope {
     fn count(&self) -> Counts {
         let entries = self.counted(BTreeSet::len);
         let unrouted = self.messages.values().filter(|stored| stored.entries.is_empty()).count();
-        let stale = self.asides.values().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
-        let kept_aside = self.asides.len() as u64;
+        let stale =
+            self.quarantined.values().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
+        let quarantined = self.quarantined.len() as u64;
         Counts {
             entries,
             messages: self.messages.len() as u64,
             unrouted: unrouted as u64,
-            kept_aside,
-            conflicts: kept_aside - stale,
+            quarantined,
+            conflicts: quarantined - stale,
             stale,
             paused: self.paused(),
             paused_keys: self.paused_keys(|_| true),
@@ -135,15 +136,15 @@ impl Scope {
         let is_theirs = |seq: &&Seq| self.is_of(**seq, tenant);
         let entries = self.counted(|entries| entries.iter().filter(is_theirs).count());
         let messages = || self.messages.values().filter(|stored| stored.message.tenant() == Some(tenant));
-        let asides = || self.asides.values().filter(|aside| aside.message.tenant() == Some(tenant));
-        let stale = asides().filter(|aside| aside.reason == AsideReason::Stale).count() as u64;
-        let kept_aside = asides().count() as u64;
+        let quarantined = || self.quarantined.values().filter(|item| item.message.tenant() == Some(tenant));
+        let stale = quarantined().filter(|item| item.reason == QuarantineReason::Stale).count() as u64;
+        let quarantined = quarantined().count() as u64;
         Counts {
             entries,
             messages: messages().count() as u64,
             unrouted: messages().filter(|stored| stored.entries.is_empty()).count() as u64,
-            kept_aside,
-            conflicts: kept_aside - stale,
+            quarantined,
+            conflicts: quarantined - stale,
             stale,
             paused: self.paused(),
             paused_keys: self.paused_keys(|key| key.line.tenant.as_deref() == Some(tenant)),
@@ -196,19 +197,19 @@ impl Scope {
                 view.entries.extend(self.view(*seq, handler));
             }
         }
-        let asides = self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16]));
-        view.kept_aside = asides
-            .take(MessageView::ASIDES)
-            .map(|(_, aside)| KeptAside {
-                reason: aside.reason,
-                received_at: aside.received_at,
-                message: Arc::clone(&aside.message),
+        let quarantined = self.quarantined.range((*key, [0; 16])..=(*key, [u8::MAX; 16]));
+        view.quarantined = quarantined
+            .take(MessageView::MAX_QUARANTINED)
+            .map(|(_, item)| Quarantined {
+                reason: item.reason,
+                received_at: item.received_at,
+                message: Arc::clone(&item.message),
             })
             .collect();
-        if let (None, Some(aside)) = (&view.tenant, view.kept_aside.first()) {
-            view.tenant = aside.message.tenant().map(Into::into);
+        if let (None, Some(item)) = (&view.tenant, view.quarantined.first()) {
+            view.tenant = item.message.tenant().map(Into::into);
         }
-        (view.stored.is_some() || view.erased || !view.kept_aside.is_empty()).then_some(view)
+        (view.stored.is_some() || view.erased || !view.quarantined.is_empty()).then_some(view)
     }
 
     fn blocked(&self, params: &BlockedParams) -> Vec<BlockedKey> {
@@ -230,34 +231,33 @@ impl Scope {
         heads.into_iter().filter_map(blocked).collect()
     }
 
-    fn aside(&self, filter: &AsideFilter) -> AsidePage {
+    fn quarantined_page(&self, filter: &QuarantineFilter) -> QuarantinePage {
         let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut asides: Vec<AsideView> = self
-            .aside_ids
+        let mut quarantined: Vec<QuarantinedView> = self
+            .quarantined_ids
             .range((from, Bound::Unbounded))
-            .filter_map(|(id, under)| Some((id, under, self.asides.get(under)?)))
-            .filter(|(.., aside)| filter.reason.is_none_or(|reason| reason == aside.reason))
-            .filter(|(.., aside)| {
-                filter.tenant.is_none() || filter.tenant.as_deref() == aside.message.tenant()
-            })
-            .map(|(id, (key, _), aside)| {
-                let message = &aside.message;
-                let mut view = AsideView::new(*id, aside.reason, *key, aside.received_at, Label::of(message));
+            .filter_map(|(id, under)| Some((id, under, self.quarantined.get(under)?)))
+            .filter(|(.., item)| filter.reason.is_none_or(|reason| reason == item.reason))
+            .filter(|(.., item)| filter.tenant.is_none() || filter.tenant.as_deref() == item.message.tenant())
+            .map(|(id, (key, _), item)| {
+                let message = &item.message;
+                let mut view =
+                    QuarantinedView::new(*id, item.reason, *key, item.received_at, Label::of(message));
                 view.tenant = message.tenant().map(Into::into);
                 view.payload_bytes = message.payload().len() as u64;
                 view
             })
             .take(filter.limit.saturating_add(1))
             .collect();
-        let more = asides.len() > filter.limit;
-        asides.truncate(filter.limit);
-        let next = asides.last().map(|last| last.id).filter(|_| more);
-        AsidePage { asides, next }
+        let more = quarantined.len() > filter.limit;
+        quarantined.truncate(filter.limit);
+        let next = quarantined.last().map(|last| last.id).filter(|_| more);
+        QuarantinePage { quarantined, next }
     }
 
     /// What is to be said of the windows.
     fn windows(&self, params: &ExamineParams, now: Timestamp) -> Vec<Finding> {
-        let late = |stored: &Stored| Some(stored.absorbed?.last.since(stored.received_at));
+        let late = |stored: &Stored| Some(stored.duplicates?.last.since(stored.received_at));
         let latest = self.messages.values().rev().take(ExamineParams::LOOKED).filter_map(late).max();
         params.windows(&self.windows, latest, now)
     }
@@ -307,12 +307,12 @@ impl Scope {
     pub(super) fn purge(&mut self, horizon: Timestamp, limit: usize) -> usize {
         // The first kept go first.
         let is_old = |under: &&(Key, [u8; 16])| {
-            self.asides.get(*under).is_some_and(|aside| aside.received_at <= horizon)
+            self.quarantined.get(*under).is_some_and(|item| item.received_at <= horizon)
         };
-        let old: Vec<_> = self.aside_ids.values().filter(is_old).take(limit).copied().collect();
+        let old: Vec<_> = self.quarantined_ids.values().filter(is_old).take(limit).copied().collect();
         for under in &old {
-            if let Some(aside) = self.asides.remove(under) {
-                self.aside_ids.remove(&aside.id);
+            if let Some(item) = self.quarantined.remove(under) {
+                self.quarantined_ids.remove(&item.id);
             }
         }
         old.len()

@@ -19,8 +19,11 @@ impl Scope {
         discard_unfinished: bool,
         now: Timestamp,
     ) -> Result<ErasureCounts> {
-        let under: Vec<_> =
-            self.asides.range((*key, [0; 16])..=(*key, [u8::MAX; 16])).map(|(under, _)| *under).collect();
+        let under: Vec<_> = self
+            .quarantined
+            .range((*key, [0; 16])..=(*key, [u8::MAX; 16]))
+            .map(|(under, _)| *under)
+            .collect();
         let marks: Vec<_> = self.marks.keys().filter(|(of, _)| of == key).cloned().collect();
         let seq = self.keys.get(key).copied();
         if seq.is_none() && under.is_empty() && marks.is_empty() {
@@ -51,8 +54,8 @@ impl Scope {
             }
         }
         for under in &under {
-            if let Some(aside) = self.asides.remove(under) {
-                self.aside_ids.remove(&aside.id);
+            if let Some(item) = self.quarantined.remove(under) {
+                self.quarantined_ids.remove(&item.id);
             }
         }
         for mark in &marks {

@@ -4,15 +4,16 @@ use super::tables::{Scope, Tables};
 use crate::key::Key;
 use crate::name::HandlerKey;
 use crate::state::{Settlement, Status};
-use crate::store::{Absorbed, Ahead, Attempt, History, Holder};
+use crate::store::{Ahead, Attempt, DuplicateCount, History, Holder};
 use crate::time::Timestamp;
 
 impl Tables {
-    pub(super) fn absorbed(&mut self, batch: &[Absorbed]) {
-        for absorbed in batch {
-            let known = self.scopes.values_mut().find_map(|scope| scope.messages.get_mut(&absorbed.seq));
+    pub(super) fn count_duplicates(&mut self, batch: &[DuplicateCount]) {
+        for duplicates in batch {
+            let known = self.scopes.values_mut().find_map(|scope| scope.messages.get_mut(&duplicates.seq));
             if let Some(stored) = known {
-                stored.absorbed = Some(stored.absorbed.map_or(*absorbed, |known| known.and(*absorbed)));
+                stored.duplicates =
+                    Some(stored.duplicates.map_or(*duplicates, |known| known.and(*duplicates)));
             }
         }
     }
@@ -41,7 +42,7 @@ impl Scope {
         let seq = *self.keys.get(key)?;
         let stored = self.messages.get(&seq)?;
         let mut history = History { now, attempts: stored.attempts.clone(), ..History::default() };
-        history.absorbed = stored.absorbed;
+        history.duplicates = stored.duplicates;
         for attempt in &mut history.attempts {
             attempt.handler = self.names.name(&attempt.origin);
         }

@@ -269,9 +269,9 @@ impl Indexes {
 struct Lane {
     /// Those that stand in the way of others: waiting, running, or poisoned and not skipped.
     unfinished: BTreeMap<Seq, Place>,
-    /// Those that are set aside.
+    /// Those that are parked.
     parked: BTreeSet<Seq>,
-    /// Those of the unfinished that set others aside.
+    /// Those of the unfinished that park others.
     parks: BTreeSet<Seq>,
     /// Those of the unfinished that are poisoned.
     poisoned: BTreeSet<Seq>,
@@ -332,7 +332,7 @@ impl Lane {
         Some((self.waiting(seq).count() as u64, self.first_waiting(seq)?))
     }
 
-    /// Those that wait behind an entry: pending ones, then those that are set aside.
+    /// Those that wait behind an entry: pending ones, then those that are parked.
     fn waiting(&self, seq: Seq) -> impl Iterator<Item = Seq> {
         let after = (Bound::Excluded(seq), Bound::Unbounded);
         let pending = self.unfinished.range(after).filter(|(_, place)| place.status == Status::Pending);

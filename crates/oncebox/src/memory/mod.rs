@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::state::Settlement;
 use crate::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, NewMessage, Orphan,
+    Accepted, Backlog, BacklogParams, Capabilities, ClaimParams, Claimed, DuplicateCount, NewMessage, Orphan,
     OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept,
     Wakeup, Wakeups,
 };
@@ -71,7 +71,7 @@ impl Memory {
         Self { shared: Arc::new(Shared { clock, tables, work: watch::Sender::new(0) }) }
     }
 
-    /// Keeps at most this many messages, those kept aside included. A batch that does not fit is refused whole, with
+    /// Keeps at most this many messages, those quarantined included. A batch that does not fit is refused whole, with
     /// [`ErrorKind::Full`](crate::ErrorKind::Full); what is stored is never pushed out.
     pub fn capacity(self, messages: usize) -> Self {
         self.shared.tables.lock().capacity = messages;
@@ -147,8 +147,8 @@ impl Store for Memory {
         Ok(self.shared.change(|tables, now| tables.orphans(params, now)))
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.shared.change(|tables, _| tables.absorbed(batch));
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.shared.change(|tables, _| tables.count_duplicates(batch));
         Ok(())
     }
 

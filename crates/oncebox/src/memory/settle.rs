@@ -46,7 +46,7 @@ impl Tables {
 /// Whether this very settlement was written before, by a call whose answer was lost.
 fn was_applied(entry: &Entry, settlement: &Settlement) -> bool {
     let status = settlement.next.status();
-    // One that was to be tried again may have been set aside at once.
+    // One that was to be tried again may have been parked at once.
     let reached = |entry: &Entry| {
         entry.status == status || (status == Status::Pending && entry.in_line == Some(InLine::Parked))
     };

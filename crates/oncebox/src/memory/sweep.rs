@@ -10,7 +10,7 @@ use crate::name::HandlerKey;
 use crate::state::Status;
 use crate::store::{
     Backlog, BacklogParams, BlockedBacklog, ClaimMode, Orphan, OrphanParams, RegisterParams,
-    RegisteredWindow, Seq, SweepParams, SweepPosition, Swept, Walk, Windows,
+    RegisteredWindow, Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows,
 };
 use crate::time::Timestamp;
 
@@ -32,15 +32,15 @@ impl Tables {
             return Swept::NOTHING;
         }
         let windows = Windows::new(params, &scope.windows, now).over(scope.names.aliases());
-        if scope.walks.0 != windows.digest() {
-            scope.walks = (windows.digest(), BTreeMap::new());
+        if scope.cursors.0 != windows.digest() {
+            scope.cursors = (windows.digest(), BTreeMap::new());
         }
         let start = params.after.unwrap_or(SweepPosition::START);
         let mut swept = Swept::NOTHING;
         for window in windows.lengths().into_iter().filter(|window| *window >= start.window) {
             let after = if window == start.window { start.seq } else { Seq(0) };
             let limit = params.limit.saturating_sub(swept.looked);
-            swept.next = scope.walk(&windows, SweepPosition::new(window, after), limit, now, &mut swept);
+            swept.next = scope.scan_page(&windows, SweepPosition::new(window, after), limit, now, &mut swept);
             if swept.next.is_some() {
                 break;
             }
@@ -51,7 +51,7 @@ impl Tables {
             swept.next = swept.next.or(Some(SweepPosition::new(windows.longest(), Seq(i64::MAX))));
         }
         swept.next = swept.next.filter(|_| params.limit > 0);
-        scope.sweeper = swept.next.map(|_| (params.sweep_id, now.after(params.hold)));
+        scope.sweeper = swept.next.map(|_| (params.sweep_id, now.after(params.lease)));
         swept.operations = self.operations.forget(&params.inbox, audit);
         swept
     }
@@ -126,7 +126,7 @@ impl Scope {
     }
 
     /// Looks at messages that may have left one window; says where to go on.
-    fn walk(
+    fn scan_page(
         &mut self,
         windows: &Windows,
         at: SweepPosition,
@@ -134,9 +134,9 @@ impl Scope {
         now: Timestamp,
         swept: &mut Swept,
     ) -> Option<SweepPosition> {
-        let mut walk = self.walks.1.remove(&at.window).unwrap_or_default();
-        let again = walk.again(at.seq, limit);
-        let from = walk.from(at.seq);
+        let mut cursor = self.cursors.1.remove(&at.window).unwrap_or_default();
+        let again = cursor.again(at.seq, limit);
+        let from = cursor.from(at.seq);
         let horizon = now.before(at.window);
         let range = (Bound::Excluded(from), Bound::Unbounded);
         // One from a time when the clock was wrong stays, but keeps no other from leaving.
@@ -145,7 +145,7 @@ impl Scope {
             .range(range)
             .take_while(|(_, one)| one.received_at <= horizon || one.received_at > now);
         let fresh: Vec<Seq> = old.take(limit.saturating_sub(again.len())).map(|(seq, _)| *seq).collect();
-        let settled = now.before(at.window.max(Walk::SETTLED));
+        let settled = now.before(at.window.max(SweepCursor::SETTLED));
         let (mut gone, mut stays, mut passed) = (Vec::new(), Vec::new(), from);
         for seq in again.iter().chain(&fresh) {
             let Some(stored) = self.messages.get(seq) else {
@@ -169,9 +169,9 @@ impl Scope {
                 Fate::Stays | Fate::Later => {}
             }
         }
-        walk.gone(&gone);
-        walk.pass(from, passed, &stays);
-        self.walks.1.insert(at.window, walk);
+        cursor.gone(&gone);
+        cursor.pass(from, passed, &stays);
+        self.cursors.1.insert(at.window, cursor);
         let looked = again.len() + fresh.len();
         swept.looked += looked;
         let last = fresh.last().or(again.last()).copied().unwrap_or(at.seq);

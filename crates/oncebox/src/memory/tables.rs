@@ -14,8 +14,8 @@ use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::state::{ErrorText, Event, InLine, PoisonReason, Status, Suspicion};
 use crate::store::{
-    Absorbed, AsideId, AsideReason, Attempt, Claim, ClaimId, EntryView, PausedKey, RegisteredWindow, Seq,
-    SweepId, Token, Walk,
+    Attempt, Claim, ClaimId, DuplicateCount, EntryView, PausedKey, QuarantineId, QuarantineReason,
+    RegisteredWindow, Seq, SweepCursor, SweepId, Token,
 };
 use crate::time::Timestamp;
 
@@ -44,12 +44,12 @@ pub(super) struct Scope {
     pub(super) messages: BTreeMap<Seq, Stored>,
     pub(super) keys: HashMap<Key, Seq>,
     /// One row for each payload under a key, so that redeliveries do not pile up.
-    pub(super) asides: BTreeMap<(Key, [u8; 16]), Aside>,
+    pub(super) quarantined: BTreeMap<(Key, [u8; 16]), QuarantinedMessage>,
     pub(super) paused: BTreeSet<HandlerKey>,
     pub(super) paused_keys: BTreeSet<PausedKey>,
     /// The same by number, in the order they were kept.
-    pub(super) aside_ids: BTreeMap<AsideId, (Key, [u8; 16])>,
-    pub(super) last_aside: i64,
+    pub(super) quarantined_ids: BTreeMap<QuarantineId, (Key, [u8; 16])>,
+    pub(super) last_quarantined: i64,
     /// Who sweeps, and until when others are kept away.
     pub(super) sweeper: Option<(SweepId, Timestamp)>,
     /// When the newest message without entries that was swept had come in.
@@ -60,7 +60,7 @@ pub(super) struct Scope {
     /// How the inbox treats tenants, as it was first registered.
     pub(super) tenancy: Option<Box<str>>,
     /// How far sweeps have come with each window, under the windows with this digest.
-    pub(super) walks: (i64, BTreeMap<Duration, Walk>),
+    pub(super) cursors: (i64, BTreeMap<Duration, SweepCursor>),
     pub(super) indexes: Indexes,
     pub(super) marks: HashMap<(Key, HandlerKey), MarkRow>,
     /// Committed marks by handler and age.
@@ -78,8 +78,8 @@ pub(super) struct Stored {
     pub(super) entries: BTreeMap<HandlerKey, Entry>,
     /// Attempts that did not succeed, the oldest first.
     pub(super) attempts: Vec<Attempt>,
-    /// Deliveries that were absorbed.
-    pub(super) absorbed: Option<Absorbed>,
+    /// Duplicate deliveries.
+    pub(super) duplicates: Option<DuplicateCount>,
 }
 
 impl Stored {
@@ -92,10 +92,10 @@ impl Stored {
     }
 }
 
-/// A message that was kept aside.
-pub(super) struct Aside {
-    pub(super) id: AsideId,
-    pub(super) reason: AsideReason,
+/// A message that was quarantined.
+pub(super) struct QuarantinedMessage {
+    pub(super) id: QuarantineId,
+    pub(super) reason: QuarantineReason,
     pub(super) received_at: Timestamp,
     pub(super) message: Arc<Message>,
 }

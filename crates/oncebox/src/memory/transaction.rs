@@ -11,7 +11,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Fingerprint, Key};
 use crate::name::{HandlerKey, InboxName};
 use crate::state::Settlement;
-use crate::store::{AsideReason, Claim, Mark, MarkIn, NewMessage, SettleIn, Settled, ShareIn, Transactional};
+use crate::store::{
+    Claim, Mark, MarkIn, NewMessage, QuarantineReason, SettleIn, Settled, ShareIn, Transactional,
+};
 use crate::time::Timestamp;
 
 /// An open transaction of a [`Memory`] store: marks and completions that become visible together. Dropping it rolls
@@ -23,8 +25,8 @@ pub struct MemoryTx {
     /// Results, each with the place of its mark in `marks`.
     results: Vec<(usize, Bytes)>,
     completions: Vec<Claim>,
-    /// Messages to be kept aside.
-    asides: Vec<NewMessage>,
+    /// Messages to be quarantined.
+    quarantined: Vec<NewMessage>,
     savepoint: Savepoint,
 }
 
@@ -34,7 +36,7 @@ struct Savepoint {
     marks: usize,
     results: usize,
     completions: usize,
-    asides: usize,
+    quarantined: usize,
 }
 
 impl MemoryTx {
@@ -94,8 +96,8 @@ impl MemoryTx {
             };
             scope.marks.insert((key, handler), MarkRow::Done(fingerprint, self.result(place).cloned()));
         }
-        for new in self.asides.drain(..) {
-            tables.scope(&new.inbox).keep_aside(&new, AsideReason::Conflict, now);
+        for new in self.quarantined.drain(..) {
+            tables.scope(&new.inbox).quarantine(&new, QuarantineReason::Conflict, now);
         }
         Ok(())
     }
@@ -126,7 +128,7 @@ impl Transactional for Memory {
             marks: Vec::new(),
             results: Vec::new(),
             completions: Vec::new(),
-            asides: Vec::new(),
+            quarantined: Vec::new(),
             savepoint: Savepoint::default(),
         })
     }
@@ -166,8 +168,8 @@ impl MarkIn<MemoryTx> for Memory {
 
     async fn quarantine(&self, tx: &mut MemoryTx, message: &NewMessage) -> Result<()> {
         tx.is_of(self)?;
-        self.shared.tables.lock().check_room_aside(message)?;
-        tx.asides.push(message.clone());
+        self.shared.tables.lock().check_room_in_quarantine(message)?;
+        tx.quarantined.push(message.clone());
         Ok(())
     }
 
@@ -232,15 +234,15 @@ impl ShareIn<MemoryTx> for Memory {
             marks: tx.marks.len(),
             results: tx.results.len(),
             completions: tx.completions.len(),
-            asides: tx.asides.len(),
+            quarantined: tx.quarantined.len(),
         };
         Ok(())
     }
 
     async fn rollback_to_savepoint(&self, tx: &mut MemoryTx) -> Result<()> {
         tx.is_of(self)?;
-        let Savepoint { marks, results, completions, asides } = tx.savepoint;
-        tx.asides.truncate(asides);
+        let Savepoint { marks, results, completions, quarantined } = tx.savepoint;
+        tx.quarantined.truncate(quarantined);
         tx.unmark(marks);
         tx.results.truncate(results);
         tx.completions.truncate(completions);

@@ -96,7 +96,7 @@ const VERB: Label = words(
         "sweep",
         "orphans",
         "backlog",
-        "absorbed",
+        "count_duplicates",
         "begin",
         "commit",
         "rollback",
@@ -233,7 +233,7 @@ macro_rules! metrics {
 
 metrics! {
     Counter ACCEPTED = "oncebox_accepted_total" [INBOX, OUTCOME] None,
-        "Messages offered to the store, by what it answered. Duplicates and conflicts that were kept aside are counted here.";
+        "Messages offered to the store, by what it answered. Duplicates and conflicts that were quarantined are counted here.";
     Counter CONFLICTS = "oncebox_allowed_conflicts_total" [INBOX, POLICY] None,
         "Messages whose key was known with another payload, where the policy of the key allows it. `first_wins` counts each of them; `accept_as_new` those that a process noticed among the last 10,000 keys that it took.";
     Counter REFUSED = "oncebox_refused_total" [INBOX, REASON] None,

@@ -12,7 +12,7 @@ use super::{Watch, emit, names, spans};
 use crate::error::Result;
 use crate::state::{ErrorText, Event, Next, Settlement};
 use crate::store::{
-    Absorbed, Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, Failover,
+    Accepted, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed, DuplicateCount, Failover,
     NewMessage, Orphan, OrphanParams, RegisterParams, RenewParams, Renewed, RescueParams, Settled, Store,
     SweepParams, Swept, Wakeups,
 };
@@ -78,22 +78,22 @@ impl<S> Observed<S> {
         messages.map(span).take_while(|span| !span.is_disabled()).collect()
     }
 
-    /// What is kept aside and will not run tells so: nobody else would.
+    /// What is quarantined and will not run tells so: nobody else would.
     fn report_accepted(&self, message: &NewMessage, answer: Accepted) {
         let NewMessage { inbox, key, .. } = message;
         let outcome = emit::word("outcome", answer.as_str());
         emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), outcome]);
         self.watch.tell(inbox, |observer| observer.accepted(message, answer));
-        let (kind, say) = (message.message.kind(), || self.watch.may_say("kept aside", inbox.as_str()));
+        let (kind, say) = (message.message.kind(), || self.watch.may_say("quarantined", inbox.as_str()));
         match answer {
             Accepted::Conflict(seq) => {
                 if let Some(unsaid) = say() {
-                    tracing::warn!(%inbox, %key, seq = seq.0, kind, unsaid, "kept aside: its key was stored with another payload");
+                    tracing::warn!(%inbox, %key, seq = seq.0, kind, unsaid, "quarantined: its key was stored with another payload");
                 }
             }
             Accepted::Stale => {
                 if let Some(unsaid) = say() {
-                    tracing::warn!(%inbox, %key, kind, unsaid, "kept aside: it is older than what is remembered");
+                    tracing::warn!(%inbox, %key, kind, unsaid, "quarantined: it is older than what is remembered");
                 }
             }
             _ => {}
@@ -261,8 +261,8 @@ impl<S: Store> Store for Observed<S> {
         self.observe("backlog", 1, self.store.backlog(params)).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        self.observe("absorbed", batch.len(), self.store.absorbed(batch)).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        self.observe("count_duplicates", batch.len(), self.store.count_duplicates(batch)).await
     }
 
     fn wakeups(&self) -> Option<&dyn Wakeups> {

@@ -23,9 +23,9 @@ pub trait Observer: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A message is kept aside, because this handler, which is inline or uses `once`, has done its work for another message under
+    /// A message is quarantined, because this handler, which is inline or uses `once`, has done its work for another message under
     /// the same key. With `once` it is stored when the caller commits.
-    fn kept_aside(&self, message: &NewMessage, handler: &HandlerKey) -> Noted {
+    fn quarantined(&self, message: &NewMessage, handler: &HandlerKey) -> Noted {
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Id;
 
 /// How many keys past their time one call removes at most, beyond what it needs for itself.
-const TIDY: usize = 8;
+const MAX_EXPIRED_PER_CALL: usize = 8;
 
 /// What is known of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Keys {
 
     /// Gives a key out if it is free. A key past its time is, whether or not it was removed yet.
     pub(super) fn admit(&mut self, id: Id, now: Duration) -> Found {
-        self.tidy(now);
+        self.remove_expired(now);
         let full = self.slots.len() >= self.capacity;
         match self.slots.entry(id) {
             Entry::Occupied(mut slot) => match *slot.get() {
@@ -83,9 +83,9 @@ impl Keys {
 
     /// Removes a few keys past their time, and more only as long as there is no room: each is removed once, so a call
     /// pays for little more than for what it brings.
-    fn tidy(&mut self, now: Duration) {
+    fn remove_expired(&mut self, now: Duration) {
         let mut removed = 0;
-        while removed < TIDY || self.slots.len() >= self.capacity {
+        while removed < MAX_EXPIRED_PER_CALL || self.slots.len() >= self.capacity {
             match self.ages.front() {
                 Some((until, _)) if *until <= now => {}
                 _ => break,

@@ -140,7 +140,7 @@ fn panicked(panic: &(dyn std::any::Any + Send)) {
 
 /// Stores one delivery and settles it. A store that is away is waited for, and so is somebody else who works on the same
 /// message, though not for ever: giving the delivery back would only make the broker count another failed delivery, and
-/// put it aside after so many.
+/// dead-letter it after so many.
 pub(super) async fn store_alone<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,

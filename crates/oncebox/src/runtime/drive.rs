@@ -94,7 +94,7 @@ pub(crate) async fn drain<S: Store>(inbox: &Arc<Shared<S>>) -> Result<usize> {
 }
 
 async fn rescue<S: Store>(inbox: &Shared<S>) -> Result<usize> {
-    rescuer::write_absorbed(inbox).await;
+    rescuer::write_duplicate_counts(inbox).await;
     let Some(params) = rescuer::params(inbox) else { return Ok(0) };
     let rescued = insist(|| inbox.store.rescue(&params)).await?;
     settle(inbox, &rescuer::crashed(inbox, &rescued)).await?;

@@ -109,7 +109,7 @@ impl<S: Store> Inline<'_, S> {
                     Err(error) => self.store_failed(error),
                 };
             }
-            Ok(Mark::Conflict(_)) => return self.keep_aside(tx).await,
+            Ok(Mark::Conflict(_)) => return self.quarantine(tx).await,
             Ok(Mark::First) => {}
         }
         let (surroundings, message) = (self.inbox.surroundings(), Arc::clone(self.message));
@@ -149,8 +149,8 @@ impl<S: Store> Inline<'_, S> {
         }
     }
 
-    /// Keeps a message aside whose key is marked for another one, as accepting it would.
-    async fn keep_aside(&self, mut tx: Box<dyn FinishTx>) -> Unit {
+    /// Quarantines a message whose key is marked for another one, as accepting it would.
+    async fn quarantine(&self, mut tx: Box<dyn FinishTx>) -> Unit {
         let new = self.inbox.in_conflict(&self.key, Arc::clone(self.message));
         if let Err(error) = tx.quarantine(&new).await {
             tx.rollback().await;
@@ -159,7 +159,7 @@ impl<S: Store> Inline<'_, S> {
         // A task of its own: a commit must not be torn when the caller goes away.
         match tokio::spawn(tx.commit(None)).await {
             Ok(Ok(())) => {
-                self.inbox.note_kept_aside(&new, &self.handler.route.key);
+                self.inbox.note_quarantined(&new, &self.handler.route.key);
                 Unit::Ended(Ok((Processed::Conflict, None)))
             }
             Ok(Err(error)) => self.store_failed(error),

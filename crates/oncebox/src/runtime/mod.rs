@@ -179,7 +179,7 @@ impl<S: Store> Running<S> {
             core.inbox.forget.empty().await;
             // Nobody needs these counts to be whole: a store that is away does not hold up the end for them.
             tokio::select! {
-                () = rescuer::write_absorbed(&core.inbox) => {}
+                () = rescuer::write_duplicate_counts(&core.inbox) => {}
                 () = clock.sleep(LAST_WRITES) => {}
             }
         });

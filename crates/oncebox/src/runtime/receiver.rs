@@ -256,10 +256,10 @@ impl<S: Store> Shared<S> {
         let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
         for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
-            // What is kept aside for a person does not run under the same key.
-            let aside = stored.as_ref().and_then(|(offers, answer)| answer.kept_aside(offers, &key.key));
-            let said = if let Some(aside) = aside {
-                HandlerAnswer::Stored(aside)
+            // What is quarantined for a person does not run under the same key.
+            let item = stored.as_ref().and_then(|(offers, answer)| answer.quarantined(offers, &key.key));
+            let said = if let Some(item) = item {
+                HandlerAnswer::Stored(item)
             } else {
                 let inline = super::Inline { inbox: self, handler, key: *key, message, recall: false };
                 let (processed, _) = inline.run().await?;

@@ -13,8 +13,8 @@ use crate::store::{Claimed, RescueParams, Route, Store};
 
 /// The most entries in one call.
 pub(super) const BATCH: usize = 100;
-/// How often absorbed duplicates are written down.
-const WRITE_ABSORBED: Duration = Duration::from_secs(30);
+/// How often duplicate counts are written down.
+const WRITE_DUPLICATE_COUNTS: Duration = Duration::from_secs(30);
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let (mut written, mut after_trouble) = (Duration::ZERO, false);
@@ -36,9 +36,9 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             Err(error) => core.inbox.store.watch().trouble(&core.inbox.name, "rescue", &error),
         }
         let now = core.inbox.clock.monotonic();
-        if now.saturating_sub(written) >= WRITE_ABSORBED {
+        if now.saturating_sub(written) >= WRITE_DUPLICATE_COUNTS {
             written = now;
-            write_absorbed(&core.inbox).await;
+            write_duplicate_counts(&core.inbox).await;
         }
         core.beats.turn("rescuer", core.inbox.config.rescue);
         tokio::select! {
@@ -70,15 +70,15 @@ async fn settled_first<S: Store>(core: &Core<S>) {
     }
 }
 
-/// Writes down which duplicates were absorbed. What cannot be written is not counted: nobody waits for it, and a call that is
+/// Writes down duplicate counts. What cannot be written is not counted: nobody waits for it, and a call that is
 /// repeated might count twice.
-pub(super) async fn write_absorbed<S: Store>(inbox: &Shared<S>) {
-    let absorbed = inbox.absorbing.take();
-    if absorbed.is_empty() {
+pub(super) async fn write_duplicate_counts<S: Store>(inbox: &Shared<S>) {
+    let duplicates = inbox.duplicate_counts.take();
+    if duplicates.is_empty() {
         return;
     }
-    if let Err(error) = inbox.store.absorbed(&absorbed).await {
-        tracing::debug!(inbox = %inbox.name, error = %error, "cannot write down which duplicates were absorbed");
+    if let Err(error) = inbox.store.count_duplicates(&duplicates).await {
+        tracing::debug!(inbox = %inbox.name, error = %error, "cannot write down duplicate counts");
     }
 }
 

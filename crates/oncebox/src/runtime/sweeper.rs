@@ -84,7 +84,7 @@ impl Registered {
 }
 
 /// For how long the store goes by what this process says.
-fn hold<S: Store>(inbox: &Shared<S>) -> Duration {
+fn registration_hold<S: Store>(inbox: &Shared<S>) -> Duration {
     RegisterParams::HOLD.max(interval(inbox).saturating_mul(HELD))
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
     params.windows = inbox.registry.windows(&inbox.config);
     params.routes = inbox.registry.durable().map(|handler| handler.route.clone()).collect();
     params.tenancy = Some(inbox.config.tenancy());
-    params.hold = hold(inbox);
+    params.hold = registration_hold(inbox);
     inbox.store.register(&params).await?;
     *inbox.registered.at.lock() = Some(now);
     Ok(())
@@ -105,7 +105,7 @@ pub(crate) async fn register<S: Store>(inbox: &Shared<S>) -> Result<()> {
 /// The same, before anything is stored that another process may forget: at first, and again before it is over, because a process
 /// that only accepts never sweeps.
 pub(crate) async fn registered<S: Store>(inbox: &Shared<S>) -> Result<()> {
-    let hold = hold(inbox);
+    let hold = registration_hold(inbox);
     let within = |span| inbox.registered.within(span, inbox.clock.monotonic());
     if within(hold / 3) {
         return Ok(());

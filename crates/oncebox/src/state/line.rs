@@ -14,7 +14,7 @@ pub enum OnPoisoned {
     Block,
     /// They go on without it. It is flagged as [skipped](InLine::Skipped).
     Skip,
-    /// They are set aside with it, as poisoned for the reason [parked](super::PoisonReason::Parked): those that wait
+    /// They are parked with it, as poisoned for the reason [parked](super::PoisonReason::Parked): those that wait
     /// and those that are yet to come. So the backlog holds only what can run. When a person retries, discards or
     /// unblocks the first one, all of them are pending again, in their order.
     Park,
@@ -37,11 +37,11 @@ impl OnPoisoned {
 pub enum InLine {
     /// Those behind it wait for it.
     Blocks,
-    /// Those behind it are set aside.
+    /// Those behind it are parked.
     Parks,
     /// Those behind it go on without it.
     Skipped,
-    /// It is set aside itself, because of an earlier one that [parks](Self::Parks).
+    /// It is parked itself, because of an earlier one that [parks](Self::Parks).
     Parked,
 }
 

@@ -107,14 +107,14 @@ pub enum What {
         /// The ordering key.
         line: Line,
     },
-    /// Remove messages that were kept aside for longer than `age`, `limit` of them at most, those kept first first.
+    /// Remove messages that were quarantined for longer than `age`, `limit` of them at most, those kept first first.
     Purge {
         /// How long.
         age: Duration,
         /// At most this many.
         limit: usize,
     },
-    /// Erase the content of one message and of what was kept aside under its key: payloads, headers, ids, errors and results. What
+    /// Erase the content of one message and of what was quarantined under its key: payloads, headers, ids, errors and results. What
     /// stays is the proof of its key, so that the same message is still a duplicate. Refused while an entry of it runs.
     Erase {
         /// The message's key.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Acted, Action, Answer, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
-    Cursor, ErasureCounts, ExamineParams, Explanation, Filter, Finding, HandlerCount, History, KeptAside,
-    Label, OperationId, Page, PausedKey, Seq, Store, What,
+    Acted, Action, Answer, AuditFilter, AuditPage, BackfillParams, Backfilled, Cursor, ErasureCounts,
+    ExamineParams, Explanation, Filter, Finding, HandlerCount, History, Label, OperationId, Page, PausedKey,
+    QuarantineFilter, QuarantinePage, Quarantined, Seq, Store, What,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Key;
@@ -27,8 +27,8 @@ pub struct Counts {
     pub messages: u64,
     /// Those of them that have no entry: no handler that is stored for was registered for their type.
     pub unrouted: u64,
-    /// Messages kept aside, for whatever reason.
-    pub kept_aside: u64,
+    /// Messages quarantined, for whatever reason.
+    pub quarantined: u64,
     /// Those of them whose key was known with another payload.
     pub conflicts: u64,
     /// Those of them that were older than what is remembered.
@@ -199,24 +199,24 @@ pub struct MessageView {
     pub key: Key,
     /// Whose it is. The tenant is part of the key, so all that is known of a key belongs to one.
     pub tenant: Option<Box<str>>,
-    /// The stored message, its number and when it came; `None` if only asides are known.
+    /// The stored message, its number and when it came; `None` if only quarantined are known.
     pub stored: Option<(Seq, Timestamp, Arc<Message>)>,
     /// Its entries, by handler and generation, finished ones included.
     pub entries: Vec<EntryView>,
     /// Whether an operator erased the content of the message. Then `stored` is nothing, and the key is remembered all the same.
     pub erased: bool,
-    /// Messages under the same key that were kept aside, the first [`ASIDES`](Self::ASIDES) of them: a producer that uses one id
-    /// for everything must not fill the memory of whoever looks. All of them are listed by [`Admin::aside`].
-    pub kept_aside: Vec<KeptAside>,
+    /// Messages under the same key that were quarantined, the first [`MAX_QUARANTINED`](Self::MAX_QUARANTINED) of them: a producer that uses one id
+    /// for everything must not fill the memory of whoever looks. All of them are listed by [`Admin::quarantined`].
+    pub quarantined: Vec<Quarantined>,
 }
 
 impl MessageView {
-    /// How many messages that were kept aside are shown at most.
-    pub const ASIDES: usize = 20;
+    /// How many messages that were quarantined are shown at most.
+    pub const MAX_QUARANTINED: usize = 20;
 
     /// A view with nothing in it, for a store to fill in.
     pub fn new(key: Key) -> Self {
-        Self { key, tenant: None, stored: None, entries: Vec::new(), erased: false, kept_aside: Vec::new() }
+        Self { key, tenant: None, stored: None, entries: Vec::new(), erased: false, quarantined: Vec::new() }
     }
 }
 
@@ -261,15 +261,15 @@ impl<'a, S: Admin> OfTenant<'a, S> {
         self.store.list(&Filter { inbox, tenant, ..filter.clone() }).await
     }
 
-    /// A filter for the first hundred messages that were kept aside.
-    pub fn aside_filter(&self) -> AsideFilter {
-        AsideFilter { tenant: Some(self.tenant.clone()), ..AsideFilter::new(self.inbox.clone()) }
+    /// A filter for the first hundred messages that were quarantined.
+    pub fn quarantine_filter(&self) -> QuarantineFilter {
+        QuarantineFilter { tenant: Some(self.tenant.clone()), ..QuarantineFilter::new(self.inbox.clone()) }
     }
 
-    /// Messages that were kept aside. The inbox and tenant of the filter are not looked at.
-    pub async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
+    /// Messages that were quarantined. The inbox and tenant of the filter are not looked at.
+    pub async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
         let (inbox, tenant) = (self.inbox.clone(), Some(self.tenant.clone()));
-        self.store.aside(&AsideFilter { inbox, tenant, ..filter.clone() }).await
+        self.store.quarantined(&QuarantineFilter { inbox, tenant, ..filter.clone() }).await
     }
 
     /// At most `limit` ordering keys that are held back by a poisoned entry, those with the oldest message in front first.
@@ -346,8 +346,8 @@ pub trait Admin: Store {
         Ok(Some(Explanation::new(view, history, operations)))
     }
 
-    /// Messages that were kept aside, the first kept first, a page at a time. No payload is read for it.
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage>;
+    /// Messages that were quarantined, the first kept first, a page at a time. No payload is read for it.
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage>;
 
     /// Gives a handler entries for messages that are still stored and have none for it, a page at a time and in the
     /// order of acceptance: for one that was added after they came. Calling it again changes nothing, so what was
@@ -423,7 +423,7 @@ pub trait Admin: Store {
         self.act(&Action::new(inbox.clone(), What::Resume { handler: handler.clone() })).await.map(|_| ())
     }
 
-    /// Erases the content of one message, and of what was kept aside under its key: payloads, headers, ids, errors and results. The
+    /// Erases the content of one message, and of what was quarantined under its key: payloads, headers, ids, errors and results. The
     /// proof of the key stays, so that the same message is still a duplicate. Refused while an entry of it runs, and unless
     /// `discard_unfinished` is set while one waits. Short for [`act`](Self::act).
     async fn erase(&self, inbox: &InboxName, key: &Key, discard_unfinished: bool) -> Result<ErasureCounts> {
@@ -434,7 +434,7 @@ pub trait Admin: Store {
         }
     }
 
-    /// Removes messages kept aside longer than `age`, a bounded number at a time; returns how many. Entries are not
+    /// Removes messages quarantined longer than `age`, a bounded number at a time; returns how many. Entries are not
     /// touched: a poisoned one is discarded first, and leaves with its retention. Short for [`act`](Self::act).
     async fn purge(&self, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
         match self.act(&Action::new(inbox.clone(), What::Purge { age, limit })).await?.answer {

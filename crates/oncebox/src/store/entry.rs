@@ -144,9 +144,9 @@ pub enum Accepted {
     Duplicate(Known),
     /// It was stored before; entries were added for handlers that it had not been stored for.
     HandlersAdded(Seq, usize),
-    /// Its key was stored before with another payload. It is kept aside and does not run.
+    /// Its key was stored before with another payload. It is quarantined and does not run.
     Conflict(Seq),
-    /// It is older than what the store remembers for one of its handlers, so it may have run before. It is kept aside and
+    /// It is older than what the store remembers for one of its handlers, so it may have run before. It is quarantined and
     /// does not run.
     Stale,
 }

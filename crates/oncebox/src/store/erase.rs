@@ -12,23 +12,23 @@ use crate::key::Key;
 pub struct ErasureCounts {
     /// How many unfinished entries ended as discarded.
     pub discarded: usize,
-    /// How many messages that were kept aside under the same key were removed.
-    pub kept_aside: usize,
+    /// How many messages that were quarantined under the same key were removed.
+    pub quarantined: usize,
 }
 
 impl ErasureCounts {
     /// What was found.
-    pub const fn new(discarded: usize, kept_aside: usize) -> Self {
-        Self { discarded, kept_aside }
+    pub const fn new(discarded: usize, quarantined: usize) -> Self {
+        Self { discarded, quarantined }
     }
 
     pub(super) fn write(self) -> Value {
-        json!({ "discarded": self.discarded, "kept_aside": self.kept_aside })
+        json!({ "discarded": self.discarded, "quarantined": self.quarantined })
     }
 
     pub(super) fn read(value: &Value) -> Option<Self> {
         let count = |name: &str| usize::try_from(value.get(name)?.as_u64()?).ok();
-        Some(Self::new(count("discarded")?, count("kept_aside")?))
+        Some(Self::new(count("discarded")?, count("quarantined")?))
     }
 }
 

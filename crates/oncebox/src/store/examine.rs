@@ -212,14 +212,14 @@ pub(super) async fn of_inbox<S: Admin + ?Sized>(store: &S, params: &ExamineParam
             "set `retention` to longer than their producers or brokers may take to deliver again",
         ));
     }
-    if counts.kept_aside > 0 {
+    if counts.quarantined > 0 {
         let what = format!(
-            "{} messages are kept aside: {} in conflict, {} stale",
-            counts.kept_aside, counts.conflicts, counts.stale
+            "{} messages are quarantined: {} in conflict, {} stale",
+            counts.quarantined, counts.conflicts, counts.stale
         );
         findings.push(Finding::new(
             Severity::Warning,
-            "kept_aside",
+            "quarantined",
             what,
             "look at them, ask their producers, then purge what is settled",
         ));

@@ -54,13 +54,13 @@ impl Settlement {
     }
 }
 
-/// Deliveries of a message that were absorbed because it was known.
+/// Duplicate deliveries of a stored message.
 ///
 /// Processes count them in memory and write the sums down every now and then, so that a duplicate costs no write of its own. A
 /// process that dies takes what it had not written with it, and one that sees very many keys repeated at once does not tell
 /// them all apart: the number is a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Absorbed {
+pub struct DuplicateCount {
     /// The message that was known.
     pub seq: Seq,
     /// How many.
@@ -74,7 +74,7 @@ pub struct Absorbed {
     pub varied: u64,
 }
 
-impl Absorbed {
+impl DuplicateCount {
     /// Both together; they are of the same message.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -122,11 +122,11 @@ pub struct History {
     pub now: Timestamp,
     /// Attempts that did not succeed, the oldest first.
     pub attempts: Vec<Attempt>,
-    /// Deliveries that were absorbed, as far as they were written down.
-    pub absorbed: Option<Absorbed>,
+    /// Duplicate deliveries, as far as they were written down.
+    pub duplicates: Option<DuplicateCount>,
     /// Who holds what runs.
     pub holders: Vec<Holder>,
-    /// What stands before entries that wait for their turn, or are set aside.
+    /// What stands before entries that wait for their turn, or are parked.
     pub ahead: Vec<Ahead>,
     /// Handlers that are paused.
     pub paused: Vec<HandlerKey>,
@@ -277,16 +277,16 @@ impl Explanation {
             let what = "delivered first, and stored; an operator erased its content since".to_owned();
             story.push((entry.received_at, what));
         }
-        if let Some(Absorbed { count, first, last, varied, .. }) = &self.history.absorbed {
-            let mut line = format!("delivered again and absorbed, at least {count} times until {last}");
+        if let Some(DuplicateCount { count, first, last, varied, .. }) = &self.history.duplicates {
+            let mut line = format!("duplicates delivered: at least {count} times until {last}");
             if *varied > 0 {
                 let _ = write!(line, "; {varied} of these had another payload, and the first one counts");
             }
             story.push((*first, line));
         }
-        for aside in &self.view.kept_aside {
-            let why = format!("delivered and kept aside: {}", aside.reason.as_str());
-            story.push((aside.received_at, why));
+        for item in &self.view.quarantined {
+            let why = format!("delivered and quarantined: {}", item.reason.as_str());
+            story.push((item.received_at, why));
         }
         for attempt in &self.history.attempts {
             let error = attempt.error.as_ref().map_or(String::new(), |error| format!(": {error}"));

@@ -11,7 +11,6 @@ mod action;
 mod actor;
 mod admin;
 mod answer;
-mod aside;
 mod backlog;
 mod entry;
 mod erase;
@@ -22,6 +21,7 @@ mod history;
 mod line;
 mod migrate;
 mod operation_id;
+mod quarantine;
 mod route;
 mod shared;
 mod sweep;
@@ -34,7 +34,6 @@ pub use action::{Action, AuditFilter, AuditPage, OperationView, What};
 pub use actor::Actor;
 pub use admin::{Admin, BlockedKey, BlockedParams, Counts, EntryView, MessageView, OfTenant};
 pub use answer::{Acted, Answer};
-pub use aside::{AsideFilter, AsideId, AsidePage, AsideReason, AsideView, KeptAside};
 pub use backlog::{Backlog, BacklogParams, BlockedBacklog};
 pub use entry::{
     Accepted, Claim, ClaimId, ClaimMode, ClaimParams, Claimed, HandlerCount, Known, NewMessage, RenewParams,
@@ -44,16 +43,19 @@ pub use erase::{ErasureCounts, content_erased, nothing_to_erase};
 pub use examine::{ExamineParams, Finding, Severity};
 pub use failover::Failover;
 pub use filter::{Cursor, Filter, Label, Page};
-pub use history::{Absorbed, Ahead, Attempt, Explanation, History, Holder, Why};
+pub use history::{Ahead, Attempt, DuplicateCount, Explanation, History, Holder, Why};
 pub use line::{Line, PausedKey};
 pub use migrate::{Migrate, Migration};
 pub use operation_id::OperationId;
+pub use quarantine::{
+    QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined, QuarantinedView,
+};
 pub use route::{HandlerLink, Route};
 pub use sweep::{BackfillParams, Backfilled, Orphan, OrphanParams, SweepId, SweepParams, Swept};
 pub use tenancy::Tenancy;
 pub use transaction::{Mark, MarkIn, SettleIn, ShareIn, Transactional};
 pub use wakeups::{Wakeup, Wakeups};
-pub use windows::{RegisterParams, RegisteredWindow, SweepPosition, Walk, Windows};
+pub use windows::{RegisterParams, RegisteredWindow, SweepCursor, SweepPosition, Windows};
 
 use async_trait::async_trait;
 
@@ -125,10 +127,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Removes finished messages past their retention, a bounded number at a time, oldest first. A message leaves when
     /// each of its entries is finished and past the window of its handler. Never removes anything pending, running,
-    /// poisoned or kept aside.
+    /// poisoned or quarantined.
     ///
     /// What was looked at and did not leave because a window of it is longer is not read again before that window is over;
-    /// a [`Walk`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it
+    /// a [`SweepCursor`] for each window remembers how far sweeps have come. What is forgotten moves the watermark of the handlers that it
     /// had entries for, or that of the inbox if it had none.
     ///
     /// One sweeps an inbox at a time, over all processes. While somebody else does, the answer is [`Swept::NOTHING`].
@@ -138,9 +140,9 @@ pub trait Store: Send + Sync + 'static {
     /// is held by a worker; the one that waits longest first. Costs no more for a large backlog than for a small one.
     async fn orphans(&self, params: &OrphanParams) -> Result<Vec<Orphan>>;
 
-    /// Writes down how many deliveries of known messages were absorbed; each adds to what was written before. Repeating a call
+    /// Writes down how many duplicates of stored messages were delivered; each adds to what was written before. Repeating a call
     /// counts twice, so nobody repeats it. A store that keeps no history leaves this as it is.
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
         let _ = batch;
         Ok(())
     }
@@ -206,8 +208,8 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).orphans(params).await
     }
 
-    async fn absorbed(&self, batch: &[Absorbed]) -> Result<()> {
-        (**self).absorbed(batch).await
+    async fn count_duplicates(&self, batch: &[DuplicateCount]) -> Result<()> {
+        (**self).count_duplicates(batch).await
     }
 
     async fn backlog(&self, params: &BacklogParams) -> Result<Vec<Backlog>> {

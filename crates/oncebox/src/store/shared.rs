@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Acted, Action, Admin, AsideFilter, AsidePage, AuditFilter, AuditPage, BackfillParams, Backfilled,
-    BlockedKey, BlockedParams, Counts, ExamineParams, Explanation, Filter, Finding, History, MessageView,
-    OperationId, Page,
+    Acted, Action, Admin, AuditFilter, AuditPage, BackfillParams, Backfilled, BlockedKey, BlockedParams,
+    Counts, ExamineParams, Explanation, Filter, Finding, History, MessageView, OperationId, Page,
+    QuarantineFilter, QuarantinePage,
 };
 use crate::error::Result;
 use crate::key::Key;
@@ -39,8 +39,8 @@ impl<S: Admin + ?Sized> Admin for Arc<S> {
         (**self).explain(inbox, key).await
     }
 
-    async fn aside(&self, filter: &AsideFilter) -> Result<AsidePage> {
-        (**self).aside(filter).await
+    async fn quarantined(&self, filter: &QuarantineFilter) -> Result<QuarantinePage> {
+        (**self).quarantined(filter).await
     }
 
     async fn backfill(&self, params: &BackfillParams) -> Result<Backfilled> {

@@ -48,7 +48,7 @@ pub struct SweepParams {
     /// How long the records of operations are kept, from when they were done.
     pub audit: Duration,
     /// How long others are kept away after a page. One that does not come back within it has died.
-    pub hold: Duration,
+    pub lease: Duration,
     /// Look at no more messages than this.
     pub limit: usize,
     /// Where the previous page ended; `None` for the first.
@@ -57,7 +57,7 @@ pub struct SweepParams {
 
 impl SweepParams {
     /// How long others are kept away after a page, unless it is said otherwise.
-    pub const HOLD: Duration = Duration::from_mins(1);
+    pub const LEASE: Duration = Duration::from_mins(1);
 
     /// How long the records of operations are kept, unless it is said otherwise: 400 days, longer than a year's audit looks
     /// back.
@@ -65,8 +65,8 @@ impl SweepParams {
 
     /// The first page of a sweep.
     pub fn new(inbox: InboxName, retention: Duration, limit: usize) -> Self {
-        let (sweep_id, audit, hold) = (SweepId::fresh(), Self::AUDIT, Self::HOLD);
-        Self { inbox, sweep_id, retention, windows: Vec::new(), audit, hold, limit, after: None }
+        let (sweep_id, audit, lease) = (SweepId::fresh(), Self::AUDIT, Self::LEASE);
+        Self { inbox, sweep_id, retention, windows: Vec::new(), audit, lease, limit, after: None }
     }
 }
 

@@ -107,7 +107,7 @@ pub trait MarkIn<Tx: ?Sized>: Store {
         fingerprint: Option<Fingerprint>,
     ) -> impl Future<Output = Result<Mark>> + Send;
 
-    /// Keeps a message aside after [`Mark::Conflict`] in the same transaction, as [`accept`](Store::accept) does with one in
+    /// Quarantines a message after [`Mark::Conflict`] in the same transaction, as [`accept`](Store::accept) does with one in
     /// conflict: operators list it, and no sweep removes it. The same message again adds nothing.
     fn quarantine(&self, tx: &mut Tx, message: &NewMessage) -> impl Future<Output = Result<()>> + Send;
 

@@ -206,28 +206,28 @@ impl SweepPosition {
 /// that were not over when they were passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Walk {
+pub struct SweepCursor {
     /// Everything up to here was looked at.
     pub upto: Seq,
     /// Messages up to there that have to be looked at again.
     pub left: Vec<Seq>,
 }
 
-impl Default for Walk {
+impl Default for SweepCursor {
     fn default() -> Self {
         Self { upto: Seq(0), left: Vec::new() }
     }
 }
 
-impl Walk {
-    /// No more messages than this are left behind; a walk that finds more of them stays where it is, and reads on from there
+impl SweepCursor {
+    /// No more messages than this are left behind; a cursor that finds more of them stays where it is, and reads on from there
     /// the next time.
     pub const MOST_LEFT: usize = 1_000;
 
     /// What is younger than this is not passed for good: it may have been stored by a transaction that lasted.
     pub const SETTLED: Duration = Duration::from_mins(10);
 
-    /// A walk that has come so far.
+    /// A cursor that has come so far.
     pub const fn new(upto: Seq, left: Vec<Seq>) -> Self {
         Self { upto, left }
     }
@@ -237,7 +237,7 @@ impl Walk {
         self.left.iter().copied().filter(|seq| *seq > after).take(limit).collect()
     }
 
-    /// After which message the walk goes on.
+    /// After which message the cursor goes on.
     pub fn from(&self, after: Seq) -> Seq {
         self.upto.max(after)
     }
@@ -337,18 +337,18 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_leaves_few_behind() {
-        let mut walk = Walk::default();
-        walk.pass(Seq(0), Seq(10), &[Seq(3), Seq(7)]);
-        assert_eq!((walk.upto, walk.again(Seq(3), 9)), (Seq(10), vec![Seq(7)]));
-        walk.pass(Seq(12), Seq(20), &[]);
-        assert_eq!(walk.upto, Seq(10), "what lies between was not looked at");
-        walk.gone(&[Seq(3)]);
+    fn a_sweep_cursor_leaves_few_behind() {
+        let mut cursor = SweepCursor::default();
+        cursor.pass(Seq(0), Seq(10), &[Seq(3), Seq(7)]);
+        assert_eq!((cursor.upto, cursor.again(Seq(3), 9)), (Seq(10), vec![Seq(7)]));
+        cursor.pass(Seq(12), Seq(20), &[]);
+        assert_eq!(cursor.upto, Seq(10), "what lies between was not looked at");
+        cursor.gone(&[Seq(3)]);
         let many: Vec<Seq> = (11..=1_010).map(Seq).collect();
-        walk.pass(Seq(10), Seq(1_010), &many);
-        assert_eq!((walk.upto, walk.left.len()), (Seq(10), 1), "too many stay");
-        walk.gone(&[Seq(7)]);
-        walk.pass(Seq(10), Seq(1_010), &many);
-        assert_eq!((walk.upto, walk.left.len()), (Seq(1_010), Walk::MOST_LEFT));
+        cursor.pass(Seq(10), Seq(1_010), &many);
+        assert_eq!((cursor.upto, cursor.left.len()), (Seq(10), 1), "too many stay");
+        cursor.gone(&[Seq(7)]);
+        cursor.pass(Seq(10), Seq(1_010), &many);
+        assert_eq!((cursor.upto, cursor.left.len()), (Seq(1_010), SweepCursor::MOST_LEFT));
     }
 }

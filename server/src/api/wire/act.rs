@@ -102,8 +102,8 @@ pub(crate) struct Acted {
 pub(crate) struct ErasureResult {
     /// How many unfinished entries ended as discarded.
     pub(crate) discarded: u64,
-    /// How many messages that were kept aside under the same key were removed.
-    pub(crate) kept_aside: u64,
+    /// How many messages that were quarantined under the same key were removed.
+    pub(crate) quarantined: u64,
 }
 
 actions! {
@@ -238,7 +238,7 @@ pub(crate) struct LineRef {
     pub(crate) ordering_key_hex: Option<Text>,
 }
 
-/// Which messages that were kept aside are to be removed.
+/// Which messages that were quarantined are to be removed.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PurgePlan {
@@ -259,7 +259,7 @@ pub(crate) struct PurgePreview {
 }
 
 actions! {
-    /// The removal of messages that were kept aside.
+    /// The removal of messages that were quarantined.
     Purge {
         /// Those that were kept for longer than this.
         #[schemars(range(max = 3_155_760_000_u64))]

@@ -46,8 +46,8 @@ pub(crate) struct Counts {
     pub(crate) messages: u64,
     /// Those of them that no handler takes.
     pub(crate) unrouted: u64,
-    /// Messages kept aside.
-    pub(crate) kept_aside: u64,
+    /// Messages quarantined.
+    pub(crate) quarantined: u64,
     /// Those of them whose key was known with another payload.
     pub(crate) conflicts: u64,
     /// Those of them that were older than what is remembered.
@@ -107,25 +107,25 @@ pub(crate) struct MessageView {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) erased: bool,
     pub(crate) tenant: Option<String>,
-    /// The stored message; nothing if it has left, or was only kept aside.
+    /// The stored message; nothing if it has left, or was only quarantined.
     pub(crate) stored: Option<Stored>,
     /// Its entries, by handler and generation, finished ones included.
     pub(crate) entries: Vec<Entry>,
     /// Attempts that did not succeed, the oldest first.
     pub(crate) attempts: Vec<Attempt>,
-    /// At least so many deliveries were absorbed because the message was known.
-    pub(crate) absorbed: u64,
-    /// Messages under the same key that were kept aside.
-    pub(crate) kept_aside: Vec<Stored>,
+    /// At least so many duplicates were delivered.
+    pub(crate) duplicates: u64,
+    /// Messages under the same key that were quarantined.
+    pub(crate) quarantined: Vec<Stored>,
 }
 
 /// A message without its payload.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Stored {
-    /// Its number; nothing if it was kept aside.
+    /// Its number; nothing if it was quarantined.
     pub(crate) seq: Option<i64>,
-    /// Why it was kept aside.
-    pub(crate) aside: Option<AsideReason>,
+    /// Why it was quarantined.
+    pub(crate) quarantine_reason: Option<QuarantineReason>,
     /// When it came.
     pub(crate) received_at: Time,
     /// When its producer says that it was made.
@@ -159,8 +159,8 @@ pub(crate) struct Payloads {
     pub(crate) key: KeyText,
     /// Of the stored message; nothing if it has left.
     pub(crate) stored: Option<Body>,
-    /// Of those that were kept aside.
-    pub(crate) kept_aside: Vec<Body>,
+    /// Of those that were quarantined.
+    pub(crate) quarantined: Vec<Body>,
 }
 
 /// A payload and its headers.
@@ -206,17 +206,17 @@ pub(crate) struct ExplainedEntry {
     pub(crate) why: String,
 }
 
-/// Why a message was kept aside.
+/// Why a message was quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum AsideReason {
+pub(crate) enum QuarantineReason {
     /// Its key was known with another payload.
     Conflict,
     /// It is older than what is remembered.
     Stale,
 }
 
-impl AsideReason {
+impl QuarantineReason {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -225,13 +225,13 @@ impl AsideReason {
     }
 }
 
-/// Which messages that were kept aside.
+/// Which messages that were quarantined.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AsideQuery {
-    /// Only those that are aside for this reason.
+pub(crate) struct QuarantineQuery {
+    /// Only those that are quarantined for this reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<AsideReason>,
+    pub(crate) reason: Option<QuarantineReason>,
     /// Only messages of this tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<Text>,
@@ -244,21 +244,21 @@ pub(crate) struct AsideQuery {
     pub(crate) limit: Option<u64>,
 }
 
-/// A page of messages that were kept aside.
+/// A page of messages that were quarantined.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Asides {
+pub(crate) struct QuarantinePage {
     /// The first kept first.
-    pub(crate) asides: Vec<Aside>,
+    pub(crate) quarantined: Vec<QuarantinedItem>,
     /// Where the next page starts, if there is one.
     pub(crate) next: Option<i64>,
 }
 
-/// A message that was kept aside.
+/// A message that was quarantined.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Aside {
-    /// Its number among those kept aside.
+pub(crate) struct QuarantinedItem {
+    /// Its number among those quarantined.
     pub(crate) id: i64,
-    pub(crate) reason: AsideReason,
+    pub(crate) reason: QuarantineReason,
     /// The key it came under.
     pub(crate) key: KeyText,
     pub(crate) received_at: Time,

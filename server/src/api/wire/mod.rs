@@ -13,10 +13,10 @@ pub(crate) use act::{
 };
 pub(crate) use entries::{Entries, EntriesQuery, Entry, Label, Which};
 pub(crate) use look::{
-    Advice, Aside, AsideQuery, AsideReason, Asides, Attempt, AuditPage, AuditQuery, Blocked, BlockedCount,
-    BlockedKey, BlockedQuery, Body, Counts, Doctor, Explained, ExplainedEntry, Finding, Handler,
-    HandlerCount, Handlers, Header, InboxSummary, Inboxes, Me, MessageView, OperationView, PausedKey,
-    Payloads, Stored, StoryLine, TenantQuery,
+    Advice, Attempt, AuditPage, AuditQuery, Blocked, BlockedCount, BlockedKey, BlockedQuery, Body, Counts,
+    Doctor, Explained, ExplainedEntry, Finding, Handler, HandlerCount, Handlers, Header, InboxSummary,
+    Inboxes, Me, MessageView, OperationView, PausedKey, Payloads, QuarantinePage, QuarantineQuery,
+    QuarantineReason, QuarantinedItem, Stored, StoryLine, TenantQuery,
 };
 pub(crate) use values::{HandlerName, HexText, KeyText, OperationUuid, Reason, StatusWord, Text, Time};
 

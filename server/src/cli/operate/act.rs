@@ -227,7 +227,7 @@ pub(crate) struct Purge {
     place: Place,
     #[command(flatten)]
     who: Who,
-    /// Only what was kept aside for longer than this, as in `30days`.
+    /// Only what was quarantined for longer than this, as in `30days`.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Duration,
     /// At most this many: 1 to 10,000.

@@ -41,7 +41,7 @@ pub(super) trait Desk: Send + Sync {
     async fn message(&self, key: &Key) -> Result<wire::MessageView, Failed>;
     async fn payloads(&self, key: &Key) -> Result<wire::Payloads, Failed>;
     async fn explain(&self, key: &Key) -> Result<wire::Explained, Failed>;
-    async fn aside(&self, query: &wire::AsideQuery) -> Result<wire::Asides, Failed>;
+    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantinePage, Failed>;
     async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed>;
     async fn audit(&self, query: &wire::AuditQuery) -> Result<wire::AuditPage, Failed>;
     async fn doctor(&self, asked: &Asked) -> Result<Vec<wire::Finding>, Failed>;

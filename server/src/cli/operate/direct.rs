@@ -117,8 +117,8 @@ impl Desk for Direct {
             stored: show::stored(&view),
             entries: self.privacy.entries(&view.entries),
             attempts: history.attempts.iter().map(|attempt| self.privacy.attempt(attempt)).collect(),
-            absorbed: history.absorbed.map_or(0, |absorbed| absorbed.count),
-            kept_aside: view.kept_aside.iter().map(show::kept_aside).collect(),
+            duplicates: history.duplicates.map_or(0, |duplicates| duplicates.count),
+            quarantined: view.quarantined.iter().map(show::quarantined).collect(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Desk for Direct {
         Ok(wire::Payloads {
             key: wire::KeyText(*key),
             stored: view.stored.as_ref().map(|(_, _, message)| self.privacy.body(message)),
-            kept_aside: view.kept_aside.iter().map(|aside| self.privacy.body(&aside.message)).collect(),
+            quarantined: view.quarantined.iter().map(|item| self.privacy.body(&item.message)).collect(),
         })
     }
 
@@ -144,8 +144,8 @@ impl Desk for Direct {
         })
     }
 
-    async fn aside(&self, query: &wire::AsideQuery) -> Result<wire::Asides, Failed> {
-        Ok(shared::aside(&*self.store, &self.inbox, query, number(query.limit, 100)).await?)
+    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantinePage, Failed> {
+        Ok(shared::quarantined(&*self.store, &self.inbox, query, number(query.limit, 100)).await?)
     }
 
     async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed> {

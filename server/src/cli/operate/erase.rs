@@ -42,9 +42,9 @@ pub(super) async fn erase(args: &ErasureArgs) -> Result<(), Failed> {
     let acted = desk.erase(&key, &erasure).await.map_err(|failed| args.message.not_found(failed));
     let acted = tell(&args.place, "erase", erasure.operation, acted)?;
     if let (Some(erased), false) = (acted.erased, args.place.json) {
-        let wire::ErasureResult { discarded, kept_aside } = erased;
+        let wire::ErasureResult { discarded, quarantined } = erased;
         out::line(&format!(
-            "{discarded} entries discarded, {kept_aside} messages that were kept aside removed"
+            "{discarded} entries discarded, {quarantined} messages that were quarantined removed"
         ))?;
         out::tell(
             "backups, logs and what the database has not overwritten yet may still hold the content; see `Erase one message` in the guide on operating",
@@ -57,12 +57,12 @@ pub(super) async fn erase(args: &ErasureArgs) -> Result<(), Failed> {
 fn preview(args: &ErasureArgs, view: &wire::MessageView) -> Result<(), Failed> {
     let has = |status: Status| view.entries.iter().filter(|entry| entry.status.0 == status).count();
     let (running, unfinished) = (has(Status::Running), has(Status::Pending) + has(Status::Poisoned));
-    let (stored, kept_aside) = (view.stored.is_some(), view.kept_aside.len());
+    let (stored, quarantined) = (view.stored.is_some(), view.quarantined.len());
     let refused = running > 0 || (unfinished > 0 && !args.discard_unfinished);
     if args.place.json {
         return print::json(&json!({
             "dry_run": true, "key": view.key, "stored": stored, "erased": view.erased, "running": running,
-            "unfinished": unfinished, "kept_aside": kept_aside, "refused": refused,
+            "unfinished": unfinished, "quarantined": quarantined, "refused": refused,
         }));
     }
     let message = match (stored, view.erased) {
@@ -70,7 +70,7 @@ fn preview(args: &ErasureArgs, view: &wire::MessageView) -> Result<(), Failed> {
         (false, true) => "nothing more of the message, which was erased before",
         (false, false) => "no stored message",
     };
-    out::line(&format!("would erase {message} and {kept_aside} that are kept aside under {}", view.key.0))?;
+    out::line(&format!("would erase {message} and {quarantined} that are quarantined under {}", view.key.0))?;
     let advice = if running > 0 {
         format!("refused: {running} entries are running; wait until their runs have ended")
     } else if refused {

@@ -35,7 +35,10 @@ pub(super) async fn status(args: &Status) -> Result<(), Failed> {
     }
     let mut lines = vec![
         format!("{} messages, {} of them without a handler", counts.messages, counts.unrouted),
-        format!("{} kept aside: {} in conflict, {} stale", counts.kept_aside, counts.conflicts, counts.stale),
+        format!(
+            "{} quarantined: {} in conflict, {} stale",
+            counts.quarantined, counts.conflicts, counts.stale
+        ),
         by_handler(&counts).trim_end().to_owned(),
     ];
     lines.extend(counts.blocked.iter().map(|blocked| {
@@ -194,23 +197,23 @@ fn message(view: &wire::MessageView, payloads: Option<&wire::Payloads>) -> Strin
     }
     match &view.stored {
         None if view.erased => line("stored", "no: its content was erased; its key is remembered"),
-        None => line("stored", "no: it has left, or was only kept aside"),
+        None => line("stored", "no: it has left, or was only quarantined"),
         Some(stored) => {
             describe(stored, &mut line);
-            line("repeats", &format!("at least {} absorbed", view.absorbed));
+            line("repeats", &format!("at least {} duplicates", view.duplicates));
             if let Some(body) = payloads.and_then(|payloads| payloads.stored.as_ref()) {
                 unfold(body, &mut line);
             }
         }
     }
-    for (at, aside) in view.kept_aside.iter().enumerate() {
-        let why = match aside.aside {
-            Some(wire::AsideReason::Stale) => "stale",
+    for (at, item) in view.quarantined.iter().enumerate() {
+        let why = match item.quarantine_reason {
+            Some(wire::QuarantineReason::Stale) => "stale",
             _ => "conflict",
         };
-        line("kept aside", why);
-        describe(aside, &mut line);
-        if let Some(body) = payloads.and_then(|payloads| payloads.kept_aside.get(at)) {
+        line("quarantined", why);
+        describe(item, &mut line);
+        if let Some(body) = payloads.and_then(|payloads| payloads.quarantined.get(at)) {
             unfold(body, &mut line);
         }
     }

@@ -42,11 +42,11 @@ pub(crate) enum Command {
         "Example:\n  oncebox explain --store sqlite:inbox.db --inbox orders --id evt_1 --source shop\n\n{EXITS}"
     ))]
     Explain(look::Explain),
-    /// Messages that were kept aside, the first kept first: the same key with another payload, or too old to know.
+    /// Messages that were quarantined, the first kept first: the same key with another payload, or too old to know.
     #[command(after_help = format!(
-        "Example:\n  oncebox aside --store sqlite:inbox.db --inbox orders --reason conflict\n\n{EXITS}"
+        "Example:\n  oncebox quarantine --store sqlite:inbox.db --inbox orders --reason conflict\n\n{EXITS}"
     ))]
-    Aside(stuck::Aside),
+    Quarantine(stuck::Quarantine),
     /// Ordering keys that a poisoned entry holds back, those with the oldest message in front first.
     ///
     /// `retry`, `discard` or `unblock` the entry in front, by the key that is shown, to let the others go on.
@@ -103,7 +103,7 @@ pub(crate) enum Command {
          \n\n{EXITS}"
     ))]
     Resume(act::Hold),
-    /// Removes messages that were kept aside; says how many there are unless `--confirm` is given.
+    /// Removes messages that were quarantined; says how many there are unless `--confirm` is given.
     #[command(after_help = format!(
         "Example:\n  oncebox purge --store sqlite:inbox.db --inbox orders --actor ada --reason 'settled with the shop' \
          --older-than 30days --confirm\n\n{EXITS}"
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     Purge(act::Purge),
     /// Erase the content of one message for good, as for a privacy request
     ///
-    /// Removes payloads, headers, ids, errors and results, and what was kept aside under the key. The key itself stays as a digest, so
+    /// Removes payloads, headers, ids, errors and results, and what was quarantined under the key. The key itself stays as a digest, so
     /// that the same message is still a duplicate. Shows what would be erased unless `--confirm` is given.
     #[command(after_help = format!(
         "Examples:\n  oncebox erase --store sqlite:inbox.db --inbox orders --reason 'request 17' --id evt_1 --source shop\n  \
@@ -143,7 +143,7 @@ async fn dispatch(command: &Command) -> Result<bool, Failed> {
         Command::List(args) => look::list(args).await.map(done),
         Command::Show(args) => look::show(args).await.map(done),
         Command::Explain(args) => look::explain(args).await.map(done),
-        Command::Aside(args) => stuck::aside(args).await.map(done),
+        Command::Quarantine(args) => stuck::quarantine(args).await.map(done),
         Command::Blocked(args) => stuck::blocked(args).await.map(done),
         Command::Audit(args) => look::audit(args).await.map(done),
         Command::Doctor(args) => doctor::doctor(args).await,

@@ -41,7 +41,7 @@ pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
 
 /// Tells when nothing at all is stored: an inbox that nobody has used looks like one that is well.
 pub(super) fn if_empty(place: &Place, counts: &Counts) -> Result<(), Failed> {
-    if counts.messages == 0 && counts.kept_aside == 0 && counts.entries.is_empty() {
+    if counts.messages == 0 && counts.quarantined == 0 && counts.entries.is_empty() {
         let (inbox, _) = place.found()?;
         out::tell(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
     }

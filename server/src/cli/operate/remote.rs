@@ -229,8 +229,8 @@ impl Desk for Remote {
         self.get(Call::Explain, &[("key", &key.to_string())], &()).await
     }
 
-    async fn aside(&self, query: &wire::AsideQuery) -> Result<wire::Asides, Failed> {
-        self.get(Call::Aside, &[], query).await
+    async fn quarantined(&self, query: &wire::QuarantineQuery) -> Result<wire::QuarantinePage, Failed> {
+        self.get(Call::Quarantine, &[], query).await
     }
 
     async fn blocked(&self, query: &wire::BlockedQuery) -> Result<wire::Blocked, Failed> {

@@ -1,4 +1,4 @@
-//! What waits for a person beside poisoned entries: messages that were kept aside, and ordering keys that are held back.
+//! What waits for a person beside poisoned entries: messages that were quarantined, and ordering keys that are held back.
 
 use serde_json::json;
 
@@ -10,13 +10,13 @@ use crate::api::wire;
 use crate::cli::out::{self, Cell, table};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Aside {
+pub(crate) struct Quarantine {
     #[command(flatten)]
     place: Place,
-    /// Only those that are aside for this reason: `conflict` (the key was known with another payload) or `stale` (older than what
+    /// Only those that are quarantined for this reason: `conflict` (the key was known with another payload) or `stale` (older than what
     /// is remembered).
     #[arg(long)]
-    reason: Option<wire::AsideReason>,
+    reason: Option<wire::QuarantineReason>,
     /// Of one tenant alone.
     #[arg(long)]
     tenant: Option<String>,
@@ -28,29 +28,29 @@ pub(crate) struct Aside {
     after: Option<i64>,
 }
 
-pub(super) async fn aside(args: &Aside) -> Result<(), Failed> {
-    let mut query = wire::AsideQuery {
+pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
+    let mut query = wire::QuarantineQuery {
         reason: args.reason,
         tenant: args.tenant.as_deref().map(Into::into),
         after: args.after,
         limit: None,
     };
     let desk = args.place.open().await?;
-    let mut asides = Vec::new();
+    let mut quarantined = Vec::new();
     loop {
-        query.limit = Some(PAGE.min(args.limit - asides.len()) as u64);
-        let page = desk.aside(&query).await?;
-        asides.extend(page.asides);
+        query.limit = Some(PAGE.min(args.limit - quarantined.len()) as u64);
+        let page = desk.quarantined(&query).await?;
+        quarantined.extend(page.quarantined);
         query.after = page.next;
-        if query.after.is_none() || asides.len() >= args.limit {
+        if query.after.is_none() || quarantined.len() >= args.limit {
             break;
         }
     }
     if args.place.json {
-        asides.iter().try_for_each(print::json)?;
+        quarantined.iter().try_for_each(print::json)?;
         return print::json(&json!({ "next": query.after }));
     }
-    let row = |one: &wire::Aside| {
+    let row = |one: &wire::QuarantinedItem| {
         vec![
             Cell::new(one.reason.as_str()),
             Cell::new(&one.message.source),
@@ -61,7 +61,7 @@ pub(super) async fn aside(args: &Aside) -> Result<(), Failed> {
             Cell::new(one.key.0.to_string()),
         ]
     };
-    let rows: Vec<_> = asides.iter().map(row).collect();
+    let rows: Vec<_> = quarantined.iter().map(row).collect();
     let head = ["REASON", "SOURCE", "ID", "TYPE", "RECEIVED", "BYTES", "KEY"];
     out::print(&table(&head, &rows, out::colours()))?;
     if let Some(next) = query.after {

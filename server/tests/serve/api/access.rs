@@ -15,7 +15,7 @@ const ROUTES: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/api/v1/inboxes/{inbox}/messages/{key}", Some("viewer")),
     ("GET", "/api/v1/inboxes/{inbox}/messages/{key}/payload", Some("payload-reader")),
     ("GET", "/api/v1/inboxes/{inbox}/messages/{key}/explain", Some("viewer")),
-    ("GET", "/api/v1/inboxes/{inbox}/aside", Some("viewer")),
+    ("GET", "/api/v1/inboxes/{inbox}/quarantine", Some("viewer")),
     ("GET", "/api/v1/inboxes/{inbox}/blocked", Some("viewer")),
     ("GET", "/api/v1/inboxes/{inbox}/handlers", Some("viewer")),
     ("GET", "/api/v1/inboxes/{inbox}/retention", Some("viewer")),

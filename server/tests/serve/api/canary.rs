@@ -54,7 +54,7 @@ fn tell_nothing(format: &str) {
         "/inboxes",
         "/inboxes/orders/counts",
         "/inboxes/orders/entries",
-        "/inboxes/orders/aside",
+        "/inboxes/orders/quarantine",
         "/inboxes/orders/blocked",
         "/inboxes/orders/handlers",
         "/inboxes/orders/retention",

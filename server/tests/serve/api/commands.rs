@@ -74,7 +74,7 @@ fn what_is_stuck_is_seen_and_mended_from_afar() {
     let told = far.run("explain", &["--key", key]);
     assert!(String::from_utf8_lossy(&told.stdout).contains("waits for a person"), "{told:?}");
     assert_eq!(far.json("doctor", &[]).iter().filter(|finding| finding["code"] == "poisoned").count(), 1);
-    assert_eq!(far.json("aside", &["--reason", "conflict"]), [json!({ "next": null })]);
+    assert_eq!(far.json("quarantine", &["--reason", "conflict"]), [json!({ "next": null })]);
     assert_eq!(far.json("blocked", &[]), Vec::<Value>::new());
     let id = fresh();
     let retry = [&ADA[..], &["--key", key, "--handler", "ship", "--operation", &id]].concat();
@@ -183,7 +183,7 @@ fn the_same_command_goes_on_from_afar() {
 }
 
 #[test]
-fn what_was_kept_aside_and_what_came_before_are_seen_to_from_afar() {
+fn what_was_quarantined_and_what_came_before_are_seen_to_from_afar() {
     let depot = Depot::closed();
     depot.mend();
     let (root, table) = token("root", &["admin"]);
@@ -201,7 +201,7 @@ fn what_was_kept_aside_and_what_came_before_are_seen_to_from_afar() {
     let purge = ["--reason", "settled", "--older-than", "0s"];
     assert_eq!(far.json("purge", &purge)[0]["count"], 1);
     assert_eq!(far.json("purge", &[&purge[..], &["--confirm"]].concat())[0]["purged"], 1);
-    assert_eq!(far.json("status", &[])[0]["kept_aside"], 0);
+    assert_eq!(far.json("status", &[])[0]["quarantined"], 0);
     let backfill = ["--reason", "it is new", "--handler", "bill", "--confirm"];
     let report = &far.json("backfill", &backfill)[0];
     assert_eq!((&report["state"], &report["done"]), (&json!("finished"), &json!(0)), "{report}");

@@ -105,18 +105,18 @@ fn an_operation_outlives_the_process_that_carries_it_on() {
 }
 
 #[test]
-fn what_was_kept_aside_is_listed_and_purged() {
+fn what_was_quarantined_is_listed_and_purged() {
     let (depot, (token, table)) = (Depot::closed(), token("root", &["admin"]));
     let sidecar = failing(&depot, &table);
     let admin = Operator::new(&sidecar, Some(&token));
     for body in ["{}", r#"{"other":1}"#, r#"{"other":2}"#] {
         post(&sidecar.url("orders"), "evt_1", "t", body);
     }
-    let asides = admin.look("/inboxes/orders/aside?reason=conflict&limit=1");
-    assert_eq!(asides["asides"].as_array().unwrap().len(), 1, "{asides}");
-    let next = asides["next"].as_i64().expect("another");
-    assert_eq!(admin.look(&format!("/inboxes/orders/aside?after={next}"))["next"], json!(null));
-    assert_eq!(admin.look("/inboxes/orders/aside?reason=stale")["asides"], json!([]));
+    let quarantined = admin.look("/inboxes/orders/quarantine?reason=conflict&limit=1");
+    assert_eq!(quarantined["quarantined"].as_array().unwrap().len(), 1, "{quarantined}");
+    let next = quarantined["next"].as_i64().expect("another");
+    assert_eq!(admin.look(&format!("/inboxes/orders/quarantine?after={next}"))["next"], json!(null));
+    assert_eq!(admin.look("/inboxes/orders/quarantine?reason=stale")["quarantined"], json!([]));
     let plan = json!({ "older_than_seconds": 0 });
     assert_eq!(admin.act("/inboxes/orders/purge/preview", &plan)["count"], 2);
     let body = json!({ "operation": fresh(), "reason": "settled", "older_than_seconds": 0, "expected": 2 });
@@ -130,7 +130,7 @@ fn what_was_kept_aside_is_listed_and_purged() {
     let mut later = body.clone();
     later["expected"] = json!(0);
     assert_eq!(admin.act("/inboxes/orders/purge", &later)["repeated"], true, "it was begun for two");
-    assert_eq!(admin.look("/inboxes/orders/counts")["kept_aside"], 0);
+    assert_eq!(admin.look("/inboxes/orders/counts")["quarantined"], 0);
 }
 
 #[test]

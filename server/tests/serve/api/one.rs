@@ -98,7 +98,7 @@ fn a_payload_is_for_those_who_may_read_it_and_what_is_private_for_nobody() {
     assert_eq!(problem(&operator.get(&path)), (403, "forbidden".into()));
     let shown = reader.look(&path);
     assert_eq!(shown["stored"]["text"], r#"{"card":"***","note":"***","order":7}"#);
-    assert_eq!(shown["kept_aside"][0]["text"], r#"{"card":"***","order":8}"#);
+    assert_eq!(shown["quarantined"][0]["text"], r#"{"card":"***","order":8}"#);
     assert!(!shown.to_string().contains("canary") && !shown.to_string().contains("4111"), "{shown}");
     let looked = sidecar.wait_words(&["a payload was looked at", "by=", "reader"]);
     assert!(looked.contains(&key), "{looked}");
@@ -203,7 +203,7 @@ fn a_message_is_erased_over_http() {
     assert_eq!(admin.refused(&path, &body), (409, "refused".into()), "it is poisoned");
     body["discard_unfinished"] = json!(true);
     let erased = admin.act(&path, &body);
-    assert_eq!(erased["erased"], json!({ "discarded": 1, "kept_aside": 0 }));
+    assert_eq!(erased["erased"], json!({ "discarded": 1, "quarantined": 0 }));
     let again = admin.act(&path, &body);
     assert_eq!((&again["repeated"], &again["erased"]), (&json!(true), &erased["erased"]));
     let view = operator.look(&format!("/inboxes/orders/messages/{key}"));

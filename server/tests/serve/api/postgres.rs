@@ -19,7 +19,7 @@ fn operators_are_answered_from_postgresql() {
     post(&sidecar.url("orders"), "evt_1", "order.placed", "{}");
     let key = key_of(&open, "evt_1");
     for path in
-        ["counts", "entries?error=50%25", "aside", "blocked", "handlers", "retention", "doctor", "audit"]
+        ["counts", "entries?error=50%25", "quarantine", "blocked", "handlers", "retention", "doctor", "audit"]
     {
         open.look(&format!("/inboxes/orders/{path}"));
     }

@@ -5,6 +5,6 @@ WITH moment AS MATERIALIZED (
 ), added AS (
     UPDATE @proof SET handlers = $5 WHERE lane = $2 AND digest = $3
 )
-INSERT INTO @later (seq, due, not_before, lane, handler, order_key)
+INSERT INTO @scheduled (seq, due, not_before, lane, handler, order_key)
 SELECT $4, CASE WHEN $7::bytea IS NULL THEN now + $8 ELSE 9223372036854775807 END, now + $8, $4 & 63, handler, $7
 FROM moment, unnest($6::int2[]) AS e (handler)

@@ -7,7 +7,7 @@ WITH offered AS MATERIALIZED (
            coalesce($9::bigint <= :watermark, false) AS stale,
            known.seq AS known, known.received_at AS known_at, known.fingerprint, known.handlers,
            CASE WHEN known.seq IS NULL
-                THEN (segment << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint END AS seq
+                THEN (partition_id << 36) | ((nextval('@counter') - counted) << 6) | $6::bigint END AS seq
     FROM @meta LEFT JOIN LATERAL (
         -- The limit keeps the planner from reading the whole table instead.
         SELECT p.seq, p.received_at, p.fingerprint, p.handlers FROM @proof p WHERE p.lane = $6 AND p.digest = $7 LIMIT 1

@@ -7,7 +7,7 @@
 -- tenant if no message has one, and for the source, type and headers if all have those in $16, $17 and $18: an array less to be
 -- taken apart. The watermark is looked at if they may have been forgotten.
 WITH moment AS MATERIALIZED (
-    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, segment, counted,
+    SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, partition_id, counted,
            :watermark AS watermark
     FROM @meta WHERE one
 ), offered AS MATERIALIZED (
@@ -15,7 +15,7 @@ WITH moment AS MATERIALIZED (
            known.seq AS known, known.fingerprint AS known_fingerprint, known.handlers AS known_handlers,
            m.now - known.received_at AS known_for,
            CASE WHEN known.seq IS NULL
-                THEN (m.segment << 36) | ((nextval('@counter') - m.counted) << 6) | o.lane END AS seq
+                THEN (m.partition_id << 36) | ((nextval('@counter') - m.counted) << 6) | o.lane END AS seq
     FROM moment m CROSS JOIN unnest($5::int4[], $6::int2[], $7::bytea[], $8::bytea[], $9::int8[], $10::text[], $11::bytea[],
                                     $12::text[], $13::bytea[], $14::bytea[], $15::text[])
          AS o (place, lane, digest, fingerprint, time, source, id, type, headers, payload, tenant)

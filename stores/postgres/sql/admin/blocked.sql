@@ -16,7 +16,7 @@ FROM head e JOIN @proof p ON p.seq = e.seq
 LEFT JOIN @message m ON m.lane = e.lane AND m.seq = e.seq
 CROSS JOIN LATERAL (
     SELECT count(*) AS count, min(w.seq) AS first FROM (
-        SELECT o.seq FROM @later o
+        SELECT o.seq FROM @scheduled o
         WHERE o.lane = e.lane AND o.handler = e.handler AND o.order_key = e.order_key AND o.seq > e.seq
         UNION ALL SELECT o.seq FROM @poisoned o
         WHERE o.lane = e.lane AND o.handler = e.handler AND o.order_key = e.order_key AND o.in_line = 'parked' AND o.seq > e.seq

@@ -1,7 +1,7 @@
 -- Entries by handler and status. Outcomes that a replay has superseded are taken off: what is counted is the latest generation.
 -- $1 inbox.
 WITH replayed AS (
-    SELECT seq, handler, generation FROM @later WHERE generation > 0
+    SELECT seq, handler, generation FROM @scheduled WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM @entry WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM @poisoned WHERE generation > 0
     UNION ALL SELECT seq, handler, generation FROM @outcome WHERE generation > 0
@@ -10,7 +10,7 @@ WITH replayed AS (
 ), counted AS (
     SELECT handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, count(*) AS count FROM @entry
     GROUP BY 1, 2
-    UNION ALL SELECT handler, 'pending', count(*) FROM @later GROUP BY handler
+    UNION ALL SELECT handler, 'pending', count(*) FROM @scheduled GROUP BY handler
     UNION ALL SELECT handler, 'poisoned', count(*) FROM @poisoned WHERE seq >= 68719476736 GROUP BY handler
     -- History may be there a while longer than what is remembered.
     UNION ALL SELECT o.handler, o.status, count(*) FROM @outcome o

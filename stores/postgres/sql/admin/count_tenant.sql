@@ -4,7 +4,7 @@ WITH theirs AS MATERIALIZED (
 ), unfinished AS MATERIALIZED (
     SELECT e.seq, e.handler, CASE WHEN e.token IS NULL THEN 'pending' ELSE 'running' END AS status
     FROM @entry e JOIN theirs t ON t.seq = e.seq
-    UNION ALL SELECT e.seq, e.handler, 'pending' FROM @later e JOIN theirs t ON t.seq = e.seq
+    UNION ALL SELECT e.seq, e.handler, 'pending' FROM @scheduled e JOIN theirs t ON t.seq = e.seq
     UNION ALL SELECT e.seq, e.handler, 'poisoned' FROM @poisoned e JOIN theirs t ON t.seq = e.seq
 ), finished AS (
     SELECT DISTINCT ON (o.seq, o.handler) o.seq, o.handler, o.status

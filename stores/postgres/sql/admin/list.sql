@@ -24,7 +24,7 @@ WITH looked AS MATERIALIZED (
         UNION ALL
         SELECT r.seq, r.handler, 'pending', r.attempts, r.crashes, r.generation, r.due, NULL, r.error, NULL
         FROM unnest($5::int2[]) l (lane) CROSS JOIN LATERAL (
-            SELECT * FROM @later e WHERE e.lane = l.lane AND e.seq >= $1
+            SELECT * FROM @scheduled e WHERE e.lane = l.lane AND e.seq >= $1
               AND (e.seq > $1 OR (SELECT h.key FROM @handler h WHERE h.id = e.handler) COLLATE "C" > $2)
             -- A message is looked at whole: its handlers have another order here than in lists.
             ORDER BY e.seq FETCH FIRST ($3) ROWS WITH TIES
@@ -56,7 +56,7 @@ SELECT e.seq, e.key, e.status, e.attempts, e.crashes, e.generation, e.at, e.reas
        p.tenant, m.source, m.id, m.type, m.ordering_key, e.inbox, e.status IN ('completed', 'discarded') AND (
            EXISTS (SELECT 1 FROM @outcome n
                WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler AND n.generation > e.generation)
-           OR EXISTS (SELECT 1 FROM @later n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
+           OR EXISTS (SELECT 1 FROM @scheduled n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
            OR EXISTS (SELECT 1 FROM @entry n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
            OR EXISTS (SELECT 1 FROM @poisoned n WHERE n.lane = e.seq & 63 AND n.seq = e.seq AND n.handler = e.handler)
        ), e.origin

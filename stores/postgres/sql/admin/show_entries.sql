@@ -4,7 +4,7 @@ FROM (
     SELECT seq, handler, CASE WHEN token IS NULL THEN 'pending' ELSE 'running' END AS status, coalesce(attempts, 0) AS attempts,
            coalesce(crashes, 0) AS crashes, coalesce(generation, 0) AS generation, coalesce(lease_until, due) AS at,
            NULL::text AS reason, error, NULL::text AS in_line FROM @entry WHERE lane = $1 & 63 AND handler = ANY ($2::int2[]) AND seq = $1
-    UNION ALL SELECT seq, handler, 'pending', attempts, crashes, generation, due, NULL, error, NULL FROM @later
+    UNION ALL SELECT seq, handler, 'pending', attempts, crashes, generation, due, NULL, error, NULL FROM @scheduled
     WHERE lane = $1 & 63 AND seq = $1
     UNION ALL SELECT seq, handler, 'poisoned', attempts, crashes, generation, at, reason, error, in_line FROM @poisoned
     WHERE lane = $1 & 63 AND seq = $1

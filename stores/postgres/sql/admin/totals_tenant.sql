@@ -3,4 +3,4 @@ SELECT p.messages, p.unrouted, a.kept, a.stale
 FROM (SELECT count(*) AS messages, count(*) FILTER (WHERE octet_length(handlers) = 0) AS unrouted
       FROM @proof WHERE inbox = $1 AND tenant = $2) p,
      (SELECT count(*) AS kept, count(*) FILTER (WHERE reason = 'stale') AS stale
-      FROM @aside WHERE inbox = $1 AND tenant = $2) a
+      FROM @quarantine WHERE inbox = $1 AND tenant = $2) a

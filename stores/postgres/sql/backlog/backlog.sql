@@ -17,7 +17,7 @@ WITH moment AS MATERIALIZED (
 ), blocked AS MATERIALIZED (
     SELECT d.handler, count(*) AS keys, min(least(w.seq, k.seq)) AS first
     FROM head d LEFT JOIN LATERAL (
-        SELECT o.seq FROM @later o
+        SELECT o.seq FROM @scheduled o
         WHERE o.lane = d.lane AND o.handler = d.handler AND o.order_key = d.order_key AND o.seq > d.seq ORDER BY o.seq LIMIT 1
     ) w ON true LEFT JOIN LATERAL (
         SELECT o.seq FROM @poisoned o
@@ -34,11 +34,11 @@ FROM moment m, @handler h LEFT JOIN poisoned p ON p.handler = h.id LEFT JOIN blo
     ) e
 ) e CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @later e WHERE e.lane = ANY ($3::int2[]) AND e.handler = h.id AND e.crashes = 0 LIMIT $4
+        SELECT 1 FROM @scheduled e WHERE e.lane = ANY ($3::int2[]) AND e.handler = h.id AND e.crashes = 0 LIMIT $4
     ) l
 ) l CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @later e WHERE e.lane = ANY ($3::int2[]) AND e.handler = h.id AND e.crashes > 0 LIMIT $4
+        SELECT 1 FROM @scheduled e WHERE e.lane = ANY ($3::int2[]) AND e.handler = h.id AND e.crashes > 0 LIMIT $4
     ) s
 ) s CROSS JOIN LATERAL (
     -- The first of each lane, wherever it waits.
@@ -48,19 +48,19 @@ FROM moment m, @handler h LEFT JOIN poisoned p ON p.handler = h.id LEFT JOIN blo
         SELECT e.due FROM @entry e WHERE e.lane = lane.lane AND e.handler = h.id AND e.token IS NULL ORDER BY e.seq LIMIT 1
     ) e ON true
     LEFT JOIN LATERAL (
-        SELECT e.due FROM @later e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0 AND e.due <= m.now
+        SELECT e.due FROM @scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0 AND e.due <= m.now
           -- As the index of those that do not wait behind another one says it.
           AND e.due <> 9223372036854775807
         ORDER BY e.due, e.seq LIMIT 1
     ) l ON true
     LEFT JOIN LATERAL (
-        SELECT e.due FROM @later e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes > 0 AND e.due <= m.now
+        SELECT e.due FROM @scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes > 0 AND e.due <= m.now
         ORDER BY e.due, e.seq LIMIT 1
     ) s ON true
 ) first LEFT JOIN LATERAL (
     SELECT count(*) FROM (
         SELECT 1 FROM head d CROSS JOIN LATERAL (
-            SELECT 1 FROM @later o
+            SELECT 1 FROM @scheduled o
             WHERE o.lane = d.lane AND o.handler = d.handler AND o.order_key = d.order_key AND o.seq > d.seq
             UNION ALL
             SELECT 1 FROM @poisoned o

@@ -18,7 +18,7 @@ WITH moment AS MATERIALIZED (
 ), waiting AS MATERIALIZED (
     SELECT l.want, l.lane, l.handler, r.due, r.seq, r.tid
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.seq, e.due FROM @later e
+        SELECT e.ctid AS tid, e.seq, e.due FROM @scheduled e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
           AND e.due <> 9223372036854775807
           AND :first_of_line
@@ -34,7 +34,7 @@ WITH moment AS MATERIALIZED (
     WHERE e.ctid = ANY (ARRAY(SELECT unnest(tids) FROM fresh))
     RETURNING 1
 ), waited AS (
-    DELETE FROM @later e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM postponed))
+    DELETE FROM @scheduled e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM postponed))
     RETURNING e.seq, e.lane, e.handler, e.due, e.attempts, e.crashes, e.generation, e.order_key, e.error
 ), moved AS (
     INSERT INTO @entry (seq, due, lane, handler, token, claimed_at, lease_until, claim_id, attempts, crashes, generation,

@@ -23,7 +23,7 @@ WITH moment AS MATERIALIZED (
     SELECT NOT EXISTS (SELECT 1 FROM @claim WHERE claim_id = $2)
        AND NOT EXISTS (
            SELECT 1 FROM look l CROSS JOIN LATERAL (
-               SELECT 1 FROM @later e
+               SELECT 1 FROM @scheduled e
                WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes = 0 AND e.due <= l.now
                  AND e.due <> 9223372036854775807
                ORDER BY e.due, e.seq LIMIT 1

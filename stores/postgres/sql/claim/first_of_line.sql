@@ -3,7 +3,7 @@
 (e.order_key IS NULL OR NOT l.renamed OR NOT EXISTS (
     SELECT 1 FROM unnest($7::int4[], $8::int2[]) AS k (want, handler)
     WHERE k.want = l.want AND k.handler <> e.handler AND (
-        EXISTS (SELECT 1 FROM @later o
+        EXISTS (SELECT 1 FROM @scheduled o
             WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key AND o.seq < e.seq)
         OR EXISTS (SELECT 1 FROM @entry o
             WHERE o.lane = e.lane AND o.handler = k.handler AND o.order_key = e.order_key

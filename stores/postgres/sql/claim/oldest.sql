@@ -12,14 +12,14 @@ untaken AS MATERIALIZED (
     FROM (
         SELECT d.*, row_number() OVER (PARTITION BY d.want ORDER BY d.due, d.seq) AS place
         FROM (
-            SELECT want, lane, handler, due, seq, order_key, tid, NULL::tid AS later_tid FROM untaken
+            SELECT want, lane, handler, due, seq, order_key, tid, NULL::tid AS scheduled_tid FROM untaken
             UNION ALL
             SELECT want, lane, handler, due, seq, NULL, NULL, tid FROM waiting
         ) d
     ) ranked
     WHERE place <= ($14::int8[])[want]
 ), postponed AS MATERIALIZED (
-    SELECT later_tid AS tid FROM chosen WHERE later_tid IS NOT NULL
+    SELECT scheduled_tid AS tid FROM chosen WHERE scheduled_tid IS NOT NULL
 ), fresh AS MATERIALIZED (
     SELECT lane, handler, array_agg(tid) AS tids, min(seq) AS first, max(seq) AS last, array_agg(seq) AS seqs,
            array_agg(due) AS dues, array_agg(order_key) AS order_keys

@@ -1,7 +1,7 @@
 -- Leases due entries that a worker died with: the one that waited longest, and others of its suspicion. $1 now or nothing, $2 claim id,
 -- $3 lease; by place to look at: $4 lane, $5 handler, $6 which want it is for; by key of a handler that has several: $7 its want,
 -- $8 the handler; by want: $9 its limit; by suspicion, the last one for all above: $10 how many are claimed together; $11 whether the
--- caller has nothing else in hand. Index later_suspect. `:first_of_line` says whether one with an order key may go.
+-- caller has nothing else in hand. Index scheduled_suspect. `:first_of_line` says whether one with an order key may go.
 WITH moment AS MATERIALIZED (
     SELECT coalesce($1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now
 ), look AS MATERIALIZED (
@@ -13,7 +13,7 @@ WITH moment AS MATERIALIZED (
     -- Locked like the others: one that another claim is taking says nothing about which are next.
     SELECT r.crashes
     FROM look l CROSS JOIN LATERAL (
-        SELECT e.due, e.seq, e.crashes FROM @later e
+        SELECT e.due, e.seq, e.crashes FROM @scheduled e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes > 0 AND e.due <= l.now
           AND :first_of_line
         ORDER BY e.due, e.seq LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -22,7 +22,7 @@ WITH moment AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT r.tid, r.due, r.seq, l.want
     FROM oldest o, look l CROSS JOIN LATERAL (
-        SELECT e.ctid AS tid, e.due, e.seq FROM @later e
+        SELECT e.ctid AS tid, e.due, e.seq FROM @scheduled e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.crashes > 0 AND e.crashes = o.crashes AND e.due <= l.now
           AND :first_of_line
         ORDER BY e.due, e.seq LIMIT ($9::int8[])[l.want] FOR UPDATE SKIP LOCKED
@@ -34,7 +34,7 @@ WITH moment AS MATERIALIZED (
     ORDER BY d.due, d.seq
     LIMIT (SELECT ($10::int8[])[least(o.crashes, cardinality($10::int8[]))] FROM oldest o)
 ), waited AS (
-    DELETE FROM @later e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM suspect))
+    DELETE FROM @scheduled e WHERE e.ctid = ANY (ARRAY(SELECT tid FROM suspect))
     RETURNING e.seq, e.lane, e.handler, e.due, e.attempts, e.crashes, e.generation, e.order_key, e.error
 ), noted AS (
     INSERT INTO @claim (claim_id, until, lanes, handlers, firsts, lasts)

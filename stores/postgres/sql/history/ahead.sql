@@ -13,7 +13,7 @@ FROM (
           AND e.seq >= 68719476736
         ORDER BY e.seq LIMIT 1
     ) UNION ALL (
-        SELECT e.seq, 'pending', 1 FROM @later e
+        SELECT e.seq, 'pending', 1 FROM @scheduled e
         WHERE e.lane = $1 & 63 AND e.handler = $2 AND e.order_key = $3 AND e.seq < $1
         ORDER BY e.seq LIMIT 1
     )

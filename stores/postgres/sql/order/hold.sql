@@ -4,8 +4,8 @@ WITH back AS (
     DELETE FROM @entry WHERE lane = $1 AND handler = $2 AND order_key = $3 AND token IS NULL
     RETURNING seq, due, lane, handler, order_key
 ), waits AS (
-    INSERT INTO @later (seq, due, not_before, lane, handler, order_key)
+    INSERT INTO @scheduled (seq, due, not_before, lane, handler, order_key)
     SELECT seq, 9223372036854775807, due, lane, handler, order_key FROM back
 )
-UPDATE @later SET due = 9223372036854775807, not_before = due
+UPDATE @scheduled SET due = 9223372036854775807, not_before = due
 WHERE lane = $1 AND handler = $2 AND order_key = $3 AND due <> 9223372036854775807

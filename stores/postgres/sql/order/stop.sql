@@ -1,4 +1,4 @@
--- Stands before everybody in a line and lets nobody pass: an operator holds it back. Its number is in no segment, and so less than
+-- Stands before everybody in a line and lets nobody pass: an operator holds it back. Its number is in no partition, and so less than
 -- that of any message. A row if there was none. Needs the lock of the line. $1 now or nothing, $2 lane, $3 handler, $4 order key,
 -- $5 the line as JSON.
 INSERT INTO @poisoned (seq, token, at, attempts, crashes, generation, lane, handler, reason, order_key, in_line, error)

@@ -1,4 +1,4 @@
--- Makes those pending again that are set aside, and that nothing parks any more. They wait; the first is let go next. Needs the
+-- Makes those pending again that are parked, and that nothing parks any more. They wait; the first is let go next. Needs the
 -- lock of the lines. By line: $1 lane, $2 handler, $3 order key.
 WITH freed AS (
     DELETE FROM @poisoned p USING unnest($1::int2[], $2::int2[], $3::bytea[]) AS l (lane, handler, order_key)
@@ -8,6 +8,6 @@ WITH freed AS (
     )
     RETURNING p.seq, p.not_before, p.token, p.attempts, p.crashes, p.generation, p.lane, p.handler, p.order_key, p.error
 )
-INSERT INTO @later (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
+INSERT INTO @scheduled (seq, due, not_before, token, attempts, crashes, generation, lane, handler, order_key, error)
 SELECT seq, 9223372036854775807, coalesce(not_before, 0), token, attempts, crashes, generation, lane, handler, order_key, error
 FROM freed

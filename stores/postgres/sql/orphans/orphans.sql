@@ -23,12 +23,12 @@ WITH moment AS MATERIALIZED (
             SELECT e.due FROM @entry e WHERE e.lane = lane.lane AND e.handler = h.id ORDER BY e.seq LIMIT 1
         ) e ON true
         LEFT JOIN LATERAL (
-            SELECT e.due FROM @later e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0
+            SELECT e.due FROM @scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes = 0
               AND e.due <> 9223372036854775807
             ORDER BY e.due, e.seq LIMIT 1
         ) l ON true
         LEFT JOIN LATERAL (
-            SELECT e.due FROM @later e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes > 0
+            SELECT e.due FROM @scheduled e WHERE e.lane = lane.lane AND e.handler = h.id AND e.crashes > 0
             ORDER BY e.due, e.seq LIMIT 1
         ) s ON true
     ) first
@@ -41,19 +41,19 @@ FROM missed o CROSS JOIN LATERAL (
     SELECT count(*) FROM (SELECT 1 FROM @entry e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id LIMIT $7) e
 ) e CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @later e
+        SELECT 1 FROM @scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes = 0 AND e.due <> 9223372036854775807 LIMIT $7
     ) l
 ) l CROSS JOIN LATERAL (
     -- Those behind another one with the same order key.
     SELECT count(*) FROM (
-        SELECT 1 FROM @later e
+        SELECT 1 FROM @scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.order_key IS NOT NULL AND e.crashes = 0
           AND e.due = 9223372036854775807 LIMIT $7
     ) w
 ) w CROSS JOIN LATERAL (
     SELECT count(*) FROM (
-        SELECT 1 FROM @later e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes > 0 LIMIT $7
+        SELECT 1 FROM @scheduled e WHERE e.lane = ANY ($6::int2[]) AND e.handler = o.id AND e.crashes > 0 LIMIT $7
     ) s
 ) s
 ORDER BY o.due, o.key COLLATE "C"

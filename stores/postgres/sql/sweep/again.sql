@@ -13,7 +13,7 @@ WITH moment AS MATERIALIZED (
     WHERE p.received_at <= CASE octet_length(p.handlers) WHEN 0 THEN m.now - $4 ELSE m.now END
       AND (SELECT e.seq FROM @entry e WHERE e.lane = p.home AND e.seq = p.seq
            AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2)) LIMIT 1) IS NULL
-      AND (SELECT e.seq FROM @later e WHERE e.lane = p.home AND e.seq = p.seq LIMIT 1) IS NULL
+      AND (SELECT e.seq FROM @scheduled e WHERE e.lane = p.home AND e.seq = p.seq LIMIT 1) IS NULL
       AND (SELECT e.seq FROM @poisoned e WHERE e.lane = p.home AND e.seq = p.seq LIMIT 1) IS NULL
       AND (SELECT e.seq FROM @outcome e WHERE e.lane = p.home AND e.seq = p.seq
            AND e.at > m.now - coalesce(($6::int8[])[array_position($5::int2[], e.handler)], $4) LIMIT 1) IS NULL
@@ -29,9 +29,9 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @outcome_kept k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), attempts AS (
     DELETE FROM @attempt k USING gone g WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
-), absorbed AS (
+), duplicates AS (
     -- Whoever counts duplicates locks them in this order.
-    DELETE FROM @absorbed k USING (SELECT g.seq FROM gone g ORDER BY g.seq & 63, g.seq OFFSET 0) g
+    DELETE FROM @duplicate k USING (SELECT g.seq FROM gone g ORDER BY g.seq & 63, g.seq OFFSET 0) g
     WHERE k.lane = ANY (ARRAY[(g.seq & 63)::int2]) AND k.seq = g.seq
 ), newest AS MATERIALIZED (
     SELECT handlers, max(received_at) AS at FROM gone GROUP BY handlers

@@ -36,7 +36,7 @@ WITH moment AS MATERIALIZED (
         WHERE e.lane = ANY ($6::int2[]) AND e.handler = ANY (ARRAY(SELECT h.id FROM @handler h WHERE h.inbox = $2))
           AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
         UNION ALL
-        SELECT e.seq FROM @later e
+        SELECT e.seq FROM @scheduled e
         WHERE e.lane = ANY ($6::int2[]) AND e.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
         UNION ALL
         SELECT e.seq FROM @poisoned e
@@ -80,8 +80,8 @@ WITH moment AS MATERIALIZED (
     DELETE FROM @attempt k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM away)) IS TRUE
-), absorbed AS (
-    DELETE FROM @absorbed k
+), duplicates AS (
+    DELETE FROM @duplicate k
     WHERE k.lane = ANY ($6::int2[]) AND k.seq BETWEEN (SELECT first FROM bounds) AND (SELECT last FROM bounds)
       AND (k.seq IN (SELECT seq FROM away)) IS TRUE
 ), newest AS MATERIALIZED (

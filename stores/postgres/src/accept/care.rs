@@ -1,8 +1,8 @@
-//! What is seldom needed: messages kept aside, and entries added to a known message.
+//! What is seldom needed: messages quarantined, and entries added to a known message.
 
 use std::collections::HashMap;
 
-use oncebox::store::{Accepted, AsideReason, Seq};
+use oncebox::store::{Accepted, QuarantineReason, Seq};
 use oncebox::{Fingerprint, InboxName, Message, OrderKey, Result};
 use sqlx::Row as _;
 
@@ -12,20 +12,20 @@ use crate::error::unreadable;
 use crate::row::get;
 use crate::unit::{Ask, Unit, Units, ask};
 
-/// Writes what is seldom needed: messages kept aside, and entries added to a known message.
+/// Writes what is seldom needed: messages quarantined, and entries added to a known message.
 pub(super) async fn take_care(
     db: &Db,
     units: &Units,
     offers: &[Offer],
     cares: &[(usize, Care)],
 ) -> Result<Vec<Option<Accepted>>> {
-    // A transaction that keeps a message aside waits for the holder of its key, and one that adds entries holds keys. No transaction does
+    // A transaction that quarantines a message waits for the holder of its key, and one that adds entries holds keys. No transaction does
     // both, because two of them could wait for each other.
-    let (asides, adds): (Vec<_>, Vec<_>) =
-        (0..cares.len()).partition(|at| matches!(cares[*at].1, Care::Aside(..)));
-    if !asides.is_empty() && !adds.is_empty() {
+    let (quarantined, adds): (Vec<_>, Vec<_>) =
+        (0..cares.len()).partition(|at| matches!(cares[*at].1, Care::Quarantine(..)));
+    if !quarantined.is_empty() && !adds.is_empty() {
         let mut answers = vec![None; cares.len()];
-        for part in [asides, adds] {
+        for part in [quarantined, adds] {
             let chosen: Vec<(usize, Care)> = part.iter().map(|at| cares[*at]).collect();
             let found = Box::pin(take_care(db, units, offers, &chosen)).await?;
             for (at, answer) in part.into_iter().zip(found) {
@@ -51,7 +51,7 @@ pub(super) async fn take_care(
         lines.lock(db, &mut unit).await?;
     }
     let mut answers = vec![None; cares.len()];
-    let mut asides = Vec::new();
+    let mut quarantined = Vec::new();
     let mut order: Vec<usize> = (0..cares.len()).collect();
     // Known keys are locked by their number, by everybody.
     let place = |index: usize| places.get(&index).copied().flatten();
@@ -60,8 +60,8 @@ pub(super) async fn take_care(
         let (index, care) = cares[at];
         let offer = &offers[index];
         answers[at] = match care {
-            Care::Aside(reason, seq) => {
-                asides.push((offer, reason));
+            Care::Quarantine(reason, seq) => {
+                quarantined.push((offer, reason));
                 Some(seq.map_or(Accepted::Stale, Accepted::Conflict))
             }
             Care::AddHandlers => {
@@ -70,16 +70,16 @@ pub(super) async fn take_care(
                     None => None,
                 };
                 if matches!(added, Some(Accepted::Stale)) {
-                    asides.push((offer, AsideReason::Stale));
+                    quarantined.push((offer, QuarantineReason::Stale));
                 }
                 added
             }
         };
     }
-    // After all keys, and in one order: others may keep the same ones aside.
-    asides.sort_by_key(|(offer, _)| (*offer.new.key.as_bytes(), *offer.new.fingerprint.as_bytes()));
-    for (offer, reason) in asides {
-        keep_aside(db, &mut unit, offer, reason).await?;
+    // After all keys, and in one order: others may quarantine the same ones.
+    quarantined.sort_by_key(|(offer, _)| (*offer.new.key.as_bytes(), *offer.new.fingerprint.as_bytes()));
+    for (offer, reason) in quarantined {
+        quarantine(db, &mut unit, offer, reason).await?;
     }
     let released =
         if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
@@ -88,15 +88,15 @@ pub(super) async fn take_care(
     Ok(answers)
 }
 
-async fn keep_aside(db: &Db, unit: &mut Unit, offer: &Offer, reason: AsideReason) -> Result<()> {
-    let aside = ask(&db.sql.accept_aside)
+async fn quarantine(db: &Db, unit: &mut Unit, offer: &Offer, reason: QuarantineReason) -> Result<()> {
+    let insert = ask(&db.sql.accept_quarantine)
         .bind(db.now())
         .bind(offer.inbox)
         .bind(reason.as_str())
         .bind(offer.new.key.as_bytes().to_vec())
         .bind(offer.new.fingerprint.as_bytes().to_vec());
     let erased = Fingerprint::ERASED.as_bytes().to_vec();
-    unit.run(bind_message(aside, offer).bind(offer.lane).bind(erased)).await?;
+    unit.run(bind_message(insert, offer).bind(offer.lane).bind(erased)).await?;
     Ok(())
 }
 
@@ -135,8 +135,8 @@ pub(crate) async fn group_of(db: &Db, unit: &mut Unit, handlers: &[i16]) -> Resu
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
-/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile. One that is stale is still to be kept
-/// aside.
+/// Adds entries for handlers that a known message has none for; nothing if it was swept meanwhile. One that is stale is still to be
+/// quarantined.
 async fn add_handlers(
     db: &Db,
     unit: &mut Unit,

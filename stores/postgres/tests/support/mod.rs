@@ -152,12 +152,12 @@ impl Schema {
             (
                 "an entry is in two places",
                 "SELECT count(*) FROM (SELECT 1 FROM (SELECT seq, handler FROM @entry UNION ALL
-                 SELECT seq, handler FROM @later UNION ALL
+                 SELECT seq, handler FROM @scheduled UNION ALL
                  SELECT seq, handler FROM @poisoned) e GROUP BY seq, handler HAVING count(*) > 1) e",
             ),
             (
                 "an entry has no message",
-                "SELECT count(*) FROM (SELECT seq FROM @entry UNION ALL SELECT seq FROM @later UNION ALL
+                "SELECT count(*) FROM (SELECT seq FROM @entry UNION ALL SELECT seq FROM @scheduled UNION ALL
                  SELECT seq FROM @poisoned) e
                  WHERE NOT EXISTS (SELECT 1 FROM @message m WHERE m.seq = e.seq)",
             ),
@@ -165,7 +165,7 @@ impl Schema {
                 "a message lacks one of its entries",
                 "SELECT count(*) FROM @proof p WHERE octet_length(p.handlers) / 2 <>
                  (SELECT count(DISTINCT handler) FROM (SELECT seq, handler FROM @entry UNION ALL
-                 SELECT seq, handler FROM @later UNION ALL
+                 SELECT seq, handler FROM @scheduled UNION ALL
                   SELECT seq, handler FROM @poisoned UNION ALL SELECT seq, handler FROM @outcome) e
                   WHERE e.seq = p.seq)",
             ),

@@ -2,6 +2,6 @@
 -- file came. ?1 inbox.
 SELECT (
     SELECT max(a.last - m.received_at)
-    FROM (SELECT seq, last FROM oncebox_absorbed WHERE seq > 0 ORDER BY seq DESC LIMIT ?2) a CROSS JOIN oncebox_message m ON m.seq = a.seq
+    FROM (SELECT seq, last FROM oncebox_duplicate WHERE seq > 0 ORDER BY seq DESC LIMIT ?2) a CROSS JOIN oncebox_message m ON m.seq = a.seq
     WHERE m.inbox = ?1
 ), (SELECT received_at FROM oncebox_message WHERE seq > 0 ORDER BY seq DESC LIMIT 1)

@@ -1,4 +1,4 @@
--- Sets aside those that wait behind an entry that parks. ?3 its number, ?4 now.
+-- parks those that wait behind an entry that parks. ?3 its number, ?4 now.
 INSERT INTO oncebox_poisoned
     (seq, handler, generation, token, at, attempts, crashes, reason, order_key, in_line, not_before, error)
 SELECT seq, handler, generation, token, ?4, attempts, crashes, 'parked', order_key, 'parked', not_before, error

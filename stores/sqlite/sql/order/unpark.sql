@@ -1,4 +1,4 @@
--- Makes those pending again that are set aside, and that nothing parks any more. They wait; the first is let go next.
+-- Makes those pending again that are parked, and that nothing parks any more. They wait; the first is let go next.
 INSERT INTO oncebox_entry (handler, due, seq, not_before, attempts, crashes, generation, token, order_key, error, line)
 SELECT handler, 9223372036854775807, seq, not_before, attempts, crashes, generation, token, order_key, error,
        (SELECT number FROM oncebox_line WHERE handler = ?1 AND order_key = ?2)

@@ -2,7 +2,7 @@
 -- lease. An outcome counts only while nothing came after it.
 SELECT CASE ?4
     WHEN 'pending' THEN EXISTS (SELECT 1 FROM oncebox_entry WHERE seq = ?1 AND handler = ?2 AND token = ?3)
-        -- It may have been set aside at once.
+        -- It may have been parked at once.
         OR EXISTS (SELECT 1 FROM oncebox_poisoned WHERE seq = ?1 AND handler = ?2 AND token = ?3 AND in_line = 'parked')
     WHEN 'poisoned' THEN EXISTS (SELECT 1 FROM oncebox_poisoned WHERE seq = ?1 AND handler = ?2 AND token = ?3)
     ELSE EXISTS (SELECT 1 FROM oncebox_outcome WHERE seq = ?1 AND handler = ?2 AND token = ?3 AND status = ?4)

@@ -95,7 +95,7 @@ pub(super) struct Stored {
 pub(super) struct Books {
     pub(super) messages: BTreeMap<u8, Stored>,
     /// By id and payload.
-    pub(super) asides: BTreeSet<(u8, u8)>,
+    pub(super) quarantined: BTreeSet<(u8, u8)>,
     pub(super) entries: BTreeMap<(u8, &'static str), Entry>,
     pub(super) paused: BTreeSet<&'static str>,
     /// When the newest message that was swept had come in, by handler; and of those without any.
@@ -117,13 +117,13 @@ impl Books {
             let (seq, age) = (*seq, now.since(*received_at));
             let varied = *payload != offer.payload;
             if varied && !offer.first_wins {
-                self.asides.insert((offer.id, offer.payload));
+                self.quarantined.insert((offer.id, offer.payload));
                 return Ok(Accepted::Conflict(seq));
             }
             let missing = |name: &&'static str| !self.entries.contains_key(&(offer.id, *name));
             let missing: Vec<_> = offer.handlers.iter().copied().filter(missing).map(Some).collect();
             if self.is_stale(offer, &missing, now) {
-                self.asides.insert((offer.id, offer.payload));
+                self.quarantined.insert((offer.id, offer.payload));
                 return Ok(Accepted::Stale);
             }
             return Ok(match self.add(seq, offer, now) {
@@ -136,7 +136,7 @@ impl Books {
             handlers.push(None);
         }
         if self.is_stale(offer, &handlers, now) {
-            self.asides.insert((offer.id, offer.payload));
+            self.quarantined.insert((offer.id, offer.payload));
             return Ok(Accepted::Stale);
         }
         let seq = match answer {

@@ -16,8 +16,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         }
         let counts = self.h.store.count(&self.inbox).await.map_err(failed("count"))?;
         let books = &self.books;
-        let expected = (books.messages.len() as u64, books.asides.len() as u64, books.paused.len());
-        let counted = (counts.messages, counts.kept_aside, counts.paused.len());
+        let expected = (books.messages.len() as u64, books.quarantined.len() as u64, books.paused.len());
+        let counted = (counts.messages, counts.quarantined, counts.paused.len());
         check(counted == expected, || format!("{counts:?} instead of {expected:?}"))?;
         for status in [Status::Pending, Status::Running, Status::Poisoned] {
             let expected = books.with_status(status) as u64;
@@ -31,9 +31,9 @@ impl<S: StoreUnderTest> Run<'_, S> {
         let stored = view.as_ref().and_then(|view| view.stored.as_ref()).map(|(seq, at, _)| (*seq, *at));
         let expected = self.books.messages.get(&id).map(|stored| (stored.seq, stored.received_at));
         check(stored == expected, || format!("{id} is stored as {stored:?}, not {expected:?}"))?;
-        let aside = view.as_ref().map_or(0, |view| view.kept_aside.len());
-        let expected = self.books.asides.iter().filter(|(of, _)| *of == id).count();
-        check(aside == expected, || format!("{aside} of {id} are kept aside, not {expected}"))?;
+        let item = view.as_ref().map_or(0, |view| view.quarantined.len());
+        let expected = self.books.quarantined.iter().filter(|(of, _)| *of == id).count();
+        check(item == expected, || format!("{item} of {id} are quarantined, not {expected}"))?;
         let views = view.map(|view| view.entries).unwrap_or_default();
         for name in HANDLERS {
             let mut generations = views.iter().filter(|view| view.origin == handler(name));

@@ -183,7 +183,7 @@ impl<'a, S: StoreUnderTest> Run<'a, S> {
         let routes = offer.handlers.iter().map(|name| spelled(name, offer.renames));
         let mut new = moved_to(&self.inbox, &offer_routed(message, routes));
         new.delay = offer.delay;
-        new.on_conflict = if offer.first_wins { OnConflict::FirstWins } else { OnConflict::KeepAside };
+        new.on_conflict = if offer.first_wins { OnConflict::FirstWins } else { OnConflict::Quarantine };
         new
     }
 

@@ -19,7 +19,7 @@ fn one_call_removes_a_few_of_many_old_keys() {
         keys.done(id(number), second(10));
     }
     assert_eq!(keys.admit(id(5_000), second(20)), Found::Free);
-    assert_eq!(keys.len(), 1_000 - TIDY + 1);
+    assert_eq!(keys.len(), 1_000 - MAX_EXPIRED_PER_CALL + 1);
     // What is past its time counts for nothing meanwhile.
     assert_eq!(keys.admit(id(999), second(20)), Found::Free);
     assert_eq!(keys.admit(id(999), second(20)), Found::Open);

@@ -1,1 +1,0 @@
-SELECT convert_from(message_id, 'UTF8'), reason FROM oncebox_aside

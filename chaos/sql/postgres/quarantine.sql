@@ -1,0 +1,1 @@
+SELECT convert_from(message_id, 'UTF8'), reason FROM oncebox_quarantine

@@ -1,1 +1,0 @@
-SELECT CAST(message_id AS TEXT), reason FROM oncebox_aside

@@ -1,0 +1,1 @@
+SELECT CAST(message_id AS TEXT), reason FROM oncebox_quarantine

@@ -1,0 +1,1 @@
+SELECT @drop_partition($1, $2)

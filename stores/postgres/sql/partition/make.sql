@@ -1,0 +1,1 @@
+SELECT @make_partition($1)

@@ -1,1 +1,0 @@
-SELECT @drop_segment($1, $2)

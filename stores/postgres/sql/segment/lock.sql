@@ -1,2 +1,0 @@
--- One process at a time looks after segments; another one need not wait for it.
-SELECT pg_try_advisory_xact_lock($1)

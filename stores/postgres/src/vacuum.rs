@@ -1,0 +1,128 @@
+//! Vacuums the hot table: removes what is left of deleted rows.
+//!
+//! The server does so by itself, but looks only once a minute. At tens of thousands of messages a second there are a million of
+//! them by then, the table no longer fits in memory, and whoever looks for work passes them all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use oncebox::Result;
+use oncebox::time::{SharedClock, SystemClock};
+use parking_lot::Mutex;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::db::{Db, SharedDb};
+use crate::error::Phase;
+use crate::row::get;
+use crate::unit::ask;
+
+/// How often this process looks whether it has to be done.
+const EVERY: Duration = Duration::from_secs(5);
+/// It may take this part of the time.
+const SHARE: u32 = 20;
+/// When it is tried again if it did not help, because somebody may still see what is gone.
+const HELD: Duration = Duration::from_mins(1);
+/// When it is tried again if we have no right to.
+const FORBIDDEN: Duration = Duration::from_hours(1);
+
+/// When to look the next time.
+pub(crate) struct VacuumSchedule {
+    clock: SharedClock,
+    /// Nothing while it is being done.
+    next: Mutex<Option<Duration>>,
+}
+
+impl VacuumSchedule {
+    pub(crate) fn new(clock: Option<&SharedClock>) -> Self {
+        let clock = clock.cloned().unwrap_or_else(SystemClock::shared);
+        let next = Mutex::new(Some(clock.monotonic().saturating_add(EVERY)));
+        Self { clock, next }
+    }
+
+    /// Whether it is time; from then on it is being done.
+    fn begin(&self) -> bool {
+        let mut next = self.next.lock();
+        let due = next.is_some_and(|next| self.clock.monotonic() >= next);
+        if due {
+            *next = None;
+        }
+        due
+    }
+
+    fn end(&self, wait: Duration) {
+        *self.next.lock() = Some(self.clock.monotonic().saturating_add(wait));
+    }
+}
+
+/// A look under way: whatever becomes of it, there is a next one.
+struct Look {
+    db: SharedDb,
+    wait: Duration,
+}
+
+impl Look {
+    async fn finish(mut self) {
+        match vacuum(&self.db).await {
+            Ok(wait) => self.wait = wait,
+            Err(error) => {
+                tracing::debug!(%error, "the table of work was not vacuumed; the server does so in its own time");
+            }
+        }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.db.vacuum.end(self.wait);
+    }
+}
+
+/// Vacuums beside a claim, if it is time to.
+pub(crate) fn if_due(db: &SharedDb) {
+    if !db.vacuum.begin() {
+        return;
+    }
+    let look = Look { db: Arc::clone(db), wait: HELD };
+    tokio::spawn(look.finish());
+}
+
+/// Vacuums if need be, and returns when to look again.
+async fn vacuum(db: &Db) -> Result<Duration> {
+    let before = state(db).await?;
+    if !before.may {
+        return Ok(FORBIDDEN);
+    }
+    if !before.due {
+        return Ok(EVERY);
+    }
+    let start = Instant::now();
+    let vacuum = Arc::clone(&db.sql.vacuum_run);
+    // Not as a change of ours: it cannot be part of a transaction.
+    let mut lent = db.reads.pool.lend().await?;
+    lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
+    })
+    .await?;
+    lent.give_back();
+    let took = start.elapsed();
+    // What has gone meanwhile is still there as well.
+    let held = state(db).await?.dead > before.dead / 2;
+    Ok(if held { HELD } else { EVERY }.max(took * SHARE))
+}
+
+/// How it looks in the table.
+struct State {
+    may: bool,
+    due: bool,
+    /// Rows that are gone, and still there.
+    dead: i64,
+}
+
+async fn state(db: &Db) -> Result<State> {
+    let mut unit = db.reads.look().await?;
+    let rows = unit.rows(ask(&db.sql.vacuum_due)).await?;
+    unit.end().await?;
+    let Some(row) = rows.first() else { return Ok(State { may: false, due: false, dead: 0 }) };
+    Ok(State { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
+}

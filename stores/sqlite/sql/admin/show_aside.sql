@@ -1,3 +1,0 @@
--- ?1 key, ?2 inbox, ?3 how many at most: each has its payload with it.
-SELECT reason, received_at, time, tenant, source, message_id, type, ordering_key, headers, payload
-FROM oncebox_aside WHERE digest = ?1 AND inbox = ?2 ORDER BY id LIMIT ?3

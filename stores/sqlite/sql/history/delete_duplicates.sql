@@ -1,0 +1,1 @@
+DELETE FROM oncebox_duplicate WHERE seq = ?1

@@ -1,0 +1,2 @@
+-- Reads how many duplicates of a message were delivered. ?1 number of the message.
+SELECT count, first, last, varied FROM oncebox_duplicate WHERE seq = ?1

@@ -1,1 +1,0 @@
-DELETE FROM oncebox_absorbed WHERE seq = ?1
