@@ -42,7 +42,7 @@ pub(super) struct Books {
     pub(super) effects: Vec<Effect>,
     /// The number the store gave each message.
     seqs: BTreeMap<u32, Vec<i64>>,
-    strangers: Vec<String>,
+    unknown: Vec<String>,
     pub(super) ended: Vec<Ended>,
     unfinished: u64,
     quarantined: BTreeMap<u32, BTreeSet<String>>,
@@ -72,7 +72,7 @@ impl Books {
             refused: Vec::new(),
             effects: Vec::new(),
             seqs: BTreeMap::new(),
-            strangers: Vec::new(),
+            unknown: Vec::new(),
             ended: Vec::new(),
             unfinished: tables.unfinished()?,
             quarantined: BTreeMap::new(),
@@ -119,7 +119,7 @@ impl Books {
                     by_seq.insert(seq, m);
                     self.seqs.entry(m).or_default().push(seq);
                 }
-                None => self.strangers.push(id),
+                None => self.unknown.push(id),
             }
         }
         for (ask, poisoned) in [(Ask::Outcomes, false), (Ask::Poisoned, true)] {
@@ -145,12 +145,13 @@ impl Books {
         }
         for row in tables.ask(Ask::Quarantine)? {
             let id: String = cell(&row, 0)?;
-            let m = crate::plan::number_of(id.as_bytes()).context("a stranger was quarantined")?;
+            let m = crate::plan::number_of(id.as_bytes()).context("an unknown message was quarantined")?;
             self.quarantined.entry(m).or_default().insert(cell(&row, 1)?);
         }
         for row in tables.ask(Ask::Lost)? {
             let id: String = cell(&row, 0)?;
-            self.reported.insert(crate::plan::number_of(id.as_bytes()).context("a stranger was lost")?);
+            self.reported
+                .insert(crate::plan::number_of(id.as_bytes()).context("an unknown message was lost")?);
         }
         ensure!(self.effects.is_sorted_by_key(|effect| effect.id), "the effects are not in order");
         Ok(())
@@ -158,7 +159,7 @@ impl Books {
 
     /// I2: nothing happens that was not offered, and one key has one payload for ever.
     pub(super) fn phantoms(&self, rules: &Rules, verdict: &mut Verdict) {
-        for id in &self.strangers {
+        for id in &self.unknown {
             verdict.phantom += 1;
             verdict.violations.push(format!("I2: a message {id:?} is stored that nobody offered"));
         }

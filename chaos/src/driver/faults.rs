@@ -164,7 +164,7 @@ impl Mix {
     }
 
     /// How many workers may stand still at once.
-    pub(super) fn most_stopped(self, workers: usize) -> usize {
+    pub(super) fn max_stopped(self, workers: usize) -> usize {
         if self == Self::Zombies { workers.saturating_sub(2).max(1) } else { 1 }
     }
 
@@ -283,9 +283,9 @@ impl Schedule {
     /// The next fault whose time has come.
     pub(super) fn due(&mut self) -> Option<Fault> {
         let now = Instant::now();
-        let ((fault, least, most), next) = self.kinds.iter_mut().find(|(_, next)| *next <= now)?;
+        let ((fault, least, max), next) = self.kinds.iter_mut().find(|(_, next)| *next <= now)?;
         // From now on, not from when it was due: a driver that was late does not catch up with a salvo.
-        *next = now + Duration::from_millis(self.rng.u64(*least..=*most));
+        *next = now + Duration::from_millis(self.rng.u64(*least..=*max));
         let times =
             |low: f64, high: f64, rng: &mut fastrand::Rng| self.lease.mul_f64(low + (high - low) * rng.f64());
         Some(match *fault {
@@ -316,8 +316,8 @@ impl Schedule {
     }
 
     /// A number of milliseconds.
-    pub(super) fn millis(&mut self, (least, most): (u64, u64)) -> Duration {
-        Duration::from_millis(self.rng.u64(least..=most))
+    pub(super) fn millis(&mut self, (least, max): (u64, u64)) -> Duration {
+        Duration::from_millis(self.rng.u64(least..=max))
     }
 }
 

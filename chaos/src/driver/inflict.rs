@@ -106,7 +106,7 @@ impl Round<'_> {
                 worker.leaving = true;
                 self.seen.terminations += 1;
             }
-            Fault::Stop(time) if stopped < self.options.mix.most_stopped(self.workers.len()) => {
+            Fault::Stop(time) if stopped < self.options.mix.max_stopped(self.workers.len()) => {
                 if !self.workers[number].worked {
                     return;
                 }

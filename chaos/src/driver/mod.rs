@@ -150,10 +150,10 @@ impl Options {
             (self.unknown, verdict.unknown_commits),
             (self.messages, verdict.messages),
         ];
-        if self.minutes.is_none() && enough.iter().all(|(most, _)| most.is_none()) {
+        if self.minutes.is_none() && enough.iter().all(|(max, _)| max.is_none()) {
             return rounds < 1;
         }
-        enough.iter().all(|(most, so_far)| most.is_none_or(|most| *so_far < most))
+        enough.iter().all(|(max, so_far)| max.is_none_or(|max| *so_far < max))
             && self.minutes.is_none_or(|minutes| start.elapsed().as_secs_f64() < minutes * 60.0)
     }
 }

@@ -16,8 +16,8 @@ const LATE: u32 = 8;
 /// More than there ever are entries: deliveries that are not taken yet count above them.
 const UNTAKEN: u64 = 1 << 40;
 /// What a worker may need when everything is done.
-const MOST_FILES: usize = 96;
-const MOST_MEMORY: u64 = 400 << 20;
+const MAX_FILES: usize = 96;
+const MAX_MEMORY: u64 = 400 << 20;
 
 /// Whether it still goes on. How long everything takes is the machine's business; that nothing comes to its end any more for so
 /// long is not, nor is it that it takes ten times as long.
@@ -44,7 +44,7 @@ impl Progress {
 
 /// I13: what a process still has when there is nothing to do.
 fn too_much(life: u64, files: usize, memory: u64) -> Option<String> {
-    (files > MOST_FILES || memory > MOST_MEMORY).then(|| {
+    (files > MAX_FILES || memory > MAX_MEMORY).then(|| {
         format!(
             "I13: process {life} has {files} files open and {} MiB in memory with nothing to do",
             memory >> 20
@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn i13_files_and_memory_of_the_idle_are_bounded() {
-        assert_eq!(too_much(1, MOST_FILES, MOST_MEMORY), None);
-        assert!(too_much(1, MOST_FILES + 1, 0).unwrap().starts_with("I13: process 1 has 97 files"));
-        assert!(too_much(1, 0, MOST_MEMORY + 1).unwrap().contains("400 MiB"));
+        assert_eq!(too_much(1, MAX_FILES, MAX_MEMORY), None);
+        assert!(too_much(1, MAX_FILES + 1, 0).unwrap().starts_with("I13: process 1 has 97 files"));
+        assert!(too_much(1, 0, MAX_MEMORY + 1).unwrap().contains("400 MiB"));
     }
 }

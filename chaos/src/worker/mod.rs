@@ -321,7 +321,10 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
                 .share_commit(6)
                 .concurrency(many),
         )
-        .on("batch", named("batch", &|key| batch_handler(key, handlers::batch::<S>)).policy(policy).most(6))
+        .on(
+            "batch",
+            named("batch", &|key| batch_handler(key, handlers::batch::<S>)).policy(policy).max_batch(6),
+        )
         .on(
             "killer",
             named("killer", &|key| handler(key, handlers::killer::<S>)).policy(killed).concurrency(1),

@@ -25,7 +25,7 @@ use proc_macro::TokenStream;
 ///
 /// #[oncebox::handler(key = "ship-order", types = ["order.placed"], retry = "quick", timeout = "30s")]
 /// async fn ship(message: Message, _cx: &mut Context<Memory>) -> Result<(), BoxError> {
-///     println!("shipping {}", message.kind());
+///     println!("shipping {}", message.message_type());
 ///     Ok(())
 /// }
 ///

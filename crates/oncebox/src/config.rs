@@ -236,12 +236,12 @@ impl Config {
             ("in_flight", self.in_flight, usize::MAX, ""),
             ("prefetch", self.prefetch, 100_000, "the messages of one source could fill the memory"),
         ];
-        for (name, value, most, why) in sizes {
+        for (name, value, max, why) in sizes {
             if value == 0 {
                 return refuse(name, &value, "nothing could ever be taken", "use at least 1");
             }
-            if value > most {
-                return refuse(name, &value, why, &format!("use at most {most}"));
+            if value > max {
+                return refuse(name, &value, why, &format!("use at most {max}"));
             }
         }
         let Limits { id, text, payload, .. } = self.limits;

@@ -108,7 +108,7 @@ impl ErrorKind {
     }
 
     /// Whether an error of many messages that were stored together may be the doing of one of them.
-    pub const fn may_be_of_one(self) -> bool {
+    pub const fn is_per_message(self) -> bool {
         matches!(
             self,
             Self::MissingKey
@@ -246,7 +246,7 @@ impl StdError for Error {
 /// Errors that tell the same story to several callers, as when they shared one transaction.
 impl Error {
     /// A copy for another caller; the cause becomes its text, because causes cannot be copied.
-    pub fn duplicate(&self) -> Self {
+    pub fn to_shared(&self) -> Self {
         let copy = Self::new(self.kind, self.what.to_string());
         match &self.source {
             Some(source) => copy.caused_by(source.to_string()),

@@ -2,19 +2,19 @@
 
 mod answers;
 mod conflicts;
+mod dry_run;
 mod duplicate_counts;
 mod incoming;
 mod parts;
 mod prepared;
 mod receive;
-mod try_out;
 mod variants;
 
 pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
+pub use dry_run::DryRun;
 pub(crate) use duplicate_counts::DuplicateCounts;
 pub use incoming::Incoming;
 pub(crate) use prepared::{Answer, Prepared};
-pub use try_out::TriedOut;
 pub(crate) use variants::Variants;
 
 use std::sync::{Arc, Weak};
@@ -31,7 +31,7 @@ use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
 use crate::observe::{Observed, Observer, Observers, Propagate, Propagator, Watch};
 use crate::retention::Lateness;
-use crate::runtime::{self, Core, Forget, Inline, Nudge, Running};
+use crate::runtime::{self, Core, Forget, Inline, LocalWakeup, Running};
 use crate::state::BreakerState;
 use crate::store::{Accepted, Store, SweepId, Swept};
 use crate::time::{SharedClock, SystemClock, Timestamp};
@@ -45,7 +45,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) data: Arc<Data>,
     pub(crate) registry: Registry<S>,
     pub(crate) clock: SharedClock,
-    pub(crate) nudge: Nudge,
+    pub(crate) local_wakeup: LocalWakeup,
     pub(crate) lateness: Lateness,
     pub(crate) duplicate_counts: DuplicateCounts,
     pub(crate) variants: Variants,
@@ -70,7 +70,7 @@ impl<S: Store> Shared<S> {
     pub(crate) fn breakers(&self) -> Vec<(HandlerKey, BreakerState)> {
         let now = self.clock.monotonic();
         let state = |handler: &Arc<crate::handler::Registered<S>>| {
-            Some((handler.route.key.clone(), handler.gate.breaker(now)?))
+            Some((handler.route.key.clone(), handler.throttle.breaker(now)?))
         };
         self.registry.durable().filter_map(state).collect()
     }
@@ -192,15 +192,15 @@ impl<S: Store> Inbox<S> {
     async fn run_inline_in(&self, message: &Arc<Message>, recall: bool) -> Result<(Processed, Results)> {
         let keys = self.shared.prepare_inline(message)?;
         if keys.is_empty() {
-            let kind = message.kind();
+            let message_type = message.message_type();
             let what = format!(
-                "no inline handler is registered for messages of type {kind:?} (`.inline()` makes a handler one; `accept` is for the others)"
+                "no inline handler is registered for messages of type {message_type:?} (`.inline()` makes a handler one; `accept` is for the others)"
             );
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
         runtime::registered(&self.shared).await?;
         let (mut all, mut results) = (Processed::Duplicate, Results::default());
-        for ((handler, _), key) in self.shared.registry.inline(message.kind()).zip(keys) {
+        for ((handler, _), key) in self.shared.registry.inline(message.message_type()).zip(keys) {
             let inline = Inline { inbox: &self.shared, handler, key, message, recall };
             let (processed, result): runtime::Answer = inline.run().await?;
             all = all.and(processed);
@@ -370,7 +370,7 @@ impl<S: Store> Builder<S> {
                 data: Arc::new(self.data),
                 registry,
                 clock,
-                nudge: Nudge::default(),
+                local_wakeup: LocalWakeup::default(),
                 lateness: Lateness::default(),
                 duplicate_counts: DuplicateCounts::default(),
                 variants: Variants::default(),

@@ -33,7 +33,7 @@ pub use handler::{
     Reject, RetryAfter, Snooze, batch_handler, handler,
 };
 pub use health::{Health, HealthLimits, HealthStatus};
-pub use inbox::{Builder, HandlerAnswer, Inbox, Incoming, Processed, Receipt, Received, Results, TriedOut};
+pub use inbox::{Builder, DryRun, HandlerAnswer, Inbox, Incoming, Processed, Receipt, Received, Results};
 pub use key::{Dedupe, Fingerprint, Key, KeyContext, KeyStrategy, OrderKey, is_blank};
 pub use memory::{Memory, MemoryTx};
 pub use message::{DecodeError, FromMessage, Headers, Message};

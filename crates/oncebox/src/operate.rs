@@ -56,7 +56,7 @@ pub struct Bulk {
     /// Which entries.
     pub filter: Filter,
     /// How many entries at most. Default 1,000.
-    pub most: usize,
+    pub limit: usize,
     /// How many entries a second, once it is at full speed. It begins with one, and doubles every second. Default 50.
     pub per_second: usize,
     /// How many of those that were retried or replayed may be poisoned again before it stops. Default 10.
@@ -102,7 +102,7 @@ impl Bulk {
             id: OperationId::fresh(),
             operation,
             filter,
-            most: 1_000,
+            limit: 1_000,
             per_second: 50,
             failures: 10,
             go_on: false,
@@ -141,8 +141,8 @@ impl Bulk {
             let room = Preview::SHOWN.saturating_sub(preview.first.len());
             preview.first.extend(page.entries.iter().take(room).cloned());
             preview.count += page.entries.len();
-            if preview.count > self.most {
-                (preview.count, preview.more) = (self.most, true);
+            if preview.count > self.limit {
+                (preview.count, preview.more) = (self.limit, true);
                 return Ok(preview);
             }
             match page.next {
@@ -170,8 +170,11 @@ impl Bulk {
         clock: &SharedClock,
         mut told: impl FnMut(&Report) + Send,
     ) -> Result<Report> {
-        let what =
-            What::Bulk { operation: self.operation, filter: Box::new(self.filter.clone()), most: self.most };
+        let what = What::Bulk {
+            operation: self.operation,
+            filter: Box::new(self.filter.clone()),
+            limit: self.limit,
+        };
         let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(self.actor(), &self.reason);
         store.act(&action).await?;
         let mut run = Run::load(self, store).await?;
@@ -388,7 +391,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
 
     /// Does it to the next entries; says whether there were any.
     async fn step(&mut self, speed: usize) -> Result<bool> {
-        let room = self.bulk.most.saturating_sub(self.done.len());
+        let room = self.bulk.limit.saturating_sub(self.done.len());
         if room == 0 {
             self.progress.state = State::Capped;
             return Ok(false);

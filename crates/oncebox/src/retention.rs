@@ -279,7 +279,7 @@ impl<S: Store> Inbox<S> {
         loop {
             let page = self.store().backfill(&params).await?;
             if page.added > 0 {
-                inbox.nudge.now();
+                inbox.local_wakeup.now();
                 let added = page.added as u64;
                 let handler = ("handler", handler.to_owned().into());
                 emit::count(names::BACKFILLED, added, [emit::inbox(&inbox.name), handler]);

@@ -405,8 +405,8 @@ async fn a_good_message_passes_where_the_bad_ones_did_not() {
 
 #[test]
 fn what_can_be_shared_is_taken() {
-    for most in [1, 64] {
-        let shared = Stage::default().handler("h").share_commit(most);
+    for max in [1, 64] {
+        let shared = Stage::default().handler("h").share_commit(max);
         Inbox::builder("test", Memory::new()).on("t", shared).build().unwrap();
     }
 }

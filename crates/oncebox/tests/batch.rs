@@ -131,8 +131,8 @@ async fn run(world: &World, by_hand: bool) {
 #[tokio::test]
 async fn what_one_claim_brought_goes_in_calls_of_at_most_so_many() {
     for by_hand in [false, true] {
-        for (most, sizes) in [(64, vec![10]), (4, vec![4, 4, 2]), (1, vec![1; 10])] {
-            let (world, calls) = world(batch_handler("h", together).most(most), &["ok"; 10]).await;
+        for (max, sizes) in [(64, vec![10]), (4, vec![4, 4, 2]), (1, vec![1; 10])] {
+            let (world, calls) = world(batch_handler("h", together).max_batch(max), &["ok"; 10]).await;
             run(&world, by_hand).await;
             assert_eq!(fates(&world, 10).await, [DONE; 10]);
             assert_eq!(calls.sizes(), sizes, "by hand: {by_hand}");

@@ -157,7 +157,7 @@ async fn messages_with_an_ordering_key_run_one_after_the_other() {
             line.map(|line| line.split(' ').nth(1).unwrap()[1..].parse().unwrap()).collect();
         assert!(numbers.is_sorted(), "{numbers:?}");
     }
-    assert!(world.stage.most() <= 2, "{} at once", world.stage.most());
+    assert!(world.stage.peak() <= 2, "{} at once", world.stage.peak());
     assert_eq!(world.count(Status::Completed).await, 40);
 }
 

@@ -86,7 +86,7 @@ async fn a_bounded_number_runs_and_a_bounded_number_waits() {
     world.stage.go(1_500);
     let running = world.inbox.start();
     in_time(running.idle()).await;
-    assert_eq!((ran(&world), world.stage.most()), (2 + 1_024, 2), "what is beyond that is dropped");
+    assert_eq!((ran(&world), world.stage.peak()), (2 + 1_024, 2), "what is beyond that is dropped");
     let dropped = meter.counter("oncebox_fire_and_forget_total{inbox=test,handler=note,result=dropped}");
     assert_eq!(dropped, 1_500 - 2 - 1_024, "and counted");
     world.accept("later", "ok").await;

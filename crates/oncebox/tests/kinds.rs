@@ -159,7 +159,7 @@ fn what_cannot_work_is_refused_by_name() {
             vec!["\"charge\"", "`retry_when`", "0ns", "would spin"],
         ),
         (h().retry_for::<Busy>(Retry::never()).inline(), vec!["\"charge\"", "`retry_for`", "inline"]),
-        (h().most(3), vec!["\"charge\"", "`most(3)`", "batch_handler"]),
+        (h().max_batch(3), vec!["\"charge\"", "`max_batch(3)`", "batch_handler"]),
     ] {
         let error = build(registration);
         for part in parts {
@@ -167,8 +167,8 @@ fn what_cannot_work_is_refused_by_name() {
         }
     }
     for (registration, part) in [
-        (batch_handler("b", many).most(0), "takes 0 messages"),
-        (batch_handler("b", many).most(1_001), "takes 1001 messages in one call; use 1 to 1000"),
+        (batch_handler("b", many).max_batch(0), "takes 0 messages"),
+        (batch_handler("b", many).max_batch(1_001), "takes 1001 messages in one call; use 1 to 1000"),
         (batch_handler("b", many).share_commit(2), "`share_commit(2)`"),
         (batch_handler("b", many).inline(), "inline"),
     ] {

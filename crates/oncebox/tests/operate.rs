@@ -153,7 +153,7 @@ async fn how_far_it_has_come_is_told_by_its_record_alone() {
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
     poisoned(&store, 0..1_500, "x").await;
     let mut bulk = retry("x");
-    (bulk.most, bulk.per_second) = (2_000, 1_000);
+    (bulk.limit, bulk.per_second) = (2_000, 1_000);
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
     let report = report.unwrap();
     assert_eq!((report.state, report.done), (State::Finished, 1_500));
@@ -173,7 +173,7 @@ async fn no_more_is_done_than_was_allowed() {
     let store = Memory::with_clock(clock.shared());
     poisoned(&store, 0..20, "x").await;
     let mut bulk = retry("x");
-    bulk.most = 7;
+    bulk.limit = 7;
     let preview = bulk.preview(&store).await.unwrap();
     assert_eq!((preview.count, preview.more), (7, true));
     let (report, _) = run(&bulk, &store, &clock, || Outcome::Done).await;
@@ -283,7 +283,7 @@ async fn a_backfill_is_recorded_capped_and_carried_on() {
     let store = Memory::new();
     poisoned(&store, 0..2_500, "x").await;
     let mut capped = backfill("receipt");
-    capped.most = 1_500;
+    capped.limit = 1_500;
     assert!(capped.report(&store).await.unwrap().is_none());
     let mut told = Vec::new();
     let report = capped.run_telling(&store, |report| told.push(report.done)).await.unwrap();

@@ -77,7 +77,7 @@ async fn a_renamed_handler_keeps_the_order() {
     in_time(running.idle()).await;
     let expected: Vec<String> = (0..6).map(|number| format!("new {number} 1")).collect();
     assert_eq!(new.stage.log(), expected);
-    assert_eq!(new.stage.most(), 1);
+    assert_eq!(new.stage.peak(), 1);
 }
 
 async fn unblock(world: &World, id: &str) {

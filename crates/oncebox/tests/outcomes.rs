@@ -296,7 +296,7 @@ async fn a_handler_gets_no_more_than_its_share_of_runs() {
     world.stage.go(40);
     in_time(running.idle()).await;
     assert_eq!(world.stage.log().len(), 40);
-    assert_eq!(world.stage.most(), 5);
+    assert_eq!(world.stage.peak(), 5);
 }
 
 // Slots must not stay empty behind runs that take hours.

@@ -15,7 +15,7 @@ async fn note(message: Message, cx: &mut Context<Memory>) -> Result<(), BoxError
     let fence = cx.fence().ok_or("a durable run has a claim")?;
     assert!(fence.0 > 0);
     let id = String::from_utf8_lossy(message.id()).into_owned();
-    cx.data::<Runs>()?.lock().push(format!("{}:{}:{id}", cx.handler(), message.kind()));
+    cx.data::<Runs>()?.lock().push(format!("{}:{}:{id}", cx.handler(), message.message_type()));
     Ok(())
 }
 

@@ -16,10 +16,10 @@ const LEASE: Duration = Duration::from_mins(5);
 const AWAY: Fault = Fault::ErrBefore(ErrorKind::Unavailable);
 
 /// A handler whose runs share commits, and messages for it: `0`, `1` and so on, one for each play.
-async fn sharing(most: usize, plays: &[&str]) -> World {
+async fn sharing(max: usize, plays: &[&str]) -> World {
     let world = World::new(|inbox, stage| {
         let inbox = inbox.config(Config { lease: LEASE, ..Config::default() });
-        inbox.on("t", stage.handler("h").share_commit(most).timeout(5 * SECOND).retry(hourly()))
+        inbox.on("t", stage.handler("h").share_commit(max).timeout(5 * SECOND).retry(hourly()))
     });
     accept(&world, plays).await;
     world
@@ -54,8 +54,8 @@ fn calls(world: &World, verbs: &[Verb]) -> Vec<u64> {
 
 #[tokio::test]
 async fn what_one_claim_brought_shares_commits_in_groups() {
-    for (most, groups) in [(64, 1), (4, 3), (5, 2)] {
-        let world = sharing(most, &["ok"; 10]).await;
+    for (max, groups) in [(64, 1), (4, 3), (5, 2)] {
+        let world = sharing(max, &["ok"; 10]).await;
         let running = world.inbox.start();
         in_time(running.idle()).await;
         assert_eq!(world.count(Status::Completed).await, 10);
@@ -78,7 +78,7 @@ async fn groups_run_beside_each_other_and_their_entries_one_by_one() {
     assert_eq!((world.stage.running(), running.in_flight()), (3, 7), "three groups, of 3, 3 and 1");
     world.stage.go(7);
     in_time(running.idle()).await;
-    assert_eq!((world.count(Status::Completed).await, world.stage.most()), (7, 3));
+    assert_eq!((world.count(Status::Completed).await, world.stage.peak()), (7, 3));
 }
 
 // A transaction, a hold and a savepoint are of no use to one who shares with nobody.

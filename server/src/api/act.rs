@@ -12,7 +12,7 @@ use super::ask::{Ask, bounded, handler};
 use super::jobs::Job;
 use super::problem::{Cause, Problem};
 use super::wire::OperationUuid;
-use super::{Errand, shared, show, wire};
+use super::{BackfillRequest, shared, show, wire};
 
 type Answer<T> = Result<T, Problem>;
 
@@ -144,7 +144,7 @@ fn bulk(ask: &Ask, plan: &wire::BulkPlan) -> Answer<Bulk> {
     let everything = "name what is meant in `which`, or say `everything`";
     let bulk = shared::bulk(plan, ask.inbox()?.name().clone(), everything);
     let mut bulk = bulk.map_err(|what| Problem::new(Cause::Invalid, what))?;
-    bulk.most = bounded("most", plan.most, bulk.most, 1..=100_000)?;
+    bulk.limit = bounded("limit", plan.limit, bulk.limit, 1..=100_000)?;
     Ok(bulk)
 }
 
@@ -174,10 +174,10 @@ pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
             return Err(changed(body.expected, preview.count as u64));
         }
     }
-    bulk.most = shared::cap(known.as_ref(), "most", bulk.most, body.expected);
+    bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, body.expected);
     // Recorded before it is answered, so that another body under the same identity is told of at once.
     let what =
-        What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), most: bulk.most };
+        What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), limit: bulk.limit };
     let action = action(ask, what, body.asked())?;
     act(ask, action).await?;
     let (id, admin) = (bulk.id, std::sync::Arc::clone(&served.admin));
@@ -258,13 +258,13 @@ pub(super) async fn backfill(ask: &Ask) -> Answer<wire::Report> {
         return Err(Problem::new(Cause::NotFound, what));
     }
     let (id, actor) = (body.operation.0, ask.who.asker(body.actor.as_deref())?);
-    let errand = Errand { handler: key.to_string(), id, actor, reason: body.reason.0 };
+    let request = BackfillRequest { handler: key.to_string(), id, actor, reason: body.reason.0 };
     let plan = served.plan.clone();
-    served.stores.record_backfill(&plan, &errand).await?;
-    let Errand { handler, actor, .. } = &errand;
+    served.stores.record_backfill(&plan, &request).await?;
+    let BackfillRequest { handler, actor, .. } = &request;
     let (actor, token) = (&*actor.name, actor.token.as_deref());
     tracing::info!(inbox = plan.name, operation = %id, actor, token, handler, "a backfill was asked for");
     let stores = std::sync::Arc::clone(&served.stores);
-    ask.api.jobs.start(id, async move { stores.backfill(&plan, &errand).await });
+    ask.api.jobs.start(id, async move { stores.backfill(&plan, &request).await });
     Ok(begun(ask, id).await)
 }

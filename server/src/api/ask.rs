@@ -121,8 +121,8 @@ pub(super) fn bounded(
     bounds: std::ops::RangeInclusive<u64>,
 ) -> Result<usize, Problem> {
     let Some(value) = value else { return Ok(default) };
-    let (least, most) = (bounds.start(), bounds.end());
-    let wrong = || Problem::new(Cause::Invalid, format!("`{name}` is between {least} and {most}"));
+    let (least, max) = (bounds.start(), bounds.end());
+    let wrong = || Problem::new(Cause::Invalid, format!("`{name}` is between {least} and {max}"));
     if bounds.contains(&value) { usize::try_from(value).map_err(|_| wrong()) } else { Err(wrong()) }
 }
 

@@ -72,7 +72,7 @@ impl Served {
 
 /// Who wants a handler to get what was stored before it was there.
 #[derive(Clone, Debug)]
-pub(crate) struct Errand {
+pub(crate) struct BackfillRequest {
     pub(crate) handler: String,
     pub(crate) id: OperationId,
     pub(crate) actor: access::Asker,
@@ -83,10 +83,18 @@ pub(crate) struct Errand {
 #[async_trait]
 pub(crate) trait Backfills: Send + Sync {
     /// Records that it was asked for, if it can be done.
-    async fn record_backfill(&self, plan: &crate::config::InboxPlan, errand: &Errand) -> oncebox::Result<()>;
+    async fn record_backfill(
+        &self,
+        plan: &crate::config::InboxPlan,
+        request: &BackfillRequest,
+    ) -> oncebox::Result<()>;
 
     /// Does it; returns how many messages.
-    async fn backfill(&self, plan: &crate::config::InboxPlan, errand: &Errand) -> oncebox::Result<u64>;
+    async fn backfill(
+        &self,
+        plan: &crate::config::InboxPlan,
+        request: &BackfillRequest,
+    ) -> oncebox::Result<u64>;
 }
 
 /// What one configuration serves.

@@ -54,12 +54,12 @@ pub(crate) async fn record(
 
 /// How many something may be done to: no more than were seen, since what comes to be meant later was not. One that was begun
 /// before goes on as it was begun, whatever is seen by now.
-pub(crate) fn cap(record: Option<&OperationView>, name: &str, most: usize, expected: u64) -> usize {
+pub(crate) fn cap(record: Option<&OperationView>, name: &str, limit: usize, expected: u64) -> usize {
     let begun = record.and_then(|record| {
         let body: serde_json::Value = serde_json::from_str(&record.body).ok()?;
         body.get("what")?.get(name)?.as_u64()
     });
-    most.min(usize::try_from(begun.unwrap_or(expected)).unwrap_or(usize::MAX))
+    limit.min(usize::try_from(begun.unwrap_or(expected)).unwrap_or(usize::MAX))
 }
 
 /// A page of messages that were quarantined.

@@ -90,8 +90,8 @@ fn label(label: &store::Label) -> Label {
     let (id, id_hex) = text(&label.id);
     let order = label.ordering_key.as_deref().map(text);
     let (ordering_key, ordering_key_hex) = order.map_or((None, None), |(text, hex)| (Some(text), hex));
-    let (source, kind) = (label.source.to_string(), label.kind.to_string());
-    Label { source, id, id_hex, kind, ordering_key, ordering_key_hex }
+    let (source, message_type) = (label.source.to_string(), label.message_type.to_string());
+    Label { source, id, id_hex, message_type, ordering_key, ordering_key_hex }
 }
 
 fn reason(reason: store::QuarantineReason) -> QuarantineReason {

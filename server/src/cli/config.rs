@@ -64,7 +64,7 @@ fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), F
         ))
     })?;
     let secrets = if assume_secrets { Secrets::Assume } else { Secrets::Read };
-    let loaded = sidecar::rehearse(config::load(&path, secrets)?)?;
+    let loaded = sidecar::check_plan(config::load(&path, secrets)?)?;
     let (inboxes, all) = (loaded.plan.inboxes.len(), loaded.plan.inboxes.iter());
     let handlers: usize = all.map(|inbox| inbox.handlers.len()).sum();
     let warnings = loaded.plan.warnings();
@@ -76,7 +76,7 @@ fn check(named: Option<&Path>, assume_secrets: bool, json: bool) -> Result<(), F
         ));
     }
     for warning in warnings {
-        out::tell(&format!("{}: warning: {}", path.display(), out::escaped_lines(&warning)));
+        out::eprint_note(&format!("{}: warning: {}", path.display(), out::escaped_lines(&warning)));
     }
     print(&format!("{}: good; inboxes: {inboxes}, handlers: {handlers}\n", path.display()))
 }

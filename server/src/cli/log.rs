@@ -141,7 +141,7 @@ fn harmless(text: &str) -> String {
 }
 
 /// So many lines of one kind are written in this time; the rest is counted.
-const MOST: u32 = 100;
+const MAX_LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Keeps an outage from filling the disk: lines from one place of the program are written up to a number in a time, and
@@ -167,7 +167,7 @@ impl Flood {
             left_out = place.left_out;
             *place = Place { since: now, written: 0, left_out: 0 };
         }
-        let admitted = place.written < MOST;
+        let admitted = place.written < MAX_LINES;
         if admitted {
             place.written += 1;
         } else {
@@ -226,7 +226,7 @@ mod tests {
         let from = tracing::callsite::Callsite::metadata(place).callsite();
         let start = Instant::now();
         let written = (0..1_000).filter(|_| flood.admit(from.clone(), start).0).count();
-        assert_eq!(written, MOST as usize);
+        assert_eq!(written, MAX_LINES as usize);
         assert_eq!(flood.admit(from.clone(), start + WINDOW), (true, 900));
         assert_eq!(flood.admit(from, start + WINDOW), (true, 0));
     }

@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failed> {
         stores.retain(|store| {
             let has_roles = sidecar::has_roles(store);
             if !has_roles {
-                out::tell(&format!("{}: a SQLite file knows no roles; nothing to grant", store.name));
+                out::eprint_note(&format!("{}: a SQLite file knows no roles; nothing to grant", store.name));
             }
             has_roles
         });
@@ -170,7 +170,7 @@ async fn one(command: &Command, store: &StorePlan, which: &Which) -> Result<bool
             let check = matches!(command, Command::Check(_));
             let (current, missing) = match sidecar::pending(store).await {
                 Err(error) if check && error.kind() == oncebox::ErrorKind::SchemaTooNew => {
-                    out::tell(&format!("{name}: {error}"));
+                    out::eprint_note(&format!("{name}: {error}"));
                     return Ok(true);
                 }
                 pending => pending.map_err(start)?,

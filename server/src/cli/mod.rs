@@ -189,7 +189,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Man(args) => generate::man(&args),
     };
     result.unwrap_or_else(|Failed { exit, error }| {
-        out::tell(&format!("oncebox: {}", out::escaped_lines(&sentence(&error))));
+        out::eprint_note(&format!("oncebox: {}", out::escaped_lines(&sentence(&error))));
         ExitCode::from(exit as u8)
     })
 }

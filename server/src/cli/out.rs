@@ -47,7 +47,7 @@ pub(crate) fn line(text: &str) -> Result<(), Failed> {
 }
 
 /// A line on the standard error. That nobody reads it stops nothing.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn eprint_note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -133,10 +133,10 @@ impl Cell {
     }
 
     /// No longer than so many characters.
-    pub(crate) fn cut(text: impl AsRef<str>, most: usize) -> Self {
+    pub(crate) fn cut(text: impl AsRef<str>, max: usize) -> Self {
         let mut cell = Self::new(text);
-        if cell.text.chars().count() > most {
-            cell.text = cell.text.chars().take(most.saturating_sub(1)).chain(['…']).collect();
+        if cell.text.chars().count() > max {
+            cell.text = cell.text.chars().take(max.saturating_sub(1)).chain(['…']).collect();
         }
         cell
     }

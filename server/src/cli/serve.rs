@@ -11,7 +11,7 @@ use oncebox_telemetry::{Settings, Telemetry, metrics_router};
 use super::log::LogArgs;
 use super::{Exit, Failed};
 use crate::config;
-use crate::sidecar::{self, Origin, Quick};
+use crate::sidecar::{self, Origin, ZeroConfig};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -57,7 +57,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
             return Err(Exit::Usage.with(what));
         }
         Some(path) => Origin::File(path),
-        None => Origin::Quick(Quick { to: args.to, store: args.store, lease: args.lease }),
+        None => Origin::ZeroConfig(ZeroConfig { to: args.to, store: args.store, lease: args.lease }),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -45,12 +45,12 @@ impl Planner {
         }
         (limits.backlog_degraded, limits.backlog_unhealthy) =
             (health.backlog_degraded.as_deref().copied(), health.backlog_unhealthy.as_deref().copied());
-        let most = BacklogParams::COUNTED;
+        let max = BacklogParams::COUNTED;
         for set in [&health.backlog_degraded, &health.backlog_unhealthy].into_iter().flatten() {
-            if **set > most {
+            if **set > max {
                 self.wrong(
                     set.at(),
-                    format!("messages are counted up to {most}: this would never be reached"),
+                    format!("messages are counted up to {max}: this would never be reached"),
                 );
             }
         }

@@ -111,14 +111,14 @@ fn parse(text: &str, secrets: Secrets) -> Result<Plan, Vec<problem::Problem>> {
 
 #[cfg(test)]
 mod tests {
-    use oncebox_strangers::{MADE, feed};
+    use oncebox_untrusted_input::{MADE, feed};
 
     use super::*;
 
     // Whatever is in the file: it is a plan, or every problem is told in words that a terminal can show.
     #[test]
     fn any_file_is_a_plan_or_explained() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chaos/strangers/corpus/config");
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chaos/untrusted-input/corpus/config");
         let (mut plans, mut wrong) = (0, 0);
         feed(&corpus, 8, MADE / 4, |input| {
             let text = String::from_utf8_lossy(input).into_owned();

@@ -310,7 +310,7 @@ impl Planner {
         let types = many(handler.types.as_ref(), 0).0.to_vec();
         let breaker = handler.breaker.as_ref().map(|breaker| {
             let set = Breaker::new(breaker.failures, breaker.pause.0);
-            breaker.max_pause.map_or(set.clone(), |most| set.max_pause(most.0))
+            breaker.max_pause.map_or(set.clone(), |max| set.max_pause(max.0))
         });
         Some(HandlerPlan {
             key: key.to_string(),

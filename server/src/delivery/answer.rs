@@ -7,7 +7,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Response, StatusCode};
 
 /// How much of an answer is read at the most; the connection is closed if there is more.
-const MOST: usize = 64 * 1024;
+const MAX_BODY: usize = 64 * 1024;
 /// How long to wait for the rest of an answer whose status is known.
 const REST: Duration = Duration::from_secs(5);
 /// How much of an answer an error quotes, in characters.
@@ -97,8 +97,8 @@ fn location(headers: &HeaderMap) -> String {
 async fn body(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
-        body.extend_from_slice(&chunk[..chunk.len().min(MOST - body.len())]);
-        if body.len() >= MOST {
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_BODY - body.len())]);
+        if body.len() >= MAX_BODY {
             break;
         }
     }

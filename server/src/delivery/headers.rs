@@ -54,14 +54,14 @@ pub(super) fn headers(message: &Message, run: &Run, forward: &[HeaderName]) -> H
     };
     set("ce-specversion", "1.0");
     set("ce-id", &bounded(id, &run.key));
-    set("ce-type", &encoded(message.kind().as_bytes()));
+    set("ce-type", &encoded(message.message_type().as_bytes()));
     set("ce-source", &bounded(source, &encoded(named.as_bytes())));
     if let Some(time) = message.time().and_then(rfc3339) {
         set("ce-time", &time);
     }
     // What was verified and routed by, whatever stands in the event.
     set("oncebox-source", &encoded(message.source().as_bytes()));
-    set("oncebox-type", &encoded(message.kind().as_bytes()));
+    set("oncebox-type", &encoded(message.message_type().as_bytes()));
     set("oncebox-id", &bounded(message.id(), &run.key));
     set("idempotency-key", &run.idempotency_key);
     set("webhook-id", &run.idempotency_key);

@@ -50,9 +50,9 @@ impl FromStr for Network {
         let (address, length) =
             text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
         let address: IpAddr = address.parse().map_err(|_| FORM)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let length = length.map_or(Ok(most), str::parse::<u8>).map_err(|_| FORM)?;
-        if length > most {
+        let max = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.map_or(Ok(max), str::parse::<u8>).map_err(|_| FORM)?;
+        if length > max {
             return Err("its length is greater than its address");
         }
         let network = match address {

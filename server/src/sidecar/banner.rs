@@ -78,7 +78,7 @@ fn text(origin: &Origin, plan: &Plan, addresses: Addresses) -> String {
         line("operate", &format!("{} ({whom})", url(plan, operators, PREFIX)));
         line("watch", &format!("{} and /metrics", url(plan, operators, "/readyz")));
     }
-    if let Origin::Quick(quick) = origin {
+    if let Origin::ZeroConfig(quick) = origin {
         let target = format!("{base}/in/messages");
         _ = write!(
             text,

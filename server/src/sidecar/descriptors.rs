@@ -13,7 +13,7 @@ const QUEUE: usize = 2;
 /// Connections to the port for operators, if there is room.
 const OPERATORS: usize = 256;
 /// The fewest connections to each port, however little there is.
-const FEWEST: usize = 8;
+const MIN_CONNECTIONS: usize = 8;
 
 /// How many connections each port takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +46,15 @@ pub(super) fn raise_limit() -> Option<usize> {
 
 /// Divides the descriptors of the process. What deliveries and stores need comes first, up to two thirds of all.
 pub(super) fn divide(plan: &Plan, limit: Option<usize>) -> Connections {
-    let most = Limits::default().connections;
-    let Some(limit) = limit else { return Connections { messages: most, operators: OPERATORS } };
+    let max = Limits::default().connections;
+    let Some(limit) = limit else { return Connections { messages: max, operators: OPERATORS } };
     let deliveries = plan.inboxes.iter().flat_map(|inbox| &inbox.handlers).map(|handler| handler.concurrency);
     let queues = plan.inboxes.iter().map(|inbox| inbox.rabbitmq.len() * QUEUE);
     let needed = deliveries.chain(queues).fold(BASE + STORE * plan.stores.len(), usize::saturating_add);
-    let operators = (limit / 16).clamp(FEWEST, OPERATORS);
+    let operators = (limit / 16).clamp(MIN_CONNECTIONS, OPERATORS);
     let reserve = needed.min(limit / 3 * 2).saturating_add(operators);
-    let messages = limit.saturating_sub(reserve).clamp(FEWEST, most);
-    if messages < most {
+    let messages = limit.saturating_sub(reserve).clamp(MIN_CONNECTIONS, max);
+    if messages < max {
         tracing::warn!(
             limit,
             reserve,

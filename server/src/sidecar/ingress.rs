@@ -146,7 +146,7 @@ fn endpoint(plan: &HttpPlan) -> oncebox::Result<Endpoint> {
     };
     let mut endpoint = endpoint.path(plan.path.as_str());
     if let Some(kind) = &plan.kind {
-        endpoint = endpoint.kind(kind.as_str());
+        endpoint = endpoint.message_type(kind.as_str());
     }
     if let Some(tenant) = &plan.tenant {
         endpoint = endpoint.tenant(tenant.as_str());

@@ -2,14 +2,14 @@
 
 mod banner;
 mod descriptors;
-mod fleet;
 mod ingress;
+mod message_log;
 mod notify;
 mod queues;
-mod quick;
+mod running_config;
 mod signals;
 mod stores;
-mod told;
+mod zero_config;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,14 +26,14 @@ use crate::api::{Api, AwaitedStore};
 use crate::cli::{Exit, Failed};
 use crate::config::{self, Loaded, Plan, Secrets};
 use descriptors::Connections;
-use fleet::Fleet;
 use ingress::Front;
+use running_config::RunningConfig;
 use signals::{Signal, Signals};
 use stores::Stores;
 
-pub(crate) use fleet::rehearse;
-pub(crate) use quick::Quick;
+pub(crate) use running_config::check_plan;
 pub(crate) use stores::{grants_sql, has_roles, is_missing, migrate, open_admin, pending, schema_sql};
+pub(crate) use zero_config::ZeroConfig;
 
 /// Where the settings come from.
 #[derive(Debug)]
@@ -41,14 +41,14 @@ pub(crate) enum Origin {
     /// A configuration.
     File(PathBuf),
     /// The command line.
-    Quick(Quick),
+    ZeroConfig(ZeroConfig),
 }
 
 impl Origin {
     fn load(&self, listen: Option<SocketAddr>) -> Result<Loaded> {
         let mut loaded = match self {
             Self::File(path) => config::load(path, Secrets::Read)?,
-            Self::Quick(quick) => quick.load()?,
+            Self::ZeroConfig(quick) => quick.load()?,
         };
         loaded.plan.listen = listen.unwrap_or(loaded.plan.listen);
         Ok(loaded)
@@ -65,7 +65,7 @@ pub(crate) async fn serve(
     let descriptors = descriptors::raise_limit();
     // First of all, so that no signal is missed.
     let mut signals = Signals::new().map_err(|error| Exit::Start.with(error))?;
-    let loaded = rehearse(origin.load(listen)?)?;
+    let loaded = check_plan(origin.load(listen)?)?;
     let plan = loaded.plan;
     let listener = bind(plan.listen).map_err(|error| Exit::Start.with(error))?;
     let operators = bind_api(origin, &plan).map_err(|error| Exit::Start.with(error))?;
@@ -73,17 +73,17 @@ pub(crate) async fn serve(
     // Both ports answer from the first moment: a probe that gets no answer would end the process while it waits for a store.
     let operators = operators.map(|listener| (listener, metrics));
     let connections = descriptors::divide(&plan, descriptors);
-    let door =
-        Door::start(&plan, listener, operators, connections).map_err(|error| Exit::Start.with(error))?;
+    let listeners =
+        Listeners::start(&plan, listener, operators, connections).map_err(|error| Exit::Start.with(error))?;
     let watch = banner::watch(&plan, addresses);
     let stores = tokio::select! {
-        stores = Stores::open(&plan.stores, &watch, &door.api) => stores.map_err(|error| Exit::Start.with(error))?,
+        stores = Stores::open(&plan.stores, &watch, &listeners.api) => stores.map_err(|error| Exit::Start.with(error))?,
         _ = signals.stop() => {
             tracing::info!("stopped before a store was there");
             return Ok(());
         }
     };
-    let mut sidecar = Sidecar::start(origin, listen, plan, stores, door).await?;
+    let mut sidecar = Sidecar::start(origin, listen, plan, stores, listeners).await?;
     banner::print(origin, &sidecar.plan, addresses, json);
     notify::ready();
     let stopped = sidecar.run(&mut signals).await;
@@ -118,7 +118,9 @@ fn bind_api(origin: &Origin, plan: &Plan) -> Result<Option<TcpListener>> {
     let Some(api) = &plan.api else { return Ok(None) };
     match listen(api.listen) {
         Ok(listener) => Ok(Some(listener)),
-        Err(error) if matches!(origin, Origin::Quick(_)) && error.kind() == std::io::ErrorKind::AddrInUse => {
+        Err(error)
+            if matches!(origin, Origin::ZeroConfig(_)) && error.kind() == std::io::ErrorKind::AddrInUse =>
+        {
             Ok(Some(bind(SocketAddr::new(api.listen.ip(), 0))?))
         }
         Err(error) => {
@@ -139,7 +141,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// What answers over HTTP, whatever it serves.
-struct Door {
+struct Listeners {
     front: Arc<Front>,
     api: Arc<Api>,
     tls: Option<Tls>,
@@ -148,7 +150,7 @@ struct Door {
     servers: JoinSet<()>,
 }
 
-impl Door {
+impl Listeners {
     /// Answers at the address where messages come in, without taking any yet, and at the one for operators.
     fn start(
         plan: &Plan,
@@ -170,17 +172,18 @@ impl Door {
             server = server.tls(tls.clone());
         }
         let (stop, servers) = (watch::Sender::new(false), JoinSet::new());
-        let mut door = Self { front, api, tls, stop, servers };
-        door.spawn(server);
+        let mut listeners = Self { front, api, tls, stop, servers };
+        listeners.spawn(server);
         if let Some((listener, metrics)) = operators {
             let limits = ingress::limits(plan, connections.operators);
-            let mut server = Server::new(listener, door.api.router(&metrics)).limits(limits);
-            if let Some(tls) = door.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls)) {
+            let mut server = Server::new(listener, listeners.api.router(&metrics)).limits(limits);
+            if let Some(tls) = listeners.tls.as_ref().filter(|_| plan.api.as_ref().is_some_and(|api| api.tls))
+            {
                 server = server.tls(tls.clone());
             }
-            door.spawn(server);
+            listeners.spawn(server);
         }
-        Ok(door)
+        Ok(listeners)
     }
 
     fn spawn(&mut self, server: Server) {
@@ -206,8 +209,8 @@ struct Sidecar<'a> {
     listen: Option<SocketAddr>,
     plan: Plan,
     stores: Stores,
-    fleet: Fleet,
-    door: Door,
+    running_config: RunningConfig,
+    listeners: Listeners,
     /// Fleets of earlier configurations that finish what they have in hand.
     leaving: JoinSet<()>,
 }
@@ -218,12 +221,12 @@ impl<'a> Sidecar<'a> {
         listen: Option<SocketAddr>,
         plan: Plan,
         stores: Stores,
-        door: Door,
+        listeners: Listeners,
     ) -> Result<Self, Failed> {
-        let fleet = Fleet::start(&plan, &stores).await?;
-        door.api.replace(fleet.served(&plan, &stores)?);
-        door.front.open(fleet.router());
-        Ok(Self { origin, listen, plan, stores, fleet, door, leaving: JoinSet::new() })
+        let running_config = RunningConfig::start(&plan, &stores).await?;
+        listeners.api.replace(running_config.served(&plan, &stores)?);
+        listeners.front.open(running_config.router());
+        Ok(Self { origin, listen, plan, stores, running_config, listeners, leaving: JoinSet::new() })
     }
 
     /// Runs until a signal says stop, or until nothing can come in any more.
@@ -246,7 +249,7 @@ impl<'a> Sidecar<'a> {
                         notify::ready();
                     }
                 },
-                Some(ended) = self.door.servers.join_next() => {
+                Some(ended) = self.listeners.servers.join_next() => {
                     let why = ended.err().map_or_else(String::new, |error| format!(": {error}"));
                     return Err(Exit::Failure.with(anyhow!("the HTTP server ended by itself{why}")));
                 }
@@ -257,10 +260,10 @@ impl<'a> Sidecar<'a> {
 
     /// Takes up a new configuration as a whole, or not at all.
     async fn reload(&mut self) -> Result<()> {
-        if let Origin::Quick(_) = self.origin {
+        if let Origin::ZeroConfig(_) = self.origin {
             bail!("there is none: this was started from the command line");
         }
-        let plan = rehearse(self.origin.load(self.listen)?)?.plan;
+        let plan = check_plan(self.origin.load(self.listen)?)?.plan;
         if plan.listen != self.plan.listen {
             bail!("`listen` changed from {} to {}, which needs a restart", self.plan.listen, plan.listen);
         }
@@ -285,19 +288,19 @@ impl<'a> Sidecar<'a> {
         }
         self.stores.log_in(&self.plan.stores, &plan.stores).await?;
         // Both work side by side for a moment, as two processes would: the store keeps them apart.
-        let fleet = Fleet::start(&plan, &self.stores).await.context("cannot start")?;
-        let served = match fleet.served(&plan, &self.stores) {
+        let running_config = RunningConfig::start(&plan, &self.stores).await.context("cannot start")?;
+        let served = match running_config.served(&plan, &self.stores) {
             Ok(served) => served,
             Err(error) => {
-                fleet.shutdown().await;
+                running_config.shutdown().await;
                 return Err(error);
             }
         };
-        self.door.change(&plan)?;
+        self.listeners.change(&plan)?;
         self.stores.change_keys(&plan.stores)?;
-        self.door.api.replace(served);
-        self.door.front.replace(fleet.router());
-        let old = std::mem::replace(&mut self.fleet, fleet);
+        self.listeners.api.replace(served);
+        self.listeners.front.replace(running_config.router());
+        let old = std::mem::replace(&mut self.running_config, running_config);
         self.leaving.spawn(old.shutdown());
         self.plan = plan;
         Ok(())
@@ -305,12 +308,12 @@ impl<'a> Sidecar<'a> {
 
     /// Lets what runs finish within the grace, and gives back the rest.
     async fn finish(mut self) {
-        self.door.front.close();
-        self.door.api.close();
-        self.door.stop.send_replace(true);
-        let servers = async { while self.door.servers.join_next().await.is_some() {} };
+        self.listeners.front.close();
+        self.listeners.api.close();
+        self.listeners.stop.send_replace(true);
+        let servers = async { while self.listeners.servers.join_next().await.is_some() {} };
         let left = async { while self.leaving.join_next().await.is_some() {} };
-        tokio::join!(servers, self.fleet.shutdown(), left);
+        tokio::join!(servers, self.running_config.shutdown(), left);
         self.stores.checkpoint().await;
     }
 }

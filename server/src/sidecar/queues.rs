@@ -44,10 +44,10 @@ pub(super) fn queue(plan: &RabbitmqPlan) -> Result<RabbitMq> {
         builder = builder.id(Field::header(header.as_str()));
     }
     if let Some(header) = &set.type_header {
-        builder = builder.kind(Field::header(header.as_str()));
+        builder = builder.message_type(Field::header(header.as_str()));
     }
     if let Some(kind) = &set.kind {
-        builder = builder.kind(Field::fixed(kind.as_str()));
+        builder = builder.message_type(Field::fixed(kind.as_str()));
     }
     if let Some(tenant) = &set.tenant {
         builder = builder.tenant(Field::fixed(tenant.as_str()));

@@ -13,13 +13,13 @@ use oncebox_postgres::Postgres;
 use oncebox_sealed::{Keyring, Sealed, SharedKeyring};
 use oncebox_sqlite::Sqlite;
 
-use super::fleet::build;
-use super::told::Told;
-use crate::api::{Api, AwaitedStore, Backfills, Errand};
+use super::message_log::MessageLog;
+use super::running_config::build;
+use crate::api::{Api, AwaitedStore, BackfillRequest, Backfills};
 use crate::config::{InboxPlan, SealPlan, StorePlace, StorePlan};
 
 /// A store of whichever kind.
-pub(super) type Any = Arc<dyn Store>;
+pub(super) type AnyStore = Arc<dyn Store>;
 
 /// The first pause and the longest between two looks for a store that is away. Each look is told.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -37,7 +37,7 @@ struct OpenedStore {
     /// The database itself.
     database: Opened,
     /// The store as inboxes use it, with a line for each message.
-    told: Any,
+    told: AnyStore,
     /// The same for operators.
     admin: Arc<dyn Admin>,
     /// The keys it is sealed with, if it is.
@@ -61,13 +61,13 @@ impl Stores {
                 Opened::Sqlite(store) => sealed(store.clone(), plan, keys.as_ref()),
                 Opened::Postgres(store) => sealed(store.clone(), plan, keys.as_ref()),
             };
-            let told = Arc::new(Told::new(Arc::clone(&admin) as Any));
+            let told = Arc::new(MessageLog::new(Arc::clone(&admin) as AnyStore));
             stores.insert(plan.name.clone(), OpenedStore { database, told, admin, keys });
         }
         Ok(Self(stores))
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<Any> {
+    pub(super) fn get(&self, name: &str) -> Result<AnyStore> {
         self.opened(name).map(|store| Arc::clone(&store.told))
     }
 
@@ -144,13 +144,13 @@ fn unexpected(error: &anyhow::Error) -> Error {
 
 #[async_trait]
 impl Backfills for Stores {
-    async fn record_backfill(&self, plan: &InboxPlan, errand: &Errand) -> oncebox::Result<()> {
-        let Errand { handler, id, actor, reason } = errand;
+    async fn record_backfill(&self, plan: &InboxPlan, request: &BackfillRequest) -> oncebox::Result<()> {
+        let BackfillRequest { handler, id, actor, reason } = request;
         self.built(plan)?.record_backfill(handler, *id, actor, reason).await.map(|_| ())
     }
 
-    async fn backfill(&self, plan: &InboxPlan, errand: &Errand) -> oncebox::Result<u64> {
-        let Errand { handler, id, actor, reason } = errand;
+    async fn backfill(&self, plan: &InboxPlan, request: &BackfillRequest) -> oncebox::Result<u64> {
+        let BackfillRequest { handler, id, actor, reason } = request;
         self.built(plan)?.backfill_by(handler, *id, actor, reason).await
     }
 }

@@ -168,7 +168,7 @@ async fn a_handler_that_came_later_gets_what_was_stored() {
     let late = [&ADA[..], &["--handler", "send-receipt", "--type", "order.*"]].concat();
     assert_eq!(world.json("backfill", &late)[0]["messages"], 4);
     assert_eq!(world.count(Status::Pending).await, 0, "nothing is done without --confirm");
-    let some = [&late[..], &["--confirm", "--operation", ID, "--most", "3"]].concat();
+    let some = [&late[..], &["--confirm", "--operation", ID, "--limit", "3"]].concat();
     let report = &world.json("backfill", &some)[0];
     assert_eq!((&report["state"], &report["done"]), (&"capped".into(), &3.into()), "{report}");
     let again = &world.json("backfill", &some)[0];

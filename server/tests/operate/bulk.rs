@@ -24,12 +24,12 @@ async fn many_are_shown_first_and_done_when_confirmed() {
     let other = world.run("discard", &[&filter[..], &["--confirm", "--expect", "4"]].concat());
     assert_eq!(other.status.code(), Some(5), "another count was seen: {other:?}");
     assert_eq!(world.count(Status::Poisoned).await, 3);
-    let report = &world.json("discard", &[&filter[..], &["--confirm", "--most", "2"]].concat())[0];
+    let report = &world.json("discard", &[&filter[..], &["--confirm", "--limit", "2"]].concat())[0];
     assert_eq!((&report["state"], &report["done"]), (&"capped".into(), &2.into()), "{report}");
     assert_eq!(world.count(Status::Poisoned).await, 1);
     let rest = &world.json("discard", &[&ADA[..], &["--everything", "--confirm"]].concat())[0];
     assert_eq!((&rest["state"], &rest["done"]), (&"finished".into(), &1.into()), "{rest}");
-    for wrong in [["--most", "0"], ["--most", "100001"], ["--per-second", "0"], ["--expect", "1"]] {
+    for wrong in [["--limit", "0"], ["--limit", "100001"], ["--per-second", "0"], ["--expect", "1"]] {
         assert_eq!(world.code("discard", &[&filter[..], &wrong].concat()), 2, "{wrong:?}");
     }
 }
@@ -54,10 +54,10 @@ async fn what_is_never_allowed_is_refused_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_identity_is_for_the_same_filter() {
     let world = World::new().await;
-    let first = [&ADA[..], &["--error", "refused", "--confirm", "--operation", ID, "--most", "1"]].concat();
+    let first = [&ADA[..], &["--error", "refused", "--confirm", "--operation", ID, "--limit", "1"]].concat();
     let report = world.json("discard", &first);
     assert_eq!(world.json("discard", &first), report, "the same again is done once");
-    let other = [&ADA[..], &["--error", "depot", "--confirm", "--operation", ID, "--most", "1"]].concat();
+    let other = [&ADA[..], &["--error", "depot", "--confirm", "--operation", ID, "--limit", "1"]].concat();
     assert_eq!(world.code("discard", &other), 5);
     assert_eq!(world.count(Status::Poisoned).await, 2);
 }

@@ -41,7 +41,7 @@ fn is_whole(answer: &[u8]) -> bool {
     length.and_then(|(_, length)| length.parse().ok()).is_none_or(|length: usize| body.len() >= length)
 }
 
-/// Strangers who connect and say nothing.
+/// Untrusted clients who connect and say nothing.
 fn idle(address: &str, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| TcpStream::connect(address).expect("a place to wait")).collect()
 }
@@ -67,7 +67,7 @@ fn idle_connections_take_nothing_from_deliveries_and_operators() {
     let operators = sidecar.operators();
     let mut sender = KeptConnection::new(&sidecar);
     assert_eq!(sender.post("first"), 202);
-    let strangers = idle(sidecar.base.strip_prefix("http://").unwrap(), 600);
+    let untrusted = idle(sidecar.base.strip_prefix("http://").unwrap(), 600);
     for number in 0..200 {
         assert_eq!(sender.post(&format!("evt_{number}")), 202);
         if number % 50 == 0 {
@@ -77,7 +77,7 @@ fn idle_connections_take_nothing_from_deliveries_and_operators() {
     handler.wait_for(201);
     assert_eq!(get(&format!("{operators}/api/v1/inboxes/orders/counts")).status, 200);
     all_delivered_once(sidecar, &handler, 201);
-    drop(strangers);
+    drop(untrusted);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! FAULTS A18, S5: strangers flood a whole sidecar that has few file descriptors. Verified senders, operators and deliveries go on,
+//! FAULTS A18, S5: untrusted clients flood a whole sidecar that has few file descriptors. Verified senders, operators and deliveries go on,
 //! and the memory is used again.
 
 use std::collections::HashSet;
@@ -24,10 +24,10 @@ const HELD: usize = 65_000;
 const MESSAGES: usize = 200;
 /// The key behind `whsec_`, and one that the sidecar does not know.
 const KEY: &[u8] = b"a key that both sides know well.";
-const FORGED: &[u8] = b"a key that a stranger made up...";
+const FORGED: &[u8] = b"a key that a forger has made up.";
 const ROUNDS: usize = 3;
-/// Bytes that a flood may take: three times the room for bodies of strangers.
-const MOST: u64 = 192 << 20;
+/// Bytes that a flood may take: three times the room for bodies of untrusted clients.
+const MAX_GROWTH: u64 = 192 << 20;
 
 /// The headers of a webhook that is signed with a key.
 fn signed(key: &[u8], id: &str, body: &[u8]) -> [(&'static str, String); 4] {
@@ -67,8 +67,8 @@ async fn stream(client: h2::client::SendRequest<Bytes>, counts: Arc<FloodCounts>
     None
 }
 
-/// One stranger: a connection with as many requests as it may have, and a new one when it is closed.
-async fn stranger(address: String, counts: Arc<FloodCounts>) {
+/// One untrusted client: a connection with as many requests as it may have, and a new one when it is closed.
+async fn untrusted_client(address: String, counts: Arc<FloodCounts>) {
     while !counts.stop.load(Ordering::Relaxed) {
         let socket = TcpStream::connect(&address).await.expect("the port takes connections");
         let Ok((client, connection)) = h2::client::handshake(socket).await else { continue };
@@ -78,25 +78,25 @@ async fn stranger(address: String, counts: Arc<FloodCounts>) {
             streams.spawn(stream(client.clone(), Arc::clone(&counts)));
         }
         while let Some(ended) = streams.join_next().await {
-            ended.expect("no stranger is let in");
+            ended.expect("no untrusted client is let in");
         }
     }
 }
 
-/// Strangers at the height of their flood. They leave when dropped.
+/// Untrusted clients at the height of their flood. They leave when dropped.
 struct Flood {
     counts: Arc<FloodCounts>,
-    strangers: JoinSet<()>,
+    untrusted: JoinSet<()>,
     runtime: Runtime,
 }
 
 impl Flood {
     fn start(sidecar: &Sidecar) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (counts, mut strangers) = (Arc::<FloodCounts>::default(), JoinSet::new());
+        let (counts, mut untrusted) = (Arc::<FloodCounts>::default(), JoinSet::new());
         let address = sidecar.base.strip_prefix("http://").unwrap();
         for _ in 0..CONNECTIONS {
-            strangers.spawn_on(stranger(address.to_owned(), Arc::clone(&counts)), runtime.handle());
+            untrusted.spawn_on(untrusted_client(address.to_owned(), Arc::clone(&counts)), runtime.handle());
         }
         let is_high = |counts: &FloodCounts| {
             counts.sent.load(Ordering::Relaxed) >= CONNECTIONS * STREAMS
@@ -110,13 +110,13 @@ impl Flood {
         };
         let reached = runtime.block_on(async { tokio::time::timeout(PATIENCE, height).await });
         assert!(reached.is_ok(), "the flood does not reach its height: {counts:?}");
-        Self { counts, strangers, runtime }
+        Self { counts, untrusted, runtime }
     }
 
     fn end(mut self) {
-        assert!(self.strangers.try_join_next().is_none(), "all strangers are still there");
+        assert!(self.untrusted.try_join_next().is_none(), "all untrusted clients are still there");
         self.counts.stop.store(true, Ordering::Relaxed);
-        self.runtime.block_on(self.strangers.shutdown());
+        self.runtime.block_on(self.untrusted.shutdown());
     }
 }
 
@@ -166,8 +166,8 @@ fn a_flood_takes_nothing_from_verified_senders_and_no_memory_for_good() {
     }
     // The allocator keeps pages, so the process does not shrink. What one flood took, all later ones share.
     let [quiet, first, .., last] = memory[..] else { panic!("{memory:?}") };
-    assert!(first < quiet + MOST, "{memory:?}");
-    assert!(last < first + MOST / 4, "each flood takes more: {memory:?}");
+    assert!(first < quiet + MAX_GROWTH, "{memory:?}");
+    assert!(last < first + MAX_GROWTH / 4, "each flood takes more: {memory:?}");
     handler.wait_for(ROUNDS * MESSAGES + 1);
     let lines = sidecar.stop();
     let words = [" poisoned ", " failed ", "panicked"];

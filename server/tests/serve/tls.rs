@@ -62,10 +62,10 @@ fn a_handler_has_to_be_vouched_for() {
     let dir = tempfile::tempdir().unwrap();
     let handler = Receiver::tls(authority(dir.path()), |_| Reply::status(200));
     let url = format!("https://localhost:{}/hook", handler.port);
-    let stranger = Sidecar::with(&one_handler(&url, AT_ONCE));
-    post(&stranger.url("orders"), "evt_1", "t", "{}");
-    stranger.wait_words(&["failed", "t evt_1", "certificate"]);
-    stranger.stop();
+    let untrusted = Sidecar::with(&one_handler(&url, AT_ONCE));
+    post(&untrusted.url("orders"), "evt_1", "t", "{}");
+    untrusted.wait_words(&["failed", "t evt_1", "certificate"]);
+    untrusted.stop();
     assert_eq!(handler.requests().len(), 0);
 
     let trusting = format!("{AT_ONCE}ca_file = \"{}\"", dir.path().join("ca.crt").display());

@@ -1,4 +1,4 @@
-//! FAULTS F11: both ports of a running sidecar are sent what strangers may send, for a few seconds; or for as many minutes as the
+//! FAULTS F11: both ports of a running sidecar are sent untrusted input, for a few seconds; or for as many minutes as the
 //! variable `ONCEBOX_FUZZ_MINUTES` says.
 
 use std::io::{Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use oncebox_strangers::feed;
+use oncebox_untrusted_input::feed;
 
 use super::support::{Receiver, Sidecar, post};
 
@@ -70,7 +70,7 @@ fn neither_port_breaks_whatever_it_is_sent() {
     let sidecar = Sidecar::with_env(&config, &secrets);
     let operators = sidecar.operators();
     let ports = [&sidecar.base, &operators].map(|base| base.strip_prefix("http://").unwrap());
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chaos/strangers/corpus/requests");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chaos/untrusted-input/corpus/requests");
     let (end, sent, answered) = (Instant::now() + duration(), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..4 {

@@ -124,9 +124,9 @@ impl<'de> Visitor<'de> for Most {
     }
 }
 
-pub(super) fn split(json: &[u8], most: usize) -> Result<Split<'_>, Malformed> {
+pub(super) fn split(json: &[u8], max: usize) -> Result<Split<'_>, Malformed> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let split = Most(most).deserialize(&mut deserializer);
+    let split = Most(max).deserialize(&mut deserializer);
     let split = split.and_then(|split| deserializer.end().map(|()| split));
     split.map_err(|error| not_json("a list", &error))
 }
@@ -170,7 +170,7 @@ fn not_json(what: &str, error: &serde_json::Error) -> Malformed {
 pub(super) fn render(event: &Event) -> Vec<u8> {
     let mut out = serde_json::Map::new();
     let required =
-        [("specversion", "1.0"), ("id", &event.id), ("source", &event.source), ("type", &event.kind)];
+        [("specversion", "1.0"), ("id", &event.id), ("source", &event.source), ("type", &event.event_type)];
     for (name, value) in required.into_iter().chain(event.attributes()) {
         out.insert(name.to_owned(), value.into());
     }

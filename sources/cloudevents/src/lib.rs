@@ -38,7 +38,7 @@ impl Malformed {
 pub struct Event {
     id: String,
     source: String,
-    kind: String,
+    event_type: String,
     /// Everything else that is set, extensions included, in the order of its coming; never `specversion`.
     others: Vec<(String, String)>,
     data: Option<Bytes>,
@@ -49,10 +49,10 @@ impl Event {
     pub fn new(
         source: impl Into<String>,
         id: impl Into<String>,
-        kind: impl Into<String>,
+        event_type: impl Into<String>,
     ) -> Result<Self, Malformed> {
         let attributes = [("specversion", "1.0".to_owned()), ("source", source.into()), ("id", id.into())];
-        let attributes = attributes.into_iter().chain([("type", kind.into())]);
+        let attributes = attributes.into_iter().chain([("type", event_type.into())]);
         Self::from_attributes(attributes.map(|(name, value)| (name.to_owned(), value)), None)
     }
 
@@ -96,8 +96,8 @@ impl Event {
     }
 
     /// Splits a list of events without reading them; nothing of it is kept if there are more than `most`.
-    pub fn split_json(json: &[u8], most: usize) -> Result<Split<'_>, Malformed> {
-        json::split(json, most)
+    pub fn split_json(json: &[u8], max: usize) -> Result<Split<'_>, Malformed> {
+        json::split(json, max)
     }
 
     /// The event in JSON.
@@ -110,13 +110,13 @@ impl Event {
         attributes: impl Iterator<Item = (String, String)>,
         data: Option<Bytes>,
     ) -> Result<Self, Malformed> {
-        let (mut id, mut source, mut kind, mut version) = (None, None, None, None);
+        let (mut id, mut source, mut event_type, mut version) = (None, None, None, None);
         let mut others: Vec<(String, String)> = Vec::new();
         for (name, value) in attributes {
             let slot = match &*name {
                 "id" => &mut id,
                 "source" => &mut source,
-                "type" => &mut kind,
+                "type" => &mut event_type,
                 "specversion" => &mut version,
                 _ => {
                     if others.len() >= MAX_ATTRIBUTES {
@@ -143,8 +143,8 @@ impl Event {
             let shown: String = version.chars().take(20).collect();
             return Err(Malformed::new(format!("specversion {shown:?} is not known; 1.0 is")));
         }
-        let (id, source, kind) = (need("id", id)?, need("source", source)?, need("type", kind)?);
-        Ok(Self { id, source, kind, others, data })
+        let (id, source, event_type) = (need("id", id)?, need("source", source)?, need("type", event_type)?);
+        Ok(Self { id, source, event_type, others, data })
     }
 
     /// Unique within its source.
@@ -157,9 +157,9 @@ impl Event {
         &self.source
     }
 
-    /// What kind of event it is.
-    pub fn kind(&self) -> &str {
-        &self.kind
+    /// The type of the event it is.
+    pub fn event_type(&self) -> &str {
+        &self.event_type
     }
 
     /// Any attribute but those three, extensions included.
@@ -185,7 +185,7 @@ impl Event {
         headers.push("ce-specversion", "1.0");
         headers.push("ce-id", self.id.clone());
         headers.push("ce-source", self.source.clone());
-        headers.push("ce-type", self.kind.clone());
+        headers.push("ce-type", self.event_type.clone());
         let (mut order, mut time) = (None, None);
         // Transports bring them in any order.
         let mut others = self.others;
@@ -203,7 +203,8 @@ impl Event {
             headers.push(format!("ce-{name}"), value);
         }
         let id = format!("{} {}", self.source, self.id);
-        let mut message = Message::new(id, self.kind, self.data.unwrap_or_default()).with_headers(headers);
+        let mut message =
+            Message::new(id, self.event_type, self.data.unwrap_or_default()).with_headers(headers);
         if let Some(order) = order {
             message = message.with_ordering_key(order);
         }
@@ -270,10 +271,10 @@ fn is_media_type(value: &str) -> bool {
     let token = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
     };
-    essence.split_once('/').is_some_and(|(kind, subtype)| token(kind) && token(subtype))
+    essence.split_once('/').is_some_and(|(event_type, subtype)| token(event_type) && token(subtype))
 }
 
-/// The start of something a stranger sent, for an error.
+/// The start of untrusted input, for an error.
 fn shown(text: &str) -> String {
     text.chars().take(40).collect()
 }

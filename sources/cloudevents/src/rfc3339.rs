@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strangers_cannot_make_it_panic(text in "\\PC{0,40}") {
+        fn untrusted_input_cannot_make_it_panic(text in "\\PC{0,40}") {
             let _ = parse(&text);
         }
 

@@ -24,7 +24,7 @@ fn binary(headers: &[(&str, &str)], body: &str) -> Result<Event, Malformed> {
 #[test]
 fn four_attributes_make_an_event() {
     let event = Event::from_json(MINIMAL.as_bytes()).unwrap();
-    assert_eq!((event.id(), event.source(), event.kind(), event.data()), ("1", "/s", "t", None));
+    assert_eq!((event.id(), event.source(), event.event_type(), event.data()), ("1", "/s", "t", None));
     for missing in ["specversion", "id", "source", "type"] {
         let json = MINIMAL.replace(&format!("\"{missing}\""), "\"other\"");
         let error = Event::from_json(json.as_bytes()).unwrap_err();
@@ -192,7 +192,7 @@ proptest! {
         add("ce-specversion", "1.0");
         add("ce-id", event.id());
         add("ce-source", event.source());
-        add("ce-type", event.kind());
+        add("ce-type", event.event_type());
         for (name, value) in event.attributes() {
             let name = if name == "datacontenttype" { "content-type".to_owned() } else { format!("ce-{name}") };
             add(&name, value);
@@ -203,7 +203,7 @@ proptest! {
 
     // FAULTS F11
     #[test]
-    fn strangers_cannot_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[\\[{}\\]\",:a-z0-9.\\\\]{0,80}") {
+    fn untrusted_input_cannot_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[\\[{}\\]\",:a-z0-9.\\\\]{0,80}") {
         for input in [&bytes[..], text.as_bytes()] {
             let _ = Event::from_json(input);
             let _ = Event::batch_from_json(input);

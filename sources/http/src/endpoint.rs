@@ -29,7 +29,7 @@ pub struct Endpoint {
     pub(crate) format: Format,
     pub(crate) verify: Option<Verify>,
     pub(crate) tenant: Option<Box<str>>,
-    pub(crate) kind: Option<Box<str>>,
+    pub(crate) message_type: Option<Box<str>>,
     pub(crate) max_body: usize,
     pub(crate) max_batch: usize,
     pub(crate) quota: Option<Quota>,
@@ -45,7 +45,7 @@ impl Endpoint {
             format,
             verify,
             tenant: None,
-            kind: None,
+            message_type: None,
             max_body: usize::MAX,
             max_batch: 1_000,
             quota: None,
@@ -58,7 +58,7 @@ impl Endpoint {
     pub fn plain(name: impl Into<Box<str>>) -> Self {
         let names = Names {
             id: HeaderName::from_static("message-id"),
-            kind: HeaderName::from_static("message-type"),
+            message_type: HeaderName::from_static("message-type"),
             order: HeaderName::from_static("message-ordering-key"),
         };
         Self::new(name, Format::Plain(names), None)
@@ -146,8 +146,8 @@ impl Endpoint {
     }
 
     /// One type for all messages, whatever the sender says. Not for CloudEvents, which have a type of their own.
-    pub fn kind(mut self, kind: impl Into<Box<str>>) -> Self {
-        self.kind = Some(kind.into());
+    pub fn message_type(mut self, message_type: impl Into<Box<str>>) -> Self {
+        self.message_type = Some(message_type.into());
         self
     }
 
@@ -157,8 +157,8 @@ impl Endpoint {
     }
 
     /// The header that the type of a plain message stands in.
-    pub fn kind_header(self, name: &str) -> Result<Self> {
-        self.rename(name, |names| &mut names.kind)
+    pub fn type_header(self, name: &str) -> Result<Self> {
+        self.rename(name, |names| &mut names.message_type)
     }
 
     /// The header that the ordering key of a plain message stands in.
@@ -232,10 +232,10 @@ impl Endpoint {
         if self.verify.is_none() {
             return refuse("does not say who may send: give it tokens, a signature, or `Verify::loopback()`");
         }
-        if self.kind.is_some() && matches!(self.format, Format::CloudEvents) {
-            return refuse("takes CloudEvents, which have a type of their own: leave `kind` out");
+        if self.message_type.is_some() && matches!(self.format, Format::CloudEvents) {
+            return refuse("takes CloudEvents, which have a type of their own: leave `message_type` out");
         }
-        if self.kind.as_deref().is_some_and(str::is_empty)
+        if self.message_type.as_deref().is_some_and(str::is_empty)
             || self.tenant.as_deref().is_some_and(str::is_empty)
         {
             return refuse("has an empty type or tenant: leave it out instead");

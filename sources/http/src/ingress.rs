@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use metrics::SharedString;
-use oncebox::observe::{Hush, names};
+use oncebox::observe::{LogThrottle, names};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use oncebox::{Error, ErrorKind, Inbox, Incoming, Message, Received, Result, Store};
 use tokio::sync::Semaphore;
@@ -24,7 +24,7 @@ use crate::endpoint::Endpoint;
 use crate::format::{Content, Sent, kept};
 use crate::problem::{Cause, Problem, respond};
 use crate::quota::Bucket;
-use crate::together::Together;
+use crate::request_batcher::RequestBatcher;
 use crate::verify::{HeadProof, Proof, Refusal, Verify};
 
 /// So many lines a minute say why the senders of one endpoint are not verified, for each reason.
@@ -141,7 +141,7 @@ impl Ingress {
             }
             let bucket = endpoint.quota.map(|quota| Bucket::new(quota, clock.monotonic()));
             let (path, source) = (endpoint.path.clone(), Arc::from(&*endpoint.name));
-            let route = Route { endpoint, source, sink, together: Together::default(), bucket };
+            let route = Route { endpoint, source, sink, together: RequestBatcher::default(), bucket };
             if routes.insert(path.clone(), Arc::new(route)).is_some() {
                 return refuse(format!("two endpoints have the path {path:?}"));
             }
@@ -149,9 +149,10 @@ impl Ingress {
         let (budget, unverified) = (Budget::new(bodies.in_flight), UnverifiedPool::new(bodies.unverified));
         let route = format!("{prefix}/{{*path}}");
         let digests = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
-        let hush = Hush::new(clock.clone());
-        let gate = Gate { prefix, routes, bodies, budget, unverified, digests, hush, clock };
-        Ok(Router::new().route(&route, axum::routing::any(take)).with_state(Arc::new(gate)))
+        let log_throttle = LogThrottle::new(clock.clone());
+        let pipeline =
+            RequestPipeline { prefix, routes, bodies, budget, unverified, digests, log_throttle, clock };
+        Ok(Router::new().route(&route, axum::routing::any(take)).with_state(Arc::new(pipeline)))
     }
 }
 
@@ -166,7 +167,7 @@ impl std::fmt::Debug for Ingress {
 }
 
 /// What every request passes.
-struct Gate {
+struct RequestPipeline {
     prefix: String,
     routes: HashMap<Box<str>, Arc<Route>>,
     bodies: BodyLimits,
@@ -176,7 +177,7 @@ struct Gate {
     unverified: Arc<UnverifiedPool>,
     /// Large bodies that are digested at once.
     digests: Semaphore,
-    hush: Hush,
+    log_throttle: LogThrottle,
     clock: SharedClock,
 }
 
@@ -185,14 +186,14 @@ struct Route {
     /// Its name, for labels.
     source: Arc<str>,
     sink: Arc<dyn Sink>,
-    together: Together,
+    together: RequestBatcher,
     bucket: Option<Bucket>,
 }
 
-async fn take(State(gate): State<Arc<Gate>>, request: Request) -> Response {
+async fn take(State(pipeline): State<Arc<RequestPipeline>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let route = gate.routes.get(gate.path(&parts)).cloned();
-    let taken = gate.take(route.as_ref(), parts, body).await;
+    let route = pipeline.routes.get(pipeline.path(&parts)).cloned();
+    let taken = pipeline.take(route.as_ref(), parts, body).await;
     taken.unwrap_or_else(|problem| {
         count(route.map(|route| Arc::clone(&route.source)).as_ref(), problem.cause.word());
         problem.into_response()
@@ -206,10 +207,10 @@ fn count(source: Option<&Arc<str>>, answer: &'static str) {
     metrics::counter!(names::HTTP_ANSWERS, "source" => source, "answer" => answer).increment(1);
 }
 
-impl Gate {
+impl RequestPipeline {
     async fn take(&self, route: Option<&Arc<Route>>, parts: Parts, body: Body) -> Result<Response, Problem> {
         if parts.method != Method::POST {
-            return Err(Problem::new(Cause::Method, "only POST brings messages").of_stranger());
+            return Err(Problem::new(Cause::Method, "only POST brings messages").of_untrusted());
         }
         // First what needs no body: only what can still turn out good is read.
         let now = self.clock.now();
@@ -223,7 +224,7 @@ impl Gate {
             }
             (Some(route), HeadProof::NeedsBody) => {
                 let proven = self.prove(route, parts, body, now).await;
-                let (parts, body, room) = proven.map_err(Problem::of_stranger)?;
+                let (parts, body, room) = proven.map_err(Problem::of_untrusted)?;
                 let mut share = Share::none(&self.budget);
                 share.grow(body.len())?;
                 drop(room);
@@ -241,7 +242,7 @@ impl Gate {
         self.bodies.max.min(route.endpoint.max_body)
     }
 
-    /// Reads a body whose sender it has to prove, in the room for strangers.
+    /// Reads a body whose sender it has to prove, in the room for unverified senders.
     async fn prove(
         &self,
         route: &Arc<Route>,
@@ -250,7 +251,7 @@ impl Gate {
         now: Timestamp,
     ) -> Result<(Parts, Bytes, UnverifiedShare), Problem> {
         let room = self.unverified.enter(peer(&parts), head_bytes(&parts.headers));
-        let mut room = room.ok_or_else(body::no_room_for_strangers)?;
+        let mut room = room.ok_or_else(body::no_room_for_unverified)?;
         let (holding, max) = (Holding::Unverified(&mut room), self.max_body(route));
         let body = body::read(body, &parts.headers, max, &self.bodies, holding).await?;
         let (parts, body, holds) = self.verified(route, parts, body, now).await?;
@@ -268,7 +269,7 @@ impl Gate {
         let (source, reason) = (route.map_or("", |route| &route.source), refusal.word());
         let label = route.map_or(SharedString::const_str(""), |route| Arc::clone(&route.source).into());
         metrics::counter!(names::HTTP_UNVERIFIED, "source" => label, "reason" => reason).increment(1);
-        if let Some(unsaid) = self.hush.may_say_up_to(LINES, reason, source) {
+        if let Some(suppressed) = self.log_throttle.allow_up_to(LINES, reason, source) {
             let path: String = parts.uri.path().chars().take(LONGEST_PATH).collect();
             let (peer, header) = (peer(parts), refusal.header());
             tracing::warn!(
@@ -277,7 +278,7 @@ impl Gate {
                 header,
                 peer = peer.map(tracing::field::display),
                 path = %path.escape_debug(),
-                unsaid,
+                suppressed,
                 advice = refusal.advice(),
                 "a sender was not verified"
             );
@@ -352,9 +353,9 @@ impl Route {
     ) -> Result<Response, Problem> {
         let Endpoint { max_batch, .. } = self.endpoint;
         let proof = self.endpoint.verify.as_ref().and_then(Verify::header);
-        let kind = self.endpoint.kind.as_deref();
+        let message_type = self.endpoint.message_type.as_deref();
         let headers = &parts.headers;
-        let sent = Sent { headers, kept: kept(headers, proof), kind, max_batch };
+        let sent = Sent { headers, kept: kept(headers, proof), message_type, max_batch };
         let content = self.endpoint.format.read(sent, body)?;
         let items = match content {
             Content::One(message) => {
@@ -414,7 +415,7 @@ impl Route {
         };
         let mut received = match received {
             Ok(received) => received,
-            Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
+            Err(error) => (0..count).map(|_| Err(error.to_shared())).collect(),
         }
         .into_iter();
         let answer = |refused: Option<Problem>| match refused {

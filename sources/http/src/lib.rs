@@ -1,7 +1,7 @@
 //! Messages over HTTP for oncebox: CloudEvents, plain bodies and signed webhooks.
 //!
 //! An [`Endpoint`] says who may send to an address and how a message and its key are read; an [`Ingress`] binds endpoints
-//! to inboxes and becomes an [`axum::Router`]; a [`Server`] serves any router under limits that hold against strangers.
+//! to inboxes and becomes an [`axum::Router`]; a [`Server`] serves any router under limits for untrusted clients.
 
 mod answer;
 mod body;
@@ -11,9 +11,9 @@ mod ingress;
 mod local;
 mod problem;
 mod quota;
+mod request_batcher;
 mod secret;
 mod server;
-mod together;
 mod verify;
 
 pub use body::BodyLimits;

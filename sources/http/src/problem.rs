@@ -117,14 +117,14 @@ impl Problem {
     }
 
     /// The same, for a sender that has not proven who it is.
-    pub(crate) fn of_stranger(mut self) -> Self {
+    pub(crate) fn of_untrusted(mut self) -> Self {
         self.unproven = true;
         self
     }
 
     /// The one answer for everybody who is not who it should be.
     pub(crate) fn unverified() -> Self {
-        Self::new(Cause::Unverified, "the request was not verified").of_stranger()
+        Self::new(Cause::Unverified, "the request was not verified").of_untrusted()
     }
 
     /// From an error of the inbox. What is wrong with the message is told; what is wrong with the store is logged, and
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(words, answers.collect::<Vec<_>>());
     }
 
-    // What a database says of itself is not told to strangers.
+    // What a database says of itself is not shown to untrusted clients.
     #[test]
     fn errors_of_the_store_keep_to_themselves() {
         for kind in [ErrorKind::Unavailable, ErrorKind::CommitUnknown, ErrorKind::Corrupt, ErrorKind::Full] {

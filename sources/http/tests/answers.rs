@@ -150,12 +150,13 @@ async fn without_an_id_or_a_type_nothing_is_taken() {
 
 #[tokio::test]
 async fn the_headers_of_a_plain_message_can_be_others() {
-    let endpoint = plain("shop").id_header("x-id").unwrap().order_header("x-order").unwrap().kind("t");
+    let endpoint =
+        plain("shop").id_header("x-id").unwrap().order_header("x-order").unwrap().message_type("t");
     let world = world(vec![endpoint]).await;
     let headers = [TOKEN, ("x-id", "7"), ("x-order", "customer"), ("message-type", "ignored")];
     assert_eq!(world.server.post("/in/shop", &headers, "{}").await.status, 202);
     let message = world.handled().await;
-    assert_eq!((message.id(), message.kind(), message.source()), (&b"7"[..], "t", "shop"));
+    assert_eq!((message.id(), message.message_type(), message.source()), (&b"7"[..], "t", "shop"));
     assert_eq!(message.ordering_key(), Some(&b"customer"[..]));
 }
 
@@ -451,8 +452,8 @@ async fn a_message_is_stored_though_its_sender_is_gone() {
     in_time("the store is asked", faults.wait_for_hanging(1)).await;
     drop(gone);
     // There is room for one connection only: this one is answered when the other is over.
-    let stranger = world.server.post("/in/shop", &[("message-id", "2"), ("message-type", "t")], "{}");
-    assert_eq!(in_time("the connection ends", stranger).await.status, 401);
+    let untrusted = world.server.post("/in/shop", &[("message-id", "2"), ("message-type", "t")], "{}");
+    assert_eq!(in_time("the connection ends", untrusted).await.status, 401);
     assert_eq!(world.counts().await.messages, 0);
     faults.release();
     let stored = async {

@@ -82,7 +82,7 @@ async fn the_python_package_of_standard_webhooks() {
     assert_eq!(output(script).await, "signed 202 200\nforged 401\n");
     world.inbox.drain().await.unwrap();
     let seen = world.seen.lock();
-    assert_eq!((seen.len(), seen[0].id(), seen[0].kind()), (1, &b"msg_1"[..], "contact.created"));
+    assert_eq!((seen.len(), seen[0].id(), seen[0].message_type()), (1, &b"msg_1"[..], "contact.created"));
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ async fn what_cannot_be_meant_is_refused_at_the_start() {
         (vec![open("a").path("/{x}")], "cannot have the path"),
         (vec![open("a").quota(Quota { per_second: 0.0, burst: 1 })], "takes nothing"),
         (vec![open("a").max_body(0)], "takes nothing"),
-        (vec![Endpoint::cloud_events("a").verify(Verify::open()).kind("t")], "a type of their own"),
+        (vec![Endpoint::cloud_events("a").verify(Verify::open()).message_type("t")], "a type of their own"),
     ] {
         let error = start(endpoints).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig);

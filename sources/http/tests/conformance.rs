@@ -69,7 +69,7 @@ impl Sender {
 async fn post(server: SocketAddr, message: &Message) -> Option<u16> {
     let mut client = Client::new(TcpStream::connect(server).await.ok()?);
     let id = String::from_utf8_lossy(message.id()).into_owned();
-    let mut headers = vec![("authorization", "Bearer token"), ("message-type", message.kind())];
+    let mut headers = vec![("authorization", "Bearer token"), ("message-type", message.message_type())];
     if !id.is_empty() {
         headers.push(("message-id", &id));
     }

@@ -1,4 +1,4 @@
-//! FAULTS S5, A18: senders that are verified get through while strangers flood the port.
+//! FAULTS S5, A18: senders that are verified get through while untrusted clients flood the port.
 
 mod support;
 
@@ -78,7 +78,7 @@ fn router(bodies: BodyLimits) -> Router {
     let tokens = Verify::tokens([TOKEN]).expect("a token");
     let ingress = Ingress::new()
         .bodies(bodies)
-        .endpoint(Endpoint::plain("shop").kind("t").verify(tokens), &inbox)
+        .endpoint(Endpoint::plain("shop").message_type("t").verify(tokens), &inbox)
         .endpoint(Endpoint::standard_webhooks("hook", [SECRET]).expect("a secret"), &inbox);
     ingress.into_router().expect("valid endpoints")
 }
@@ -108,23 +108,23 @@ async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     ended.unwrap_or_else(|_| panic!("waited too long for this: {what}"))
 }
 
-/// What strangers have done so far, and whether they are to stop.
+/// What untrusted clients have done so far, and whether they are to stop.
 #[derive(Debug, Default)]
-struct StrangerCounts {
+struct UntrustedCounts {
     stop: AtomicBool,
     sent: AtomicUsize,
     refused: AtomicUsize,
 }
 
-/// Strangers, until they are told to stop.
-struct StrangerFlood {
-    counts: Arc<StrangerCounts>,
+/// Untrusted clients, until they are told to stop.
+struct UntrustedFlood {
+    counts: Arc<UntrustedCounts>,
     connections: JoinSet<()>,
 }
 
-impl StrangerFlood {
+impl UntrustedFlood {
     fn start(server: &Running, tls: Option<&TlsConnector>) -> Self {
-        let (counts, mut connections) = (Arc::<StrangerCounts>::default(), JoinSet::new());
+        let (counts, mut connections) = (Arc::<UntrustedCounts>::default(), JoinSet::new());
         for number in 0..CONNECTIONS {
             let (counts, tls, address) = (Arc::clone(&counts), tls.cloned(), server.address);
             connections.spawn(async move {
@@ -143,10 +143,10 @@ impl StrangerFlood {
         Self { counts, connections }
     }
 
-    /// Waits until every stream of every connection has sent a body, and strangers are refused.
+    /// Waits until every stream of every connection has sent a body, and untrusted clients are refused.
     async fn is_at_its_height(&self) {
         let mut beat = tokio::time::interval(Duration::from_millis(50));
-        let reached = |counts: &StrangerCounts| {
+        let reached = |counts: &UntrustedCounts| {
             counts.sent.load(Ordering::Relaxed) >= CONNECTIONS * STREAMS
                 && counts.refused.load(Ordering::Relaxed) >= CONNECTIONS
         };
@@ -161,7 +161,7 @@ impl StrangerFlood {
 
     async fn end(mut self) {
         self.counts.stop.store(true, Ordering::Relaxed);
-        in_time("the strangers are gone", self.connections.shutdown()).await;
+        in_time("the untrusted clients are gone", self.connections.shutdown()).await;
     }
 }
 
@@ -169,7 +169,7 @@ impl StrangerFlood {
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     number: usize,
-    counts: &Arc<StrangerCounts>,
+    counts: &Arc<UntrustedCounts>,
 ) {
     let Ok((client, connection)) = h2::client::handshake(stream).await else { return };
     // Everything of a connection ends with it.
@@ -211,7 +211,7 @@ async fn connection(
         });
     }
     while let Some(ended) = streams.join_next().await {
-        ended.expect("no stranger is let in");
+        ended.expect("no untrusted client is let in");
     }
 }
 
@@ -262,7 +262,7 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
     let encrypted = Running::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
     // Senders come over the plain port in any case: all ports share what bodies may cost.
     let flooded = if tls { &encrypted } else { &plain };
-    let flood = StrangerFlood::start(flooded, tls.then(|| connector(pem)).as_ref());
+    let flood = UntrustedFlood::start(flooded, tls.then(|| connector(pem)).as_ref());
     flood.is_at_its_height().await;
     let (took, controls) = honest(&plain, "flooded").await;
     let (slowest, control) = (percentile(&took, 99), percentile(&controls, 99));

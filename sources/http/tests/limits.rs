@@ -245,7 +245,7 @@ async fn all_bodies_together_are_bounded() {
 
 // FAULTS A18, S5: bodies of senders that are not verified have a bound of their own; the one that holds most gives way.
 #[tokio::test]
-async fn bodies_of_strangers_together_are_bounded() {
+async fn bodies_of_untrusted_clients_together_are_bounded() {
     let room = bodies(|bodies| (bodies.unverified, bodies.in_flight) = (64 << 10, usize::MAX));
     let server = server(Limits::default(), room).await;
     let head =

@@ -215,7 +215,7 @@ async fn each_refusal_has_its_reason_in_the_log_and_the_metric() {
 
 // FAULTS J6, S12: who knocks at many doors fills no log, and writes nothing into it but a short path.
 #[tokio::test]
-async fn strangers_cannot_fill_the_log() {
+async fn untrusted_clients_cannot_fill_the_log() {
     let (heard, clock) = (Heard::default(), TestClock::new());
     let _listening = tracing::subscriber::set_default(heard.clone());
     let router = router(&clock);
@@ -231,5 +231,5 @@ async fn strangers_cannot_fill_the_log() {
     clock.advance(Duration::from_mins(1));
     send(&router, "/in/guess", Some(FAR), &[]).await;
     let lines = heard.lines();
-    assert!(lines.len() == 1 && lines[0].contains("unsaid=45"), "{lines:#?}");
+    assert!(lines.len() == 1 && lines[0].contains("suppressed=45"), "{lines:#?}");
 }

@@ -97,7 +97,10 @@ async fn github_as_its_documentation_says() {
     assert_eq!(world.send(&headers, "Hello, World!").await.status, 202);
     assert_eq!(world.send(&headers, "Hello, World?").await.status, 401);
     let message = world.last().await;
-    assert_eq!((message.id(), message.kind()), (&b"72d3162e-cc78-11e3-81ab-4c9367dc0958"[..], "push"));
+    assert_eq!(
+        (message.id(), message.message_type()),
+        (&b"72d3162e-cc78-11e3-81ab-4c9367dc0958"[..], "push")
+    );
     assert_eq!(message.payload(), "Hello, World!");
     assert!(message.headers().get("x-hub-signature-256").is_none());
 }
@@ -131,7 +134,7 @@ async fn stripe_events_are_known_though_they_are_written_anew() {
     assert_eq!(world.send(&stripe(&world, 0, &event(1, 7)), &event(1, 7)).await.status, 200);
     assert_eq!(world.send(&stripe(&world, 0, &event(1, 8)), &event(1, 8)).await.problem(), "conflict");
     let message = world.last().await;
-    assert_eq!((message.id(), message.kind()), (&b"evt_1"[..], "invoice.paid"));
+    assert_eq!((message.id(), message.message_type()), (&b"evt_1"[..], "invoice.paid"));
     assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_000));
     for (age, status) in [(299, 200), (-299, 200), (301, 401), (-301, 401)] {
         assert_eq!(
@@ -176,7 +179,7 @@ async fn stripe_may_write_the_time_in_any_way() {
 #[tokio::test]
 async fn the_header_with_the_digest_is_not_stored() {
     let verify = Verify::hmac_sha256("X-Digest", "", Encoding::Hex, ["secret"]).unwrap();
-    let world = world(Endpoint::plain("hook").kind("fixed").verify(verify)).await;
+    let world = world(Endpoint::plain("hook").message_type("fixed").verify(verify)).await;
     let digest = hex(&sign(b"secret", &["{}"]));
     let headers = [("x-digest", digest), ("message-id", "1".to_owned()), ("x-kept", "yes".to_owned())];
     assert_eq!(world.send(&headers, "{}").await.status, 202);
@@ -205,7 +208,7 @@ async fn slack_asks_first_and_sends_then() {
     assert_eq!(world.send(&slack(&world, 100, event), event).await.status, 200);
     assert_eq!(world.send(&slack(&world, 301, event), event).await.status, 401);
     let message = world.last().await;
-    assert_eq!((message.id(), message.kind()), (&b"Ev1"[..], "message"));
+    assert_eq!((message.id(), message.message_type()), (&b"Ev1"[..], "message"));
     let command = "command=%2Fdeploy";
     assert_eq!(world.send(&slack(&world, 0, command), command).await.status, 400);
 }
@@ -224,7 +227,7 @@ async fn shopify_signs_in_base64() {
     assert_eq!(world.send(&headers("{}"), "{}").await.status, 202);
     assert_eq!(world.send(&headers("{}"), "{ }").await.status, 401);
     let message = world.last().await;
-    assert_eq!((message.id(), message.kind()), (&b"b54557e4"[..], "orders/create"));
+    assert_eq!((message.id(), message.message_type()), (&b"b54557e4"[..], "orders/create"));
     assert_eq!(message.time().map(oncebox::time::Timestamp::as_millis), Some(1_522_949_460_500));
 }
 
@@ -276,7 +279,7 @@ async fn github_may_send_a_form() {
     let body = "payload=%7B%22ref%22%3A%22a+b%2Bc%22%2C%22n%22%3A%5B%5D%7D";
     assert_eq!(world.send(&form("1", body), body).await.status, 202);
     let message = world.last().await;
-    assert_eq!((message.kind(), &**message.payload()), ("push", &br#"{"ref":"a b+c","n":[]}"#[..]));
+    assert_eq!((message.message_type(), &**message.payload()), ("push", &br#"{"ref":"a b+c","n":[]}"#[..]));
     assert_eq!(message.headers().get("content-type").unwrap(), "application/json");
     assert_eq!(world.send(&form("1", body), body).await.status, 200);
     for wrong in ["", "payload=", "payload=%7B", "other=%7B%7D", "payload=1&payload=2", "{}"] {
@@ -347,7 +350,7 @@ async fn standard_webhooks_with_a_shared_secret() {
     world.clock.advance(Duration::from_secs(2));
     assert_eq!(send(old).await, 401);
     let message = world.last().await;
-    assert_eq!((message.id(), message.kind()), (&b"msg_3"[..], "contact.created"));
+    assert_eq!((message.id(), message.message_type()), (&b"msg_3"[..], "contact.created"));
 }
 
 // FAULTS S1, S3: the names from before the specification. What was verified is what becomes the key.
@@ -363,7 +366,7 @@ async fn standard_webhooks_with_the_headers_of_svix() {
     let send = async |headers: Vec<(&str, String)>| world.send(&headers, BODY).await.status;
     assert_eq!(send(svix("msg_1", now, v1(secret, "msg_1", now))).await, 202);
     let message = world.last().await;
-    assert_eq!((message.id(), message.kind()), (&b"msg_1"[..], "contact.created"));
+    assert_eq!((message.id(), message.message_type()), (&b"msg_1"[..], "contact.created"));
     assert_eq!(message.time().map(|time| time.as_millis() / 1_000), Some(now));
     assert!(message.headers().get("svix-signature").is_none());
     // One message, by whichever names it comes.
@@ -392,7 +395,7 @@ async fn standard_webhooks_with_a_key_pair() {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let other = Ed25519KeyPair::from_seed_unchecked(&[8; 32]).unwrap();
     let public = format!("whpk_{}", BASE64.encode(pair.public_key().as_ref()));
-    let world = world(Endpoint::standard_webhooks("hook", [public]).unwrap().kind("fixed")).await;
+    let world = world(Endpoint::standard_webhooks("hook", [public]).unwrap().message_type("fixed")).await;
     let now = world.now();
     let v1a = |pair: &Ed25519KeyPair, id: &str| {
         format!("v1a,{}", BASE64.encode(pair.sign(format!("{id}.{now}.{BODY}").as_bytes()).as_ref()))
@@ -404,7 +407,7 @@ async fn standard_webhooks_with_a_key_pair() {
     // The public key is no secret: a digest made with it proves nothing.
     let forged = v1(pair.public_key().as_ref(), "msg_2", now);
     assert_eq!(world.send(&standard("msg_2", now, forged), BODY).await.status, 401);
-    assert_eq!(world.last().await.kind(), "fixed");
+    assert_eq!(world.last().await.message_type(), "fixed");
 }
 
 // A signature that needs no private key: it holds for every message under the first of these keys.

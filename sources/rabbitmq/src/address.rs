@@ -111,7 +111,7 @@ fn query(url: &Url) -> Result<AMQPQueryString> {
             "connection_timeout" => {
                 value.parse().map(|millis| query.connection_timeout = Some(millis)).is_ok()
             }
-            "channel_max" => value.parse().map(|most| query.channel_max = Some(most)).is_ok(),
+            "channel_max" => value.parse().map(|max| query.channel_max = Some(max)).is_ok(),
             "frame_max" => value.parse().map(|bytes| query.frame_max = Some(bytes)).is_ok(),
             "auth_mechanism" => value.parse().map(|mechanism| query.auth_mechanism = Some(mechanism)).is_ok(),
             _ => {

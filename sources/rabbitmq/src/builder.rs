@@ -34,7 +34,7 @@ pub(crate) enum Rejected {
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     pub(crate) id: Field,
-    pub(crate) kind: Field,
+    pub(crate) message_type: Field,
     pub(crate) producer: Option<Field>,
     pub(crate) ordering_key: Option<Field>,
     pub(crate) tenant: Option<Field>,
@@ -109,7 +109,7 @@ impl Builder {
             queue: None,
             fields: Fields {
                 id: Field::MessageId,
-                kind: Field::Type,
+                message_type: Field::Type,
                 producer: None,
                 ordering_key: None,
                 tenant: None,
@@ -152,8 +152,8 @@ impl Builder {
     }
 
     /// Where the type is, by which handlers are chosen. Default: the property `type`.
-    pub fn kind(mut self, field: Field) -> Self {
-        self.fields.kind = field;
+    pub fn message_type(mut self, field: Field) -> Self {
+        self.fields.message_type = field;
         self
     }
 

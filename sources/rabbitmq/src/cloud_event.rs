@@ -86,7 +86,7 @@ mod tests {
         for prefix in PREFIXES {
             assert_eq!(read(&binary(prefix)).unwrap().unwrap(), structured, "{prefix}");
         }
-        assert_eq!((structured.id(), structured.kind()), (&b"/shop e 1"[..], "placed"));
+        assert_eq!((structured.id(), structured.message_type()), (&b"/shop e 1"[..], "placed"));
         assert_eq!(
             (&structured.payload()[..], structured.ordering_key()),
             (&br#"{ "order":7}"#[..], Some(&b"c-1"[..]))

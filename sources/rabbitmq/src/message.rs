@@ -127,13 +127,13 @@ pub(crate) fn read(fields: &Fields, raw: &Raw) -> Result<Message, String> {
 
 fn plain(fields: &Fields, raw: &Raw) -> Result<Message, String> {
     let id = raw.field(&fields.id).map_or_else(Bytes::new, |id| Bytes::copy_from_slice(&id));
-    let Some(kind) = raw.text("type", &fields.kind)? else {
+    let Some(message_type) = raw.text("type", &fields.message_type)? else {
         return Err(format!(
-            "it has no type: {:?} is missing or empty; `kind` says where the type is",
-            fields.kind
+            "it has no type: {:?} is missing or empty; `message_type` says where the type is",
+            fields.message_type
         ));
     };
-    let mut message = Message::new(id, kind, raw.data.clone()).with_headers(headers(raw));
+    let mut message = Message::new(id, message_type, raw.data.clone()).with_headers(headers(raw));
     if let Some(seconds) = raw.properties.timestamp() {
         let millis = i64::try_from(*seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
         message = message.with_time(Timestamp::from_millis(millis));
@@ -222,7 +222,7 @@ mod tests {
     fn fields(cloud_events: bool) -> Fields {
         Fields {
             id: Field::MessageId,
-            kind: Field::RoutingKey,
+            message_type: Field::RoutingKey,
             producer: Some(Field::fixed("stock")),
             ordering_key: None,
             tenant: None,

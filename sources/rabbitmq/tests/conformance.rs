@@ -61,7 +61,9 @@ impl Transport for Rabbit {
         let id = String::from_utf8_lossy(message.id());
         // Before it is there: it may be gone as soon as it is.
         self.sent.fetch_add(1, Ordering::SeqCst);
-        self.client.publish_as(&self.client.queue, properties(&id, message.kind()), message.payload()).await;
+        self.client
+            .publish_as(&self.client.queue, properties(&id, message.message_type()), message.payload())
+            .await;
     }
 
     async fn bring_again(&self) {}

@@ -254,7 +254,7 @@ async fn a_message_is_read_as_it_was_meant() {
     let builder = client.source(client.quorum().bind("amq.topic", format!("{}.#", client.queue)));
     let mut source = builder
         .id(Field::header("Order-Id"))
-        .kind(Field::RoutingKey)
+        .message_type(Field::RoutingKey)
         .producer(Field::AppId)
         .ordering_key(Field::header("customer"))
         .tenant(Field::UserId)
@@ -275,7 +275,7 @@ async fn a_message_is_read_as_it_was_meant() {
     client.publish_to("amq.topic", &key, properties, &[0, 159, 146, 150]).await;
     let delivery = next(&mut source).await;
     let message = delivery.message();
-    assert_eq!((message.id(), message.kind(), message.source()), (&b"o-1"[..], &*key, "shop"));
+    assert_eq!((message.id(), message.message_type(), message.source()), (&b"o-1"[..], &*key, "shop"));
     assert_eq!((message.tenant(), message.ordering_key()), (Some("guest"), Some(&b"c-1"[..])));
     assert_eq!(message.payload()[..], [0, 159, 146, 150]);
     assert_eq!(message.time().unwrap().as_millis(), 1_700_000_000_000);

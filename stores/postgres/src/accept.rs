@@ -21,7 +21,7 @@ use short::{Short, Way};
 pub(crate) use wary::Wary;
 
 /// The most messages in one statement.
-const MOST: usize = 1_000;
+const MAX_ROUND: usize = 1_000;
 /// How often messages are offered again that met another one with the same key on its way in.
 const RACES: usize = 100;
 
@@ -93,8 +93,11 @@ impl Offer {
 /// Text columns take no NUL. Said before the message shares a statement with others.
 fn refuse_nul(new: &NewMessage) -> Result<()> {
     let message = &new.message;
-    let texts =
-        [("source", message.source()), ("type", message.kind()), ("tenant", message.tenant().unwrap_or(""))];
+    let texts = [
+        ("source", message.source()),
+        ("type", message.message_type()),
+        ("tenant", message.tenant().unwrap_or("")),
+    ];
     for (what, text) in texts {
         if text.contains('\0') {
             return Err(Error::new(
@@ -268,7 +271,7 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
         rounds[repeats].push(*index);
     }
     let mut rounds: Vec<_> = by_inbox.into_values().flatten().collect();
-    for round in rounds.iter_mut().filter(|round| round.len() > MOST) {
+    for round in rounds.iter_mut().filter(|round| round.len() > MAX_ROUND) {
         // A statement stores its keys in their order. So do several: two batches that share keys must not wait for each other in a
         // ring. Those with an ordering key stay in the order in which they came; their lines are locked before any of them.
         round.sort_by_key(|index| {
@@ -276,7 +279,7 @@ fn rounds(offers: &[Offer], indexes: &[usize]) -> Vec<Vec<usize>> {
             offer.new.order.is_none().then_some((offer.lane, offer.new.key))
         });
     }
-    rounds.iter().flat_map(|round| round.chunks(MOST).map(<[usize]>::to_vec)).collect()
+    rounds.iter().flat_map(|round| round.chunks(MAX_ROUND).map(<[usize]>::to_vec)).collect()
 }
 
 /// The messages of a round, with their places.
@@ -323,7 +326,7 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, 
         .bind(column(&chosen, |offer| offer.new.message.time().map(oncebox::time::Timestamp::as_millis)))
         .bind(column(&chosen, |offer| offer.new.message.source()))
         .bind(column(&chosen, |offer| offer.new.message.id()))
-        .bind(column(&chosen, |offer| offer.new.message.kind()))
+        .bind(column(&chosen, |offer| offer.new.message.message_type()))
         .bind(column(&chosen, |offer| offer.new.message.ordering_key()))
         .bind(column(&chosen, |offer| offer.new.message.headers().encode()))
         .bind(column(&chosen, |offer| &offer.new.message.payload()[..]))

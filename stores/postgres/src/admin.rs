@@ -161,8 +161,8 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
         view.stored = message.map(|message| (found.seq, found.received_at, message));
         (view.tenant, view.erased) = (found.tenant, found.erased);
     }
-    let most = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
-    let quarantined = ask(&db.sql.admin_show_quarantine).bind(key.as_bytes().to_vec()).bind(inbox).bind(most);
+    let max = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
+    let quarantined = ask(&db.sql.admin_show_quarantine).bind(key.as_bytes().to_vec()).bind(inbox).bind(max);
     for row in unit.rows(quarantined).await? {
         view.quarantined.push(Quarantined {
             reason: reason_of(get(&row, 0)?)?,
@@ -351,7 +351,7 @@ impl<'a> Operating<'a> {
             if found.erased {
                 return Err(content_erased(key));
             }
-            if message.as_ref().map_err(Error::duplicate)?.is_none() {
+            if message.as_ref().map_err(Error::to_shared)?.is_none() {
                 let what = format!("the payload of {key} has left; only its key is remembered");
                 return Err(Error::new(ErrorKind::Refused, what));
             }

@@ -46,7 +46,7 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     let stale = all - chosen.len();
     let (added, released) = add(db, &mut unit, route[0], &group, chosen).await?;
     unit.end().await?;
-    released.tell(db);
+    released.notify(db);
     let last = rows.last().map(|row| Ok(Seq(get(row, 0)?))).transpose()?;
     let full = params.limit > 0 && rows.len() >= params.limit;
     Ok(Backfilled::new(added, last.filter(|_| full)).stale(stale))

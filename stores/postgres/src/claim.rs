@@ -22,7 +22,7 @@ const EXACT: usize = 31;
 /// The least that a lane is asked for its share.
 const LEAST_SHARE: usize = 8;
 /// Up to this many are claimed by the short statement.
-const FEW: usize = 8;
+const FAST_PATH_LIMIT: usize = 8;
 
 /// One place to look at: a handler in a lane, on behalf of a want.
 #[derive(Clone, Copy)]
@@ -127,7 +127,7 @@ async fn healthy(
         for look in &looks {
             limits[look.want] -= got.of(look).share.all.min(limits[look.want]);
         }
-        let few = found.entries.len() <= FEW && found.entries.iter().all(Entry::is_untouched);
+        let few = found.entries.len() <= FAST_PATH_LIMIT && found.entries.iter().all(Entry::is_untouched);
         (got.by_short, got.few, short) = (by_short, few, false);
         let looked = looks.iter().zip(&starts);
         looks = looked
@@ -261,7 +261,7 @@ impl Round<'_> {
     }
 
     fn few(&self) -> Ask<'static> {
-        let few = self.limits.iter().map(|limit| count(FEW.min(*limit)));
+        let few = self.limits.iter().map(|limit| count(FAST_PATH_LIMIT.min(*limit)));
         self.places(&self.db.sql.claim_few).bind(self.leasts()).bind(few.collect::<Vec<_>>())
     }
 

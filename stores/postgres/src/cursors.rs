@@ -18,7 +18,7 @@ const SHARE_OF_NOTHING: u32 = 4;
 /// However long it takes, what came in late does not wait longer.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// As long as fewer were claimed in a place there is mostly little to pass.
-const FEW: u64 = 5_000;
+const MIN_CLAIMED: u64 = 5_000;
 /// Unless looking at it takes this long, because others have claimed there.
 const SLOW: Duration = Duration::from_millis(250);
 /// What is committed late, or was passed because another one was due before it, was mostly begun less than this ago.
@@ -111,7 +111,7 @@ impl Cursor {
     /// How long it is until it may be looked at from its start, by whoever may take this part of the time for it.
     fn rest(&self, share: u32) -> Duration {
         match self.looked_back {
-            Some((at, took)) if self.claimed >= FEW || took >= SLOW => {
+            Some((at, took)) if self.claimed >= MIN_CLAIMED || took >= SLOW => {
                 (took * share).min(LONGEST_REST).saturating_sub(at.elapsed())
             }
             _ => Duration::ZERO,
@@ -235,7 +235,7 @@ mod tests {
         let first = start(&cursors, Extent::Many);
         assert_eq!(first.least, 0);
         cursors.looked_back(PLACE, HOUR);
-        cursors.found(PLACE, first, found(FEW, 99, Rest::Behind));
+        cursors.found(PLACE, first, found(MIN_CLAIMED, 99, Rest::Behind));
         cursors
     }
 
@@ -324,7 +324,7 @@ mod tests {
         let cursors = Cursors::default();
         let first = start(&cursors, Extent::Many);
         cursors.looked_back(PLACE, SLOW / 2);
-        cursors.found(PLACE, first, found(FEW - 1, 99, Rest::Behind));
+        cursors.found(PLACE, first, found(MIN_CLAIMED - 1, 99, Rest::Behind));
         let from_cursor = start(&cursors, Extent::Many);
         assert_eq!(from_cursor.least, 100);
         assert_eq!(cursors.found(PLACE, from_cursor, NO_MORE), Again::All);

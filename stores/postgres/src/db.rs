@@ -160,7 +160,7 @@ impl Released {
     }
 
     /// Has the claims of this process look at it. To be said when it is committed.
-    pub(crate) fn tell(self, db: &Db) {
+    pub(crate) fn notify(self, db: &Db) {
         for (place, seq) in self.0 {
             db.cursors.rewind(place, seq);
         }

@@ -222,7 +222,7 @@ pub(crate) async fn quarantine(
         .bind(time)
         .bind(message.source())
         .bind(message.id())
-        .bind(message.kind())
+        .bind(message.message_type())
         .bind(message.ordering_key())
         .bind(values.headers)
         .bind(&message.payload()[..])

@@ -132,7 +132,7 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::CommitUnknown) => {
             Err(waits_for_standby(units, sql)
                 .await
-                .map_or(error.duplicate(), |cause| Error::new(error.kind(), cause).caused_by(error)))
+                .map_or(error.to_shared(), |cause| Error::new(error.kind(), cause).caused_by(error)))
         }
         made => made,
     };

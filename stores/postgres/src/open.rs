@@ -59,7 +59,7 @@ impl Options {
         timeline.belongs_to(&db);
         let tasks = Tasks::default();
         if !self.pooled {
-            tasks.tell(&waker, self.wakeups(), notify);
+            tasks.notify(&waker, self.wakeups(), notify);
         }
         let writer =
             Writer::start(Arc::clone(&db), self.ingest(&timeline), waker.clone(), self.partitions.clone());

@@ -109,7 +109,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     };
     unit.run(ask(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
     unit.end().await?;
-    released.tell(db);
+    released.notify(db);
     Ok(Some(Acted::now(answer)))
 }
 

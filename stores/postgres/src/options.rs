@@ -155,7 +155,7 @@ impl Options {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
         let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
-        let (life, size, most) = (partitions.life, partitions.size, partition::MOST);
+        let (life, size, max) = (partitions.life, partitions.size, partition::MAX_SIZE);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
         }
@@ -167,9 +167,9 @@ impl Options {
             let what = "a partition takes some time and at least one message; make both longer than nothing";
             return refuse(format!("`partitions` is {life:?} and {size}: {what}"));
         }
-        if size > most {
+        if size > max {
             let what = "the numbers of messages reach no further";
-            return refuse(format!("`partitions` is {life:?} and {size}: {what}; use at most {most}"));
+            return refuse(format!("`partitions` is {life:?} and {size}: {what}; use at most {max}"));
         }
         if *patience < SHORTEST_PATIENCE {
             let what = format!("no answer could come in time; use at least {SHORTEST_PATIENCE:?}");

@@ -19,7 +19,7 @@ const COUNT_BITS: u32 = 6;
 
 /// The most messages that a partition may be asked to take: half of what its numbers reach for, because it goes on for a
 /// while when it cannot be ended at once.
-pub(crate) const MOST: i64 = 1 << (PARTITION_BITS - COUNT_BITS - 1);
+pub(crate) const MAX_SIZE: i64 = 1 << (PARTITION_BITS - COUNT_BITS - 1);
 
 /// When a partition ends.
 #[derive(Clone, Debug)]

@@ -129,7 +129,7 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
     let rows = unit.rows(statement(db, &fences, batch)).await?;
     unit.end().await?;
     let (mut answers, released) = settled(batch.len(), &rows)?;
-    released.tell(db);
+    released.notify(db);
     recognise(db, &fences, batch, &mut answers).await.map_err(unread)?;
     Ok(answers)
 }

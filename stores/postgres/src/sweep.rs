@@ -139,7 +139,7 @@ impl Page<'_> {
             .bind(spans)
             .bind(longer.collect::<Vec<_>>())
             .bind(millis(window.max(SweepCursor::SETTLED)))
-            .bind(i64::try_from(SweepCursor::MOST_LEFT).unwrap_or(i64::MAX).saturating_add(1));
+            .bind(i64::try_from(SweepCursor::MAX_LEFT).unwrap_or(i64::MAX).saturating_add(1));
         let rows = unit.rows(proofs).await?;
         let Some(row) = rows.first() else { return Ok(Looked::default()) };
         self.count_gone(row, 5)?;

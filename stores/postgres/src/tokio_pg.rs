@@ -53,7 +53,7 @@ impl MarkIn<Transaction<'_>> for Postgres {
             (&time, Type::INT8),
             (&message.source(), Type::TEXT),
             (&message.id(), Type::BYTEA),
-            (&message.kind(), Type::TEXT),
+            (&message.message_type(), Type::TEXT),
             (&message.ordering_key(), Type::BYTEA),
             (&values.headers, Type::BYTEA),
             (&&message.payload()[..], Type::BYTEA),

@@ -48,7 +48,7 @@ impl PostgresTx {
             self.unit.check_own().await?;
         }
         self.unit.end().await?;
-        self.released.tell(db);
+        self.released.notify(db);
         if !self.marked.is_empty() {
             db.timeline.marked(self.marked);
         }

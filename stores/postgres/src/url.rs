@@ -181,11 +181,11 @@ fn meant(name: &str, value: &str) -> Option<String> {
 }
 
 /// A word of the URL, if it looks like one and not like a part of a password.
-fn shown(word: &str, most: usize) -> String {
+fn shown(word: &str, max: usize) -> String {
     let plain = |c: char| c.is_ascii_alphabetic() || c == '_' || c == '-';
     if word.is_empty() {
         "empty".into()
-    } else if word.len() <= most && word.chars().all(plain) {
+    } else if word.len() <= max && word.chars().all(plain) {
         format!("{word:?}")
     } else {
         "a word that is not shown".into()

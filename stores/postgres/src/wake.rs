@@ -101,7 +101,7 @@ impl Waker {
 
 impl Tasks {
     /// Tells the other processes of work, from a connection and a transaction of its own, many events at a time.
-    pub(crate) fn tell(&self, waker: &Waker, units: Units, notify: Arc<str>) {
+    pub(crate) fn notify(&self, waker: &Waker, units: Units, notify: Arc<str>) {
         let shared = Arc::clone(&waker.shared);
         let task = tokio::spawn(async move {
             loop {

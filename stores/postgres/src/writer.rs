@@ -20,7 +20,7 @@ const BATCH: usize = 500;
 /// How many batches are stored at the same time, at most.
 pub(crate) const WRITERS: usize = 2;
 /// How many messages have to wait for a batch to be stored beside another: small batches cost more than is won.
-const BESIDE: usize = 96;
+const MIN_CONCURRENT_BATCH: usize = 96;
 /// The most bytes that calls share a batch for.
 const BYTES: usize = 4 << 20;
 
@@ -143,7 +143,7 @@ async fn write(ingest: Ingest, mut queue: mpsc::UnboundedReceiver<Call>) {
     let mut open = true;
     while open || !waiting.is_empty() || !flushes.is_empty() {
         while !waiting.is_empty()
-            && (flushes.is_empty() || (flushes.len() < WRITERS && messages(&waiting) >= BESIDE))
+            && (flushes.is_empty() || (flushes.len() < WRITERS && messages(&waiting) >= MIN_CONCURRENT_BATCH))
         {
             // A task of its own: a panic costs the batch its answers, not the store its writer.
             flushes.spawn(flush(ingest.clone(), batch(&mut waiting)));
@@ -198,7 +198,7 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
                 let _ = answer.send(Ok(accepted.by_ref().take(share).collect()));
             }
         }
-        Err(error) if shares.len() > 1 && error.kind().may_be_of_one() => {
+        Err(error) if shares.len() > 1 && error.kind().is_per_message() => {
             let mut offers = offers.into_iter();
             for (share, answer) in shares {
                 let alone = Call { offers: offers.by_ref().take(share).collect(), answer };
@@ -207,7 +207,7 @@ async fn flush(ingest: Ingest, calls: Vec<Call>) {
         }
         Err(error) => {
             for (_, answer) in shares {
-                let _ = answer.send(Err(error.duplicate()));
+                let _ = answer.send(Err(error.to_shared()));
             }
         }
     }

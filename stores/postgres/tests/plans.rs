@@ -82,7 +82,7 @@ const TABLES: [&str; 8] = ["proof", "entry", "later", "claim", "poisoned", "mark
 
 /// What an index has to be asked for to lead to a few rows: a lane or a handler may have all of them. Of those that are poisoned, one
 /// index has only the few that hold back others.
-const FEW: [&str; 7] = ["seq ", "seq)", "order_key", "digest", "claim_id", "due ", "at "];
+const SELECTIVE: [&str; 7] = ["seq ", "seq)", "order_key", "digest", "claim_id", "due ", "at "];
 
 /// More rows than anybody reads twice, put in while the statistics say that the tables are empty.
 const FILL: &str = "
@@ -216,7 +216,7 @@ fn scanned(plan: &[String]) -> Vec<&'static str> {
     for (at, line) in plan.iter().enumerate() {
         let bound = plan.get(at + 1).is_some_and(|next| {
             next.trim_start().starts_with("Index Cond:")
-                && (FEW.iter().any(|few| next.contains(few)) || line.contains("oncebox_poisoned_line"))
+                && (SELECTIVE.iter().any(|few| next.contains(few)) || line.contains("oncebox_poisoned_line"))
                 // It starts where it should, but does not end there.
                 && !next.contains("ROW(")
         });

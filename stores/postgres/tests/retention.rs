@@ -381,17 +381,17 @@ async fn nothing_grows_over_fifty_days() {
     let store = place.options().payload_retention(2 * DAY).open().await.expect("the store opens");
     accept(&store, "poisoned").await;
     settle(&store, &[claim_one(&store, "h").await], &rejected()).await;
-    let mut most = (0, 0);
+    let mut peak = (0, 0);
     for day in 0..50 {
         accept_new(&store, (0..20).map(|n| format!("{day}-{n}"))).await;
         assert_eq!(complete_all(&store, "h").await, 20);
         next_day(&place, &store).await;
-        most.0 = most.0.max(place.partitions("message").await);
-        most.1 = most.1.max(place.partitions("outcome").await);
+        peak.0 = peak.0.max(place.partitions("message").await);
+        peak.1 = peak.1.max(place.partitions("outcome").await);
         place.check().await;
     }
     // The current one, the next two, and those of the retention.
-    assert!(most.0 <= 6 && most.1 <= 11, "{most:?}");
+    assert!(peak.0 <= 6 && peak.1 <= 11, "{peak:?}");
     assert!(place.number("SELECT count(*) FROM @proof").await <= 8 * 20 + 1);
     assert_eq!(place.number("SELECT count(*) FROM @message_kept").await, 1, "only the poisoned one");
     assert_eq!(payload(&store, "poisoned").await.as_deref(), Some(&b"poisoned"[..]));

@@ -140,6 +140,6 @@ async fn many_accepts_are_told_of_together() {
     while in_time(listener.recv()).await.expect("a notification").payload() != "end" {
         told += 1;
     }
-    let most = start.elapsed().as_millis() / PAUSE.as_millis() + 2;
-    assert!(told <= most, "{told} notifications for {ACCEPTS} accepts in {:?}", start.elapsed());
+    let max = start.elapsed().as_millis() / PAUSE.as_millis() + 2;
+    assert!(told <= max, "{told} notifications for {ACCEPTS} accepts in {:?}", start.elapsed());
 }

@@ -94,7 +94,7 @@ fn is_sealed(message: &Message) -> bool {
 fn with(message: &Message, payload: Bytes, headers: Headers) -> Message {
     let id = Bytes::copy_from_slice(message.id());
     let mut made =
-        Message::new(id, message.kind(), payload).with_source(message.source()).with_headers(headers);
+        Message::new(id, message.message_type(), payload).with_source(message.source()).with_headers(headers);
     if let Some(tenant) = message.tenant() {
         made = made.with_tenant(tenant);
     }

@@ -96,7 +96,7 @@ impl Place<'_> {
         part(self.field.as_bytes());
         part(self.handler.as_bytes());
         if let (SealVersion::Two, Some(message)) = (version, self.message) {
-            part(message.kind().as_bytes());
+            part(message.message_type().as_bytes());
             part(message.id());
             part(message.source().as_bytes());
             let time = message.time().map(|time| time.as_millis().to_le_bytes());

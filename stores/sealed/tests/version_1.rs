@@ -76,7 +76,7 @@ async fn a_message_of_version_1_is_delivered() {
     let message = &claimed[0].message;
     assert_eq!(message.payload(), "the old payload");
     assert_eq!(message.headers().get("x-note").unwrap(), "fine");
-    assert_eq!((message.id(), message.kind()), (&b"old"[..], "order.placed"));
+    assert_eq!((message.id(), message.message_type()), (&b"old"[..], "order.placed"));
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::writer::Work;
 
 /// The most that is kept free of a limited file, in bytes. Work in hand needs little, and what is finished takes about
 /// as much room as it had while it was pending.
-const MOST_RESERVED: u64 = 16 * 1024 * 1024;
+const MAX_RESERVED: u64 = 16 * 1024 * 1024;
 
 pub(crate) fn accept(work: &mut Work<'_>, batch: &[NewMessage]) -> Result<Vec<Accepted>> {
     batch.iter().map(|message| accept_one(work, message)).collect()
@@ -61,7 +61,7 @@ fn check_room(work: &Work<'_>) -> Result<()> {
         value.map_err(store_error)
     };
     let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?) * pragma("page_size")?;
-    if used > max - (max / 8).min(MOST_RESERVED) {
+    if used > max - (max / 8).min(MAX_RESERVED) {
         let what = format!("the SQLite file holds {used} bytes, and may grow to {max}");
         return Err(Error::new(ErrorKind::Full, what));
     }
@@ -160,7 +160,7 @@ fn insert_message(work: &Work<'_>, inbox: i64, new: &NewMessage, seq: i64, handl
             message.tenant(),
             message.source(),
             message.id(),
-            message.kind(),
+            message.message_type(),
             message.ordering_key(),
             message.headers().encode(),
             &message.payload()[..],
@@ -213,7 +213,7 @@ pub(crate) fn insert_quarantined(
             message.tenant(),
             message.source(),
             message.id(),
-            message.kind(),
+            message.message_type(),
             message.ordering_key(),
             message.headers().encode(),
             &message.payload()[..],

@@ -229,8 +229,8 @@ pub(crate) fn show(work: &Work<'_>, inbox: &InboxName, key: &Key) -> Result<Opti
         }
     }
     let mut statement = work.statement(include_str!("../sql/admin/show_quarantine.sql"))?;
-    let most = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
-    let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id, most]).map_err(store_error)?;
+    let max = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![&key.as_bytes()[..], inbox.id, max]).map_err(store_error)?;
     while let Some(row) = rows.next().map_err(store_error)? {
         let reason = reason_of(&row.get::<_, String>(0).map_err(store_error)?)?;
         let received_at = Timestamp::from_millis(row.get(1).map_err(store_error)?);
@@ -363,7 +363,7 @@ pub(crate) fn operate(
     }
     if next == Status::Pending {
         entry.generation += u32::from(operation == Operation::Replay);
-        let message = message.as_ref().map_err(Error::duplicate)?;
+        let message = message.as_ref().map_err(Error::to_shared)?;
         pend(work, &entry, handler_id, OrderKey::of(inbox, message))?;
     } else if next == Status::Discarded {
         discard(work, &entry, handler_id)?;

@@ -13,7 +13,7 @@ use crate::writer::Work;
 struct Stored {
     seq: i64,
     inbox: i64,
-    kind: String,
+    message_type: String,
     handlers: Vec<i64>,
     time: Option<Timestamp>,
     erased: bool,
@@ -23,7 +23,8 @@ pub(crate) fn backfill(work: &mut Work<'_>, params: &BackfillParams) -> Result<B
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Backfilled::default()) };
     let page = page(work, params)?;
     let (mut added, mut stale) = (0, 0);
-    let ours = |stored: &&Stored| stored.inbox == inbox.id && !stored.erased && params.takes(&stored.kind);
+    let ours =
+        |stored: &&Stored| stored.inbox == inbox.id && !stored.erased && params.takes(&stored.message_type);
     for stored in page.iter().filter(ours) {
         let names = work.names.link(work.connection, inbox.id, &params.route)?;
         if names.iter().any(|handler| stored.handlers.contains(handler)) {
@@ -55,7 +56,7 @@ fn page(work: &Work<'_>, params: &BackfillParams) -> Result<Vec<Stored>> {
             Ok(Stored {
                 seq: row.get(0)?,
                 inbox: row.get(1)?,
-                kind: row.get(2)?,
+                message_type: row.get(2)?,
                 handlers: decode_handlers(&handlers),
                 time: row.get::<_, Option<i64>>(4)?.map(Timestamp::from_millis),
                 erased: row.get(5)?,

@@ -71,7 +71,7 @@ use checkpoint::WriterEnd;
 use connect::Opener;
 use names::Names;
 use proof::Pace;
-use transaction::Gate;
+use transaction::WriteTurn;
 use writer::{Abandoned, Work, Writer};
 
 /// A SQLite file as a store. Cheap to clone; clones are the same store.
@@ -84,7 +84,7 @@ struct Inner {
     opener: Opener,
     clock: SharedClock,
     writer: Writer,
-    gate: Gate,
+    write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,
     stop: Arc<AtomicBool>,
@@ -285,7 +285,7 @@ impl Transactional for Sqlite {
     type Tx = SqliteTx;
 
     async fn begin(&self) -> Result<SqliteTx> {
-        SqliteTx::begin(&self.inner.gate, &self.inner.opener).await
+        SqliteTx::begin(&self.inner.write_turn, &self.inner.opener).await
     }
 
     async fn commit(&self, tx: SqliteTx) -> Result<()> {

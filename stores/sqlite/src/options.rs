@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::connect::Opener;
 use crate::proof::Pace;
-use crate::transaction::Gate;
+use crate::transaction::WriteTurn;
 use crate::writer::Writer;
 use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
 
@@ -87,12 +87,13 @@ impl Options {
         migrate::check(&connection)?;
         let opener = self.opener.opened();
         mode::warn(&opener.path);
-        let (gate, wake) = (Gate::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
+        let (write_turn, wake) =
+            (WriteTurn::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
         let (writer, end) = Writer::start(
             opener.clone(),
             connection,
             Arc::clone(&clock),
-            gate.clone(),
+            write_turn.clone(),
             wake.clone(),
             self.pace,
         )?;
@@ -100,7 +101,7 @@ impl Options {
             opener,
             clock,
             writer,
-            gate,
+            write_turn,
             wake,
             watching: AtomicBool::new(false),
             stop: Arc::default(),

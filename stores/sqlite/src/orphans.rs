@@ -51,10 +51,10 @@ fn waiting(
         .prepare_cached(include_str!("../sql/orphans/oldest.sql"))?
         .query_row([handler], |row| row.get(0))?;
     let Some(oldest) = since.into_iter().chain(due).min() else { return Ok(None) };
-    let most = i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX);
+    let max = i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX);
     let pending: i64 = connection
         .prepare_cached(include_str!("../sql/orphans/waiting.sql"))?
-        .query_row(params![handler, most], |row| row.get(0))?;
-    let count = (running + pending).min(most).unsigned_abs();
+        .query_row(params![handler, max], |row| row.get(0))?;
+    let count = (running + pending).min(max).unsigned_abs();
     Ok(Some((count, Timestamp::from_millis(oldest))))
 }

@@ -23,12 +23,12 @@ pub(crate) struct Pace {
     /// takes several digests.
     least: i64,
     /// But never more than this: half of them are unmerged on average, and each costs about 60 bytes of memory.
-    most: i64,
+    max: i64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { least: 32_768, most: 655_360 }
+        Self { least: 32_768, max: 655_360 }
     }
 }
 
@@ -119,7 +119,7 @@ impl Tail {
 
     /// Does the merging that the messages of this transaction pay for.
     pub(crate) fn merge(&mut self, connection: &Connection, counters: &mut Counters) -> Result<()> {
-        let goal = (counters.proofs / 3).clamp(self.pace.least, self.pace.most);
+        let goal = (counters.proofs / 3).clamp(self.pace.least, self.pace.max);
         if counters.pass_slice == 0 {
             // While one pass follows the other, half a pass is what is unmerged on average.
             if self.len < goal / 2 {

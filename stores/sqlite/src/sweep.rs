@@ -279,10 +279,10 @@ fn sweep_marks(work: &Work<'_>, params: &SweepParams, windows: &Windows) -> Resu
             .map_err(store_error)?;
         let Some(handler) = next else { break };
         let cutoff = work.now.before(windows.of(&HandlerKey::new(&handler)?));
-        let most = i64::try_from(params.limit - gone).unwrap_or(i64::MAX);
+        let max = i64::try_from(params.limit - gone).unwrap_or(i64::MAX);
         gone += work
             .statement(include_str!("../sql/sweep/marks.sql"))?
-            .execute(params![params.inbox.as_str(), handler, cutoff.as_millis(), most])
+            .execute(params![params.inbox.as_str(), handler, cutoff.as_millis(), max])
             .map_err(store_error)?;
         last = handler;
     }

@@ -22,7 +22,7 @@ use crate::lock;
 /// Where the writes of one process take turns: SQLite lets only one of them write, and waiting here is fair and costs
 /// nothing. It holds the connection that handlers use.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct WriteTurn {
     connection: Arc<Mutex<Option<Connection>>>,
     /// How many turns there have been.
     turns: Arc<AtomicU64>,
@@ -30,16 +30,16 @@ pub(crate) struct Gate {
     patience: Duration,
 }
 
-type Turn = OwnedMutexGuard<Option<Connection>>;
+type WriteTurnGuard = OwnedMutexGuard<Option<Connection>>;
 
-impl Gate {
+impl WriteTurn {
     pub(crate) fn new(patience: Duration) -> Self {
         Self { connection: Arc::default(), turns: Arc::default(), patience }
     }
 
     /// Waits for a turn, for as long as others have theirs. A single turn that lasts too long is an error: it may be
     /// the caller's own, and then it would never end.
-    async fn enter(&self) -> Result<Turn> {
+    async fn enter(&self) -> Result<WriteTurnGuard> {
         let mut lock = pin!(Arc::clone(&self.connection).lock_owned());
         loop {
             let turns = self.turns.load(Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Gate {
     }
 
     /// The same for a thread that may block.
-    pub(crate) fn enter_blocking(&self) -> Result<Turn> {
+    pub(crate) fn enter_blocking(&self) -> Result<WriteTurnGuard> {
         let mut lock = pin!(Arc::clone(&self.connection).lock_owned());
         loop {
             let turns = self.turns.load(Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Gate {
         self.turns.load(Ordering::Relaxed)
     }
 
-    fn entered(&self, turn: Option<Turn>, before: u64) -> Result<Option<Turn>> {
+    fn entered(&self, turn: Option<WriteTurnGuard>, before: u64) -> Result<Option<WriteTurnGuard>> {
         if turn.is_some() {
             self.turns.fetch_add(1, Ordering::Relaxed);
         } else if self.turns.load(Ordering::Relaxed) == before {
@@ -119,19 +119,19 @@ pub struct SqliteTx {
     rolled_back: Arc<AtomicBool>,
     /// Whether a run that shares the transaction has begun its part.
     pub(crate) in_part: bool,
-    turn: Turn,
+    turn: WriteTurnGuard,
 }
 
 impl SqliteTx {
-    pub(crate) async fn begin(gate: &Gate, opener: &Opener) -> Result<Self> {
-        let turn = gate.enter().await?;
+    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &Opener) -> Result<Self> {
+        let turn = write_turn.enter().await?;
         let opener = opener.clone();
         // The turn goes along: if the caller goes away, it is over when this is.
         let begun = tokio::task::spawn_blocking(move || Self::open(turn, &opener));
         begun.await.map_err(|panic| stopped().caused_by(panic))?
     }
 
-    fn open(mut turn: Turn, opener: &Opener) -> Result<Self> {
+    fn open(mut turn: WriteTurnGuard, opener: &Opener) -> Result<Self> {
         let connection = match turn.take() {
             Some(connection) => connection,
             None => opener.open()?,

@@ -18,7 +18,7 @@ use crate::lock::{self, Courtesy};
 use crate::names::Names;
 use crate::owner::Owner;
 use crate::proof::{Pace, Tail};
-use crate::transaction::Gate;
+use crate::transaction::WriteTurn;
 
 /// The most calls that share a transaction; beyond that, answers would come too late.
 const MAX_GROUP: usize = 1_024;
@@ -149,7 +149,7 @@ impl Writer {
         opener: Opener,
         connection: Connection,
         clock: SharedClock,
-        gate: Gate,
+        write_turn: WriteTurn,
         wake: watch::Sender<u64>,
         pace: Pace,
     ) -> Result<(Self, WriterEnd)> {
@@ -160,7 +160,7 @@ impl Writer {
             connection: Some(connection),
             known: None,
             clock,
-            gate,
+            write_turn,
             wake,
             pace,
             courtesy: Courtesy::new(),
@@ -242,7 +242,7 @@ struct State {
     /// `None` when it has to be read again.
     known: Option<Known>,
     clock: SharedClock,
-    gate: Gate,
+    write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     pace: Pace,
     courtesy: Courtesy,
@@ -259,9 +259,9 @@ impl State {
             self.serve(&mut group);
             if self.courtesy.is_due(!queue.is_empty(), Instant::now()) {
                 // In our turn, so that no handler of this process takes the room.
-                let _turn = self.gate.enter_blocking();
+                let _turn = self.write_turn.enter_blocking();
                 self.courtesy.leave_room();
-                self.turns = self.gate.turns();
+                self.turns = self.write_turn.turns();
             }
         }
         self.owner.leave(self.connection.as_ref(), self.opener.patience());
@@ -275,7 +275,7 @@ impl State {
         match self.transaction(group) {
             Err(failed) if group.len() > 1 && failed.isolate => self.one_by_one(group.drain(..)),
             Ok(()) => group.drain(..).for_each(|job| job.finish(Ok(()))),
-            Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.duplicate()))),
+            Err(failed) => group.drain(..).for_each(|job| job.finish(Err(failed.error.to_shared()))),
         }
     }
 
@@ -285,14 +285,14 @@ impl State {
         for mut job in jobs {
             // While the file is locked, each would wait for as long as the first one did.
             if let Some(error) = &away {
-                job.finish(Err(error.duplicate()));
+                job.finish(Err(error.to_shared()));
                 continue;
             }
             let outcome = self.transaction(std::slice::from_mut(&mut job));
             if let Err(Failed { error, isolate: false }) = &outcome
                 && error.kind() == ErrorKind::Unavailable
             {
-                away = Some(error.duplicate());
+                away = Some(error.to_shared());
             }
             job.finish(outcome.map_err(|failed| failed.error));
         }
@@ -310,7 +310,7 @@ impl State {
 
     fn try_transaction(&mut self, jobs: &mut [Box<dyn Job>]) -> std::result::Result<(), Failed> {
         // Handlers' transactions and ours take turns here, instead of colliding on SQLite's lock.
-        let _turn = self.gate.enter_blocking()?;
+        let _turn = self.write_turn.enter_blocking()?;
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.opener.open()?,
@@ -358,7 +358,7 @@ impl State {
         };
         begun.map_err(store_error)?;
         let known = self.known.get_or_insert_with(|| Known::nothing(self.pace));
-        let turns = self.gate.turns();
+        let turns = self.write_turn.turns();
         // If handlers of this process had turns meanwhile, it was probably they who wrote.
         if known.refresh(connection)? && turns == self.turns + 1 {
             self.courtesy.saw_others(Instant::now());

@@ -206,7 +206,7 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
 async fn each_takes_effect_once_over_a_store_that_fails_at_random() {
     for seed in 0..6 {
         let plays: Vec<&str> = (0..40).map(|n| if n % 13 == 5 { "fail" } else { "ok" }).collect();
-        let shop = Shop::new(batch_handler("h", ship).most(8), &plays).await;
+        let shop = Shop::new(batch_handler("h", ship).max_batch(8), &plays).await;
         shop.inbox.store().faults().seed(seed, Odds { before: 0.1, after: 0.1 });
         for _ in 0..60 {
             // Errors are what this is about; what was left is there for the next round.

@@ -82,11 +82,11 @@ fn inline_runs_one_time() {
 
 #[test]
 fn a_first_inbox_is_short() {
-    for (name, most) in [("once", 22), ("durable", 26), ("inline", 20)] {
+    for (name, max) in [("once", 22), ("durable", 26), ("inline", 20)] {
         let lines = code(&read(&format!("examples/{name}.rs")))
             .lines()
             .filter(|line| !line.trim().is_empty())
             .count();
-        assert!(lines <= most, "{name} has grown to {lines} lines");
+        assert!(lines <= max, "{name} has grown to {lines} lines");
     }
 }

@@ -81,7 +81,7 @@ fn i1_an_entry_comes_to_one_end_that_somebody_asked_for() {
 }
 
 #[test]
-fn i2_a_stranger_is_noticed() {
+fn i2_an_unknown_message_is_noticed() {
     let mut case = Case::new();
     case.row("messages", ["1", "x-1"]).cries(["I2: a message \"x-1\" is stored that nobody offered"]);
 }

@@ -129,8 +129,8 @@ pub async fn what_is_held_back_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &H
     h.first(offer_ordered("head", "k")).await;
     let claim = h.claim_one("h").await;
     h.settle(&claim, rejected()).await;
-    let most = usize::try_from(BacklogParams::COUNTED).expect("a small number");
-    for chunk in (0..most + 10).collect::<Vec<_>>().chunks(1_000) {
+    let max = usize::try_from(BacklogParams::COUNTED).expect("a small number");
+    for chunk in (0..max + 10).collect::<Vec<_>>().chunks(1_000) {
         let batch = chunk.iter().map(|n| offer_ordered(n.to_string(), "k"));
         h.accept_all(&batch.collect::<Vec<_>>()).await;
     }
@@ -147,8 +147,8 @@ pub async fn the_backlog_of_another_inbox_is_its_own<S: StoreUnderTest>(h: &Harn
 }
 
 pub async fn a_large_backlog_is_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
-    let most = usize::try_from(BacklogParams::COUNTED).expect("a small number");
-    for chunk in (0..most + 10).collect::<Vec<_>>().chunks(1_000) {
+    let max = usize::try_from(BacklogParams::COUNTED).expect("a small number");
+    for chunk in (0..max + 10).collect::<Vec<_>>().chunks(1_000) {
         let batch = chunk.iter().map(|n| {
             let mut new = offer_message(Message::new(n.to_string(), "t", ""));
             // Some wait in another place.

@@ -74,7 +74,10 @@ pub async fn what_is_listed_is_what_is_shown<S: StoreUnderTest>(h: &Harness<S>) 
     h.first(offer_message(message.with_ordering_key("k").with_tenant("acme"))).await;
     let [listed] = &all(h, &any(), 10).await[..] else { panic!("one entry") };
     let label = listed.label.as_ref().expect("its message is there");
-    assert_eq!((&*label.source, &*label.kind, &*label.id), ("shop", "order.placed", &b"id\0\x01"[..]));
+    assert_eq!(
+        (&*label.source, &*label.message_type, &*label.id),
+        ("shop", "order.placed", &b"id\0\x01"[..])
+    );
     assert_eq!(label.ordering_key.as_deref(), Some(&b"k"[..]));
     assert_eq!((listed.received_at, listed.tenant.as_deref()), (start, Some("acme")));
     let shown = h.store.show(&inbox(), &listed.key).await.expect("show").expect("known");
@@ -98,8 +101,8 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
         ids(&found)
     };
     assert_eq!(found(&|f| f.handler = Some(handler("b"))).await, ["plain"]);
-    assert_eq!(found(&|f| f.kind = Some("order.paid".into())).await, ["typed"]);
-    assert!(found(&|f| f.kind = Some("order.%".into())).await.is_empty(), "no patterns");
+    assert_eq!(found(&|f| f.message_type = Some("order.paid".into())).await, ["typed"]);
+    assert!(found(&|f| f.message_type = Some("order.%".into())).await.is_empty(), "no patterns");
     assert_eq!(found(&|f| f.source = Some("depot".into())).await, ["sourced"]);
     assert_eq!(found(&|f| f.ordering_key = Some((*b"k%").into())).await, ["ordered"]);
     assert!(found(&|f| f.ordering_key = Some((*b"k").into())).await.is_empty());
@@ -112,7 +115,8 @@ pub async fn each_condition_counts<S: StoreUnderTest>(h: &Harness<S>) {
         (f.received_from, f.received_before) = (Some(start.after(SECOND)), Some(start.after(2 * SECOND)));
     };
     assert_eq!(found(&second).await, ["typed"]);
-    let both = |f: &mut Filter| (f.kind, f.source) = (Some("order.placed".into()), Some("depot".into()));
+    let both =
+        |f: &mut Filter| (f.message_type, f.source) = (Some("order.placed".into()), Some("depot".into()));
     assert_eq!(found(&both).await, ["sourced"]);
     assert!(!any().is_narrow(), "everything is no filter");
     assert!(!with(|f| f.id_contains = Some((*b"").into())).is_narrow(), "an empty part is in every id");

@@ -61,12 +61,12 @@ fn seeds(default: u64, variable: impl Fn(&str) -> Option<String>) -> Range<u64> 
 }
 
 /// The sequence of a seed.
-fn sequence(seed: u64, most: usize) -> Vec<Tree> {
+fn sequence(seed: u64, max: usize) -> Vec<Tree> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let count = (most / 2..=most).new_tree(&mut runner).expect("a number").current();
+    let count = (max / 2..=max).new_tree(&mut runner).expect("a number").current();
     let step = step::any().boxed();
     (0..count).map(|_| step.new_tree(&mut runner).expect("nothing is filtered out")).collect()
 }
@@ -152,8 +152,8 @@ mod tests {
         assert_eq!(given(Some("7"), Some("9")), 7..16);
     }
 
-    fn steps(seed: u64, most: usize) -> Vec<Step> {
-        sequence(seed, most).iter().map(ValueTree::current).collect()
+    fn steps(seed: u64, max: usize) -> Vec<Step> {
+        sequence(seed, max).iter().map(ValueTree::current).collect()
     }
 
     #[test]

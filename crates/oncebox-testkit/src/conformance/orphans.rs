@@ -124,8 +124,8 @@ pub async fn orphans_of_another_inbox_are_its_own<S: StoreUnderTest>(h: &Harness
 }
 
 pub async fn many_are_counted_up_to_a_limit<S: StoreUnderTest>(h: &Harness<S>) {
-    let most = usize::try_from(OrphanParams::COUNTED).expect("a small number");
-    for chunk in (0..most + 10).collect::<Vec<_>>().chunks(1_000) {
+    let max = usize::try_from(OrphanParams::COUNTED).expect("a small number");
+    for chunk in (0..max + 10).collect::<Vec<_>>().chunks(1_000) {
         let batch = chunk.iter().map(|n| {
             let message = oncebox::Message::new(n.to_string(), "t", "");
             let mut new = offer_message(message);

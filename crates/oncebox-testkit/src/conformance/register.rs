@@ -25,12 +25,12 @@ impl<S: StoreUnderTest> Harness<S> {
     }
 
     /// Another process, which knows no handler, sweeps; returns how many messages left.
-    async fn stranger_sweeps(&self) -> usize {
-        let stranger = self.another().await;
+    async fn other_process_sweeps(&self) -> usize {
+        let other = self.another().await;
         let mut params = SweepParams::new(inbox(), RETENTION, 100);
         let mut removed = 0;
         loop {
-            let page = stranger.sweep(&params).await.expect("sweep");
+            let page = other.sweep(&params).await.expect("sweep");
             removed += page.messages;
             match page.next {
                 None => return removed,
@@ -75,16 +75,16 @@ pub async fn a_handler_that_the_sweeper_does_not_know_keeps_its_window<S: StoreU
     h.done("3", &["ever"]).await;
     assert_eq!(h.mark("1", "long").await, Mark::First);
     h.advance(HOUR);
-    assert_eq!(h.stranger_sweeps().await, 1, "a shorter one counts, too");
+    assert_eq!(h.other_process_sweeps().await, 1, "a shorter one counts, too");
     h.advance((30 * DAY).saturating_sub(HOUR + MOMENT));
-    assert_eq!(h.stranger_sweeps().await, 0);
+    assert_eq!(h.other_process_sweeps().await, 0);
     assert!(matches!(h.accept(offer_to("1", &["long"])).await, Accepted::Duplicate(_)));
     assert_eq!(h.mark("1", "long").await, Mark::Duplicate);
     h.advance(MOMENT);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     assert_eq!(h.mark("1", "long").await, Mark::First);
     h.advance(1_000 * DAY);
-    assert_eq!(h.stranger_sweeps().await, 0);
+    assert_eq!(h.other_process_sweeps().await, 0);
     assert!(h.show("3").await.is_some());
 }
 
@@ -121,12 +121,12 @@ pub async fn the_longest_window_of_the_inbox_counts<S: StoreUnderTest>(h: &Harne
 pub async fn a_window_can_be_made_longer_at_once<S: StoreUnderTest>(h: &Harness<S>) {
     h.register(&[("h", HOUR)]).await;
     h.done("1", &["h"]).await;
-    assert_eq!(h.stranger_sweeps().await, 0);
+    assert_eq!(h.other_process_sweeps().await, 0);
     h.register(&[("h", 10 * DAY)]).await;
     h.advance(9 * DAY);
-    assert_eq!(h.stranger_sweeps().await, 0);
+    assert_eq!(h.other_process_sweeps().await, 0);
     h.advance(DAY);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
 }
 
 pub async fn a_window_can_be_made_shorter_after_a_day<S: StoreUnderTest>(h: &Harness<S>) {
@@ -135,9 +135,9 @@ pub async fn a_window_can_be_made_shorter_after_a_day<S: StoreUnderTest>(h: &Har
     h.done("2", &["other"]).await;
     // The walks have passed it under the windows that there were.
     h.advance(2 * DAY);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     h.register(&[("h", DAY)]).await;
-    assert_eq!(h.stranger_sweeps().await, 1, "the longer one was not said for a day");
+    assert_eq!(h.other_process_sweeps().await, 1, "the longer one was not said for a day");
 }
 
 // FAULTS H1: one handler forgets soon; what the others still know is not in doubt.
@@ -147,7 +147,7 @@ pub async fn what_one_handler_forgot_is_stale_for_it_alone<S: StoreUnderTest>(h:
     h.done("1", &["short"]).await;
     h.done("2", &["long"]).await;
     h.advance(HOUR);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     assert_eq!(h.accept(dated("1", &["short"], start)).await, Accepted::Stale);
     assert_eq!(h.accept(dated("3", &["long", "short"], start)).await, Accepted::Stale);
     for handlers in [&["long"][..], &["new"], &[]] {
@@ -171,7 +171,7 @@ pub async fn messages_without_entries_are_forgotten_by_themselves<S: StoreUnderT
     let start = h.now();
     h.first(offer_to("1", &[])).await;
     h.advance(RETENTION);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     assert_eq!(h.accept(dated("2", &[], start)).await, Accepted::Stale);
     assert!(matches!(h.accept(dated("3", &["h"], start)).await, Accepted::First(_)), "nobody has run it");
 }
@@ -185,11 +185,11 @@ pub async fn what_a_former_key_forgot_is_stale_for_the_new_one<S: StoreUnderTest
     // The new version knows the key as a former one, with a longer window.
     h.register(&[("new", 4 * DAY), ("old", 4 * DAY)]).await;
     h.advance(2 * DAY);
-    assert_eq!(h.stranger_sweeps().await, 0);
+    assert_eq!(h.other_process_sweeps().await, 0);
     let again = |id: &str| offer_routed(message(id).with_time(start), [renamed("new", &["old"])]);
     assert!(matches!(h.accept(again("1")).await, Accepted::Duplicate(_)));
     h.advance(DAY);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     assert_eq!(h.accept(again("1")).await, Accepted::Stale);
     for key in ["old", "new"] {
         assert_eq!(h.accept(dated("1", &[key], start)).await, Accepted::Stale, "{key}");
@@ -204,7 +204,7 @@ pub async fn a_handler_is_not_given_again_what_it_forgot<S: StoreUnderTest>(h: &
     h.done("1", &["short"]).await;
     h.done("2", &["short"]).await;
     h.advance(HOUR);
-    assert_eq!(h.stranger_sweeps().await, 2);
+    assert_eq!(h.other_process_sweeps().await, 2);
     for id in ["1", "2"] {
         assert!(matches!(h.accept(dated(id, &["other"], start)).await, Accepted::First(_)));
     }
@@ -221,7 +221,7 @@ pub async fn what_is_compared_with_nothing_is_never_stale<S: StoreUnderTest>(h: 
     let start = h.now();
     h.done("1", &["h"]).await;
     h.advance(RETENTION);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     let batch = ["2", "3", "4"].map(|id| {
         let mut new = dated(id, &["h"], start);
         new.compared = id == "3";
@@ -317,6 +317,6 @@ pub async fn inboxes_register_apart<S: StoreUnderTest>(h: &Harness<S>) {
     h.done("1", &["h"]).await;
     h.first(moved_to(&inbox_named("other"), &offer_to("1", &["h"]))).await;
     h.advance(RETENTION);
-    assert_eq!(h.stranger_sweeps().await, 1);
+    assert_eq!(h.other_process_sweeps().await, 1);
     assert_eq!(h.store.count(&inbox_named("other")).await.expect("count").messages, 1);
 }

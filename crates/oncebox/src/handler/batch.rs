@@ -14,7 +14,7 @@ use crate::observe::Observed;
 use crate::store::{Claim, ShareIn, Store, Transactional};
 
 /// How many messages one call gets at the most, unless [`Registration::most`] says otherwise.
-const MOST: usize = 64;
+const DEFAULT_MAX_BATCH: usize = 64;
 /// How many entries are in hand at once: enough for several calls beside each other.
 const CONCURRENCY: usize = 256;
 
@@ -80,7 +80,7 @@ impl<E: Into<BoxError>> IntoAnswer for Vec<Result<(), E>> {
     }
 }
 
-/// Registers a handler that takes up to [`most`](Registration::most) messages in one call, 64 unless that says otherwise.
+/// Registers a handler that takes up to [`max_batch`](Registration::max_batch) messages in one call, 64 unless that says otherwise.
 /// Hand the result to [`Builder::on`](crate::Builder::on).
 ///
 /// A call gets what one claim brought; nothing waits for a batch to fill up. If a call fails as a whole, each of its
@@ -93,7 +93,7 @@ impl<E: Into<BoxError>> IntoAnswer for Vec<Result<(), E>> {
 ///     println!("{} readings in one go", readings.len());
 ///     Ok(())
 /// }
-/// let registration = batch_handler("store-readings", store).most(100);
+/// let registration = batch_handler("store-readings", store).max_batch(100);
 /// ```
 pub fn batch_handler<M, S, F>(key: impl Into<String>, function: F) -> Registration<S>
 where
@@ -103,7 +103,7 @@ where
 {
     let function = Arc::new(TypedBatch(Arc::new(function), std::marker::PhantomData));
     let mut registration = Registration::new(key.into(), Function::Batch(function));
-    registration.most = Some(MOST);
+    registration.max_batch = Some(DEFAULT_MAX_BATCH);
     registration.concurrency = CONCURRENCY;
     registration
 }

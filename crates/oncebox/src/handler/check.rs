@@ -37,29 +37,29 @@ pub(super) fn check<S: Store>(
         ));
     }
     let is_batch = matches!(registration.function, Function::Batch(_));
-    match registration.most {
-        Some(most) if !is_batch => {
+    match registration.max_batch {
+        Some(max) if !is_batch => {
             return refuse(format!(
-                "has `most({most})` and takes one message at a time; register it with `batch_handler`, or leave `most` out"
+                "has `max_batch({max})` and takes one message at a time; register it with `batch_handler`, or leave `max_batch` out"
             ));
         }
-        Some(most) if !(1..=MAX_BATCH).contains(&most) => {
+        Some(max) if !(1..=MAX_BATCH).contains(&max) => {
             return refuse(format!(
-                "has `most({most})`: it takes {most} messages in one call; use 1 to {MAX_BATCH}"
+                "has `max_batch({max})`: it takes {max} messages in one call; use 1 to {MAX_BATCH}"
             ));
         }
         _ => {}
     }
     if let Some(share) = &registration.share {
-        let most = share.most;
-        if !(1..=MAX_SHARE).contains(&most) {
+        let max_runs = share.max_runs;
+        if !(1..=MAX_SHARE).contains(&max_runs) {
             return refuse(format!(
-                "has a `share_commit` of {most}: too few or too many runs; use 1 to {MAX_SHARE}"
+                "has a `share_commit` of {max_runs}: too few or too many runs; use 1 to {MAX_SHARE}"
             ));
         }
         if is_batch {
             return refuse(format!(
-                "has `share_commit({most})` and is a batch handler, whose call has one commit anyway; leave it out"
+                "has `share_commit({max_runs})` and is a batch handler, whose call has one commit anyway; leave it out"
             ));
         }
     }
@@ -96,7 +96,7 @@ fn contradiction<S: Store>(
             (share.is_some(), "share_commit"),
             (breaker.is_some(), "breaker"),
             (rate.is_some(), "rate"),
-            (is_batch, "most"),
+            (is_batch, "max_batch"),
         ];
         let why = "beside `fire_and_forget`, for which nothing is stored and nothing is tried again; leave one of the two out";
         return first(&set).map(|what| (what, why));
@@ -107,7 +107,7 @@ fn contradiction<S: Store>(
             (!kinds.is_empty(), "retry_for"),
             (breaker.is_some(), "breaker"),
             (rate.is_some(), "rate"),
-            (is_batch, "most"),
+            (is_batch, "max_batch"),
         ];
         if !legacy.is_empty() {
             return Some((

@@ -5,12 +5,12 @@ mod check;
 mod context;
 mod data;
 mod failure;
-mod gate;
 mod kinds;
 mod redact;
 mod registration;
 mod registry;
 mod reruns;
+mod throttle;
 mod transaction;
 mod types;
 

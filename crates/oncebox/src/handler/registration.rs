@@ -44,11 +44,11 @@ pub struct Registration<S: Store> {
     /// By which key it goes, if it says so itself.
     pub(crate) dedupe: Option<Dedupe>,
     /// How many messages a batch handler gets at the most; set by whoever is one.
-    pub(crate) most: Option<usize>,
+    pub(crate) max_batch: Option<usize>,
     /// Opens the transaction of an inline handler; set together with `inline`.
     pub(crate) open: Option<Open<S>>,
     /// Opens a transaction to try the handler out in; set if all it does can be undone.
-    pub(crate) rehearse: Option<Open<S>>,
+    pub(crate) open_for_dry_run: Option<Open<S>>,
     /// How runs share their commits, if they do.
     pub(crate) share: Option<Share<S>>,
     pub(crate) function: Function<S>,
@@ -71,9 +71,9 @@ impl<S: Store> Registration<S> {
             inline: false,
             forget: false,
             dedupe: None,
-            most: None,
+            max_batch: None,
             open: None,
-            rehearse: None,
+            open_for_dry_run: None,
             share: None,
             function,
         }
@@ -174,7 +174,7 @@ impl<S: Store> Registration<S> {
     }
 
     /// How many runs at once in this process. Default 64. For a batch handler this is the number of messages in hand, 256
-    /// by default: several calls at once need a multiple of [`most`](Self::most).
+    /// by default: several calls at once need a multiple of [`max_batch`](Self::max_batch).
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency;
         self
@@ -190,8 +190,8 @@ impl<S: Store> Registration<S> {
     }
 
     /// How many messages a [batch handler](crate::batch_handler) gets in one call at the most. Default 64.
-    pub fn most(mut self, most: usize) -> Self {
-        self.most = Some(most);
+    pub fn max_batch(mut self, messages: usize) -> Self {
+        self.max_batch = Some(messages);
         self
     }
 
@@ -216,12 +216,12 @@ impl<S: Store> Registration<S> {
 
     /// Says that all the handler does, it does through [`Context::tx`](crate::Context::tx): no request to anybody else, no file,
     /// nothing that a rollback leaves behind. Then an operator can try a message out on it:
-    /// [`Inbox::try_out`](crate::Inbox::try_out). Nobody can check that for you.
+    /// [`Inbox::dry_run`](crate::Inbox::dry_run). Nobody can check that for you.
     pub fn undoable(mut self) -> Self
     where
         S: Transactional + MarkIn<<S as Transactional>::Tx>,
     {
-        self.rehearse = Some(transaction::open::<S>);
+        self.open_for_dry_run = Some(transaction::open::<S>);
         self
     }
 
@@ -235,13 +235,13 @@ impl<S: Store> Registration<S> {
         self
     }
 
-    /// Lets up to `most` runs share one transaction and one commit, 64 at the most: the commit is most of what a small
+    /// Lets up to `max_runs` runs share one transaction and one commit, 64 at the most: the commit is most of what a small
     /// transaction costs. Default: each run has its own.
     ///
     /// What one claim brought is cut into groups; nothing waits for a group to fill up. The runs of a group follow one
     /// another, in one transaction that is open all the time: this is for short handlers that do little else than write.
     /// `concurrency` still counts runs, those that wait for their turn included: several groups at once need a multiple
-    /// of `most`.
+    /// of `max_runs`.
     ///
     /// A run that fails is undone alone, and settled by what it said. If the transaction as a whole fails, nobody is
     /// blamed: each run that had not failed by itself is repeated in a transaction of its own. So effects other than
@@ -251,11 +251,11 @@ impl<S: Store> Registration<S> {
     /// A handler must not end the transaction itself. SQLite refuses it; PostgreSQL cannot, and then what the runs before it in the group
     /// wrote may be committed without their completion: none of them is repeated, all are poisoned, and a person has to look. That is
     /// seen when the run is over: if it never is, because the process dies or the handler hangs after its COMMIT, they are repeated.
-    pub fn share_commit(mut self, most: usize) -> Self
+    pub fn share_commit(mut self, max_runs: usize) -> Self
     where
         S: Transactional + ShareIn<<S as Transactional>::Tx>,
     {
-        self.share = Some(Share { most, open: transaction::open_shared::<S> });
+        self.share = Some(Share { max_runs, open: transaction::open_shared::<S> });
         self
     }
 
@@ -266,7 +266,7 @@ impl<S: Store> Registration<S> {
 
     /// How many entries of one claim are run together.
     pub(crate) fn together(&self) -> usize {
-        self.share.as_ref().map(|share| share.most).or(self.most).unwrap_or(1)
+        self.share.as_ref().map(|share| share.max_runs).or(self.max_batch).unwrap_or(1)
     }
 
     /// Whether its entries are stored.
@@ -294,10 +294,10 @@ impl<S: Store> std::fmt::Debug for Registration<S> {
             .field("concurrency", &self.concurrency)
             .field("retention", &self.retention)
             .field("dedupe", &self.dedupe)
-            .field("undoable", &self.rehearse.is_some())
+            .field("undoable", &self.open_for_dry_run.is_some())
             .field("inline", &self.inline)
             .field("fire_and_forget", &self.forget)
-            .field("share_commit", &self.share.as_ref().map(|share| share.most))
+            .field("share_commit", &self.share.as_ref().map(|share| share.max_runs))
             .finish_non_exhaustive()
     }
 }

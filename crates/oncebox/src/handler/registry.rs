@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 
 use super::Registration;
 use super::check::check;
-use super::gate::Gate;
 use super::reruns::Reruns;
+use super::throttle::HandlerThrottle;
 use super::types;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +25,7 @@ pub(crate) struct Registered<S: Store> {
     pub(crate) types: Vec<Box<str>>,
     pub(crate) registration: Registration<S>,
     /// What keeps it from being given more than it should get.
-    pub(crate) gate: Gate,
+    pub(crate) throttle: HandlerThrottle,
     /// How often the database ended its runs.
     pub(crate) reruns: Reruns,
     /// Room for runs that nobody waits for.
@@ -41,12 +41,16 @@ const MAX_WAITING: usize = 1_024;
 
 impl<S: Store> Registered<S> {
     fn new(route: Route, types: Vec<Box<str>>, registration: Registration<S>) -> Self {
-        let gate = Gate::new(route.key.clone(), registration.breaker.as_ref(), registration.rate.as_ref());
+        let throttle = HandlerThrottle::new(
+            route.key.clone(),
+            registration.breaker.as_ref(),
+            registration.rate.as_ref(),
+        );
         let slots = registration.concurrency.min(Semaphore::MAX_PERMITS - MAX_WAITING);
         let places = Arc::new(Semaphore::new(slots + MAX_WAITING));
         let (reruns, slots) = (Reruns::default(), Semaphore::new(slots));
         let later = Arc::new(Semaphore::new(MAX_WAITING));
-        Self { route, types, registration, gate, reruns, slots, places, later }
+        Self { route, types, registration, throttle, reruns, slots, places, later }
     }
 }
 
@@ -117,8 +121,8 @@ impl Keys {
     }
 
     /// What counts for a type and what its handler says, if it says anything: the most exact one.
-    fn effective(&self, kind: &str, handler: Option<&Dedupe>) -> Dedupe {
-        self.most_exact(handler.or_else(|| self.rules.of(kind)))
+    fn effective(&self, message_type: &str, handler: Option<&Dedupe>) -> Dedupe {
+        self.most_exact(handler.or_else(|| self.rules.of(message_type)))
     }
 
     /// The same for a type or a pattern, of which nothing more exact is said.
@@ -195,9 +199,9 @@ impl<S: Store> Registry<S> {
     }
 
     /// Who takes a type.
-    fn routes(&self, kind: &str) -> Option<&TypeRoutes> {
-        let prefix = || self.by_prefix.iter().find(|(prefix, _)| kind.starts_with(&**prefix));
-        self.by_type.get(kind).or_else(|| prefix().map(|(_, routes)| routes))
+    fn routes(&self, message_type: &str) -> Option<&TypeRoutes> {
+        let prefix = || self.by_prefix.iter().find(|(prefix, _)| message_type.starts_with(&**prefix));
+        self.by_type.get(message_type).or_else(|| prefix().map(|(_, routes)| routes))
     }
 
     /// The handler an entry under `key` belongs to; `key` may be a legacy key.
@@ -250,19 +254,23 @@ impl<S: Store> Registry<S> {
     /// A type or pattern of a handler whose messages may be stored under more than one key.
     pub(crate) fn has_several_keys(&self, handler: &Registered<S>) -> Option<String> {
         let mixed = |routes: &TypeRoutes| routes.has(&handler.route) && routes.has_several_keys();
-        let exact = self.by_type.iter().filter(|(_, routes)| mixed(routes)).map(|(kind, _)| kind.to_string());
+        let exact = self
+            .by_type
+            .iter()
+            .filter(|(_, routes)| mixed(routes))
+            .map(|(message_type, _)| message_type.to_string());
         let prefixes = self.by_prefix.iter().filter(|(_, routes)| mixed(routes));
         exact.chain(prefixes.map(|(prefix, _)| format!("{prefix}*"))).min()
     }
 
     /// The durable handlers for a type, by the key they go by.
-    pub(crate) fn groups(&self, kind: &str) -> &[Group] {
-        self.routes(kind).map_or(&[], |routes| &routes.durable)
+    pub(crate) fn groups(&self, message_type: &str) -> &[Group] {
+        self.routes(message_type).map_or(&[], |routes| &routes.durable)
     }
 
     /// The durable handlers for a type.
-    pub(crate) fn durable_for(&self, kind: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
-        let routes = self.groups(kind).iter().flat_map(|group| group.routes.iter());
+    pub(crate) fn durable_for(&self, message_type: &str) -> impl Iterator<Item = &Arc<Registered<S>>> {
+        let routes = self.groups(message_type).iter().flat_map(|group| group.routes.iter());
         routes.filter_map(|route| self.by_key(&route.key))
     }
 
@@ -272,30 +280,30 @@ impl<S: Store> Registry<S> {
     }
 
     /// The inline handlers for a type, and by which key they go.
-    pub(crate) fn inline(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
-        self.routes(kind)
+    pub(crate) fn inline(&self, message_type: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
+        self.routes(message_type)
             .into_iter()
             .flat_map(|routes| &routes.inline)
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
     /// The handlers for a type that run once, without being stored, and by which key they go.
-    pub(crate) fn forget(&self, kind: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
-        self.routes(kind)
+    pub(crate) fn forget(&self, message_type: &str) -> impl Iterator<Item = (&Arc<Registered<S>>, &Dedupe)> {
+        self.routes(message_type)
             .into_iter()
             .flat_map(|routes| &routes.forget)
             .map(|(index, dedupe)| (&self.handlers[*index], dedupe))
     }
 
     /// By which key a handler goes; `None` for a message that goes to no handler.
-    pub(crate) fn dedupe(&self, kind: &str, handler: Option<&HandlerKey>) -> Dedupe {
+    pub(crate) fn dedupe(&self, message_type: &str, handler: Option<&HandlerKey>) -> Dedupe {
         let registered = handler.and_then(|handler| self.by_key(handler));
-        self.keys.effective(kind, registered.and_then(|handler| handler.registration.dedupe.as_ref()))
+        self.keys.effective(message_type, registered.and_then(|handler| handler.registration.dedupe.as_ref()))
     }
 
     /// Whether any handler takes the type.
-    pub(crate) fn knows(&self, kind: &str) -> bool {
-        self.routes(kind).is_some_and(|routes| !routes.is_empty())
+    pub(crate) fn knows(&self, message_type: &str) -> bool {
+        self.routes(message_type).is_some_and(|routes| !routes.is_empty())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::store::{Claim, Seq};
 const FREE: u32 = 20;
 
 /// No more entries than this are counted for. Where more meet each other all the time, counting begins again.
-const MOST: usize = 4_096;
+const MAX_ENDED: usize = 4_096;
 
 /// How often the database ended runs of a handler, by message and generation, as this process has seen it.
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Reruns {
     /// Whether a run that the database ended is not to be counted against the handler.
     pub(crate) fn is_free(&self, claim: &Claim) -> bool {
         let mut ended = self.0.lock();
-        if ended.len() >= MOST {
+        if ended.len() >= MAX_ENDED {
             ended.clear();
         }
         let count = ended.entry((claim.seq, claim.generation)).or_insert(0);
@@ -55,6 +55,6 @@ mod tests {
         for seq in 0..10_000 {
             assert!(reruns.is_free(&Claim { seq: Seq(seq), ..Claim::for_tests() }));
         }
-        assert!(reruns.0.lock().len() <= MOST);
+        assert!(reruns.0.lock().len() <= MAX_ENDED);
     }
 }

@@ -175,7 +175,7 @@ where
 /// How the runs of a handler share their commits.
 pub(crate) struct Share<S: Store> {
     /// At most this many in one transaction.
-    pub(crate) most: usize,
+    pub(crate) max_runs: usize,
     pub(crate) open: OpenShared<S>,
 }
 

@@ -5,9 +5,9 @@ pub(crate) fn prefix(pattern: &str) -> Option<&str> {
     pattern.strip_suffix('*')
 }
 
-/// Whether a message of type `kind` is meant by a pattern.
-pub(crate) fn takes(pattern: &str, kind: &str) -> bool {
-    prefix(pattern).map_or(pattern == kind, |prefix| kind.starts_with(prefix))
+/// Whether a message of type `message_type` is meant by a pattern.
+pub(crate) fn takes(pattern: &str, message_type: &str) -> bool {
+    prefix(pattern).map_or(pattern == message_type, |prefix| message_type.starts_with(prefix))
 }
 
 /// Whether a pattern means everything that another one means, which may be a type as well.
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_pattern_means_what_starts_with_what_is_before_its_star() {
-        for (pattern, kind, expected) in [
+        for (pattern, message_type, expected) in [
             ("order.placed", "order.placed", true),
             ("order.placed", "order.placed.v2", false),
             ("order.*", "order.placed", true),
@@ -45,7 +45,7 @@ mod tests {
             ("order.*", "Order.placed", false),
             ("*", "anything", true),
         ] {
-            assert_eq!(takes(pattern, kind), expected, "{pattern} {kind}");
+            assert_eq!(takes(pattern, message_type), expected, "{pattern} {message_type}");
         }
     }
 

@@ -3,13 +3,13 @@
 //! Two questions are kept apart. An inbox is *live* while its loops turn; if it is not, starting the process again may
 //! help. It is *ready* while it can also take messages; a store that is away makes it not ready, and no restart helps.
 
-mod beats;
-mod pulses;
+mod heartbeats;
 mod sources;
+mod store_health;
 
-pub(crate) use beats::Beats;
-pub(crate) use pulses::Pulses;
+pub(crate) use heartbeats::ComponentHeartbeats;
 pub(crate) use sources::{InHand, SourceState};
+pub(crate) use store_health::StoreHealth;
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -209,11 +209,11 @@ fn look<S: Store>(inbox: &Arc<Shared<S>>, core: Option<&Core<S>>, limits: &Healt
         Some(_) => Check::new(Subject::Inbox, inbox.name.as_str(), HealthStatus::Healthy, "it is running"),
     }];
     if let Some(core) = core {
-        checks.extend(core.beats.checks(now, limits, stopping));
+        checks.extend(core.heartbeats.checks(now, limits, stopping));
         checks.extend(core.sources.lock().iter().map(|source| source.check(now)));
         checks.extend(core.backlog.lock().iter().map(|backlog| waiting(backlog, limits)));
     }
-    checks.extend(inbox.store.watch().pulses.checks(now, limits));
+    checks.extend(inbox.store.watch().store_health.checks(now, limits));
     let failover = inbox.store.failover();
     checks.extend(failover.and_then(|failover| failed_over(&failover, inbox.clock.now(), limits)));
     let worst = checks.iter().map(|check| check.status).max().unwrap_or_default();

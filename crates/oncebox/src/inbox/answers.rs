@@ -197,7 +197,7 @@ impl<S: Store> Shared<S> {
         for (offer, accepted) in answer.each(offers) {
             let said = HandlerAnswer::Stored(accepted);
             all.extend(offer.routes.iter().map(|route| (route.key.clone(), said.clone())));
-            for ((handler, _), key) in self.registry.forget(message.kind()).zip(offers.forget()) {
+            for ((handler, _), key) in self.registry.forget(message.message_type()).zip(offers.forget()) {
                 if *key == offer.key {
                     all.push((handler.route.key.clone(), said.clone()));
                 }

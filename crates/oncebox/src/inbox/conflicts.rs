@@ -31,10 +31,10 @@ impl<S: Store> Shared<S> {
     pub(crate) fn note_quarantined(&self, new: &NewMessage, handler: &HandlerKey) {
         let (inbox, key, watch) = (&self.name, &new.key, self.store.watch());
         emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), emit::word("outcome", "conflict")]);
-        watch.tell(inbox, |observer| observer.quarantined(new, handler));
-        if let Some(unsaid) = watch.may_say("quarantined", inbox.as_str()) {
-            let kind = new.message.kind();
-            tracing::warn!(%inbox, %key, %handler, kind, unsaid, "quarantined: its key was handled with another payload");
+        watch.notify(inbox, |observer| observer.quarantined(new, handler));
+        if let Some(suppressed) = watch.allow("quarantined", inbox.as_str()) {
+            let message_type = new.message.message_type();
+            tracing::warn!(%inbox, %key, %handler, message_type, suppressed, "quarantined: its key was handled with another payload");
         }
     }
 }

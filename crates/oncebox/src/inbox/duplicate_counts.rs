@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 
 /// How many messages are told apart between two writes. A flood of duplicates of more messages than this costs no more memory
 /// and no more writes; those beyond are not counted.
-const MOST: usize = 1_024;
+const MAX_COUNTED: usize = 1_024;
 
 /// Duplicates by message.
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl DuplicateCounts {
     pub(crate) fn note(&self, accepted: &Accepted, now: impl FnOnce() -> Timestamp) {
         let Accepted::Duplicate(known) = accepted else { return };
         let mut counted = self.counted.lock();
-        if counted.len() >= MOST && !counted.contains_key(&known.seq) {
+        if counted.len() >= MAX_COUNTED && !counted.contains_key(&known.seq) {
             return;
         }
         let now = now();
@@ -64,7 +64,7 @@ mod tests {
         }
         duplicate_counts.note(&Accepted::Stale, || at(9));
         let taken = duplicate_counts.take();
-        assert_eq!(taken.len(), MOST);
+        assert_eq!(taken.len(), MAX_COUNTED);
         assert_eq!(taken[7], DuplicateCount { seq: Seq(7), count: 3, first: at(1), last: at(3), varied: 1 });
         assert!(duplicate_counts.take().is_empty());
     }

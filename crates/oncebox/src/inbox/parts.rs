@@ -24,7 +24,7 @@ impl<S: Store> Shared<S> {
         let calls = parts.iter().map(|part| self.offer_part(offers, part));
         let stored = join_all(calls).await;
         if let Some(error) = same_error(&stored) {
-            return Err(error.duplicate());
+            return Err(error.to_shared());
         }
         let mut answers: Vec<Result<Answer>> = offers.iter().map(|_| Err(short_answer())).collect();
         for (part, stored) in parts.iter().zip(stored) {
@@ -34,7 +34,7 @@ impl<S: Store> Shared<S> {
                         answers[*place] = answer;
                     }
                 }
-                Err(error) => part.iter().for_each(|place| answers[*place] = Err(error.duplicate())),
+                Err(error) => part.iter().for_each(|place| answers[*place] = Err(error.to_shared())),
             }
         }
         Ok(answers)
@@ -45,7 +45,9 @@ impl<S: Store> Shared<S> {
         let chosen = part.iter().map(|place| offers[*place]);
         match self.offer_all(chosen.clone()).await {
             Ok(answers) => Ok(answers.into_iter().map(Ok).collect()),
-            Err(error) if part.len() > 1 && error.kind().may_be_of_one() => Ok(self.offer_each(chosen).await),
+            Err(error) if part.len() > 1 && error.kind().is_per_message() => {
+                Ok(self.offer_each(chosen).await)
+            }
             Err(error) => Err(error),
         }
     }
@@ -60,8 +62,11 @@ impl<S: Store> Shared<S> {
                 None => self.offer(offers).await,
             };
             if trouble.is_none() {
-                trouble =
-                    answer.as_ref().err().filter(|error| !error.kind().may_be_of_one()).map(Error::duplicate);
+                trouble = answer
+                    .as_ref()
+                    .err()
+                    .filter(|error| !error.kind().is_per_message())
+                    .map(Error::to_shared);
             }
             answers.push(answer);
         }
@@ -75,7 +80,7 @@ fn untried(error: &Error) -> Error {
         ErrorKind::CommitUnknown => ErrorKind::Unavailable,
         kind => kind,
     };
-    Error::new(kind, "not tried: one before it in its batch could not be stored").caused_by(error.duplicate())
+    Error::new(kind, "not tried: one before it in its batch could not be stored").caused_by(error.to_shared())
 }
 
 /// The error of all parts, if they have the same: what one of them says to be stored, or to be worth another try, need not be so of

@@ -115,9 +115,9 @@ impl<S: Store> Shared<S> {
             let mut keys = Keys::new(self, &message);
             let inline = self.inline_keys(&mut keys)?;
             // A message for inline handlers alone leaves nothing but their marks.
-            let kind = message.kind();
-            let forget = self.registry.forget(kind).next().is_some();
-            let stored = inline.is_empty() || forget || !self.registry.groups(kind).is_empty();
+            let message_type = message.message_type();
+            let forget = self.registry.forget(message_type).next().is_some();
+            let stored = inline.is_empty() || forget || !self.registry.groups(message_type).is_empty();
             let stored = stored && !self.is_direct();
             let offers = if stored { Some(self.offers(&message, &mut keys, Duration::ZERO)?) } else { None };
             Ok((offers, inline))
@@ -129,13 +129,13 @@ impl<S: Store> Shared<S> {
     /// The key under which a handler recognises a message; `None` if it does not.
     pub(crate) fn key_of(&self, message: &Message, handler: &HandlerKey) -> Result<Option<Key>> {
         self.check(message)?;
-        let dedupe = self.registry.dedupe(message.kind(), Some(handler));
+        let dedupe = self.registry.dedupe(message.message_type(), Some(handler));
         Ok(Keys::new(self, message).known(&dedupe, Some(self.current(handler)))?.map(|known| known.key))
     }
 
     /// The key under which payloads of a message are told apart; `None` if it is not compared.
     pub(super) fn plain_key(&self, message: &Message, handler: Option<&HandlerKey>) -> Result<Option<Key>> {
-        let dedupe = self.registry.dedupe(message.kind(), handler);
+        let dedupe = self.registry.dedupe(message.message_type(), handler);
         let plain = Keys::new(self, message).plain(&dedupe, handler.map(|handler| self.current(handler)))?;
         Ok(plain.map(|plain| plain.key))
     }
@@ -143,7 +143,7 @@ impl<S: Store> Shared<S> {
     /// The key for the mark of a handler; one that nothing else has, if repeats are not recognised.
     pub(crate) fn mark_key(&self, message: &Message, handler: &HandlerKey) -> Result<MessageKey> {
         self.check(message)?;
-        let dedupe = self.registry.dedupe(message.kind(), Some(handler));
+        let dedupe = self.registry.dedupe(message.message_type(), Some(handler));
         Keys::new(self, message).of(&dedupe, Some(self.current(handler)))
     }
 
@@ -164,11 +164,11 @@ impl<S: Store> Shared<S> {
         match (self.config.tenants, message.tenant()) {
             (Tenants::Off, Some(tenant)) => refuse(format!(
                 "a message of type {:?} names the tenant {tenant:?}, and `tenants` is Off",
-                message.kind()
+                message.message_type()
             )),
             (Tenants::Required, None) => refuse(format!(
                 "a message of type {:?} from source {:?} names no tenant, and `tenants` is Required",
-                message.kind(),
+                message.message_type(),
                 message.source()
             )),
             _ => Ok(()),
@@ -177,23 +177,23 @@ impl<S: Store> Shared<S> {
 
     fn check_routed(&self, message: &Message) -> Result<()> {
         self.check(message)?;
-        if self.config.unrouted == Unrouted::Refuse && !self.registry.knows(message.kind()) {
-            let what = format!("no handler is registered for messages of type {:?}", message.kind());
+        if self.config.unrouted == Unrouted::Refuse && !self.registry.knows(message.message_type()) {
+            let what = format!("no handler is registered for messages of type {:?}", message.message_type());
             return Err(Error::new(ErrorKind::Unrouted, what));
         }
         Ok(())
     }
 
     fn offers(&self, message: &Arc<Message>, keys: &mut Keys<'_, S>, delay: Duration) -> Result<Offers> {
-        let kind = message.kind();
-        let forget = self.registry.forget(kind);
+        let message_type = message.message_type();
+        let forget = self.registry.forget(message_type);
         let forget: Vec<MessageKey> = forget
             .map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key)))
             .collect::<Result<_>>()?;
-        let (first, others) = match (self.registry.groups(kind), forget.first()) {
+        let (first, others) = match (self.registry.groups(message_type), forget.first()) {
             ([], Some(known)) => ((*known, self.registry.no_routes()), &[][..]),
             ([], None) => {
-                let key = keys.of(&self.registry.dedupe(kind, None), None)?;
+                let key = keys.of(&self.registry.dedupe(message_type, None), None)?;
                 ((key, self.registry.no_routes()), &[][..])
             }
             ([first, others @ ..], _) => {
@@ -223,7 +223,7 @@ impl<S: Store> Shared<S> {
         if let Err(error) = &prepared {
             let reason = emit::word("reason", error.kind().as_str());
             emit::count(names::REFUSED, 1, [emit::inbox(&self.name), reason]);
-            self.store.watch().tell(&self.name, |observer| observer.refused(message, error));
+            self.store.watch().notify(&self.name, |observer| observer.refused(message, error));
         }
         prepared
     }
@@ -249,7 +249,7 @@ impl<S: Store> Shared<S> {
     }
 
     fn inline_keys(&self, keys: &mut Keys<'_, S>) -> Result<Vec<MessageKey>> {
-        let handlers = self.registry.inline(keys.message.kind());
+        let handlers = self.registry.inline(keys.message.message_type());
         handlers.map(|(handler, dedupe)| keys.of(dedupe, Some(&handler.route.key))).collect()
     }
 
@@ -314,15 +314,15 @@ impl<S: Store> Shared<S> {
         self.duplicate_counts.note(&accepted, || self.clock.now());
         self.note_variant(&accepted, message);
         if let Accepted::First(seq) = accepted {
-            let kind = message.message.kind();
+            let message_type = message.message.message_type();
             if message.routes.is_empty() && forget.is_empty() {
                 let (inbox, key) = (&message.inbox, &message.key);
                 emit::count(names::UNROUTED, 1, [emit::inbox(inbox)]);
-                if let Some(unsaid) = self.store.watch().may_say("unrouted", inbox.as_str()) {
-                    tracing::warn!(%inbox, %key, seq = seq.0, kind, unsaid, "stored without a handler: none is registered for its type");
+                if let Some(suppressed) = self.store.watch().allow("unrouted", inbox.as_str()) {
+                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "stored without a handler: none is registered for its type");
                 }
             }
-            for ((handler, _), key) in self.registry.forget(kind).zip(forget) {
+            for ((handler, _), key) in self.registry.forget(message_type).zip(forget) {
                 if *key == message.key {
                     runtime::forget(self, handler, message);
                 }
@@ -331,9 +331,9 @@ impl<S: Store> Shared<S> {
         if matches!(accepted, Accepted::First(_) | Accepted::HandlersAdded(..)) && !message.routes.is_empty()
         {
             if message.delay.is_zero() {
-                self.nudge.now();
+                self.local_wakeup.now();
             } else {
-                self.nudge.at(self.clock.monotonic().saturating_add(message.delay));
+                self.local_wakeup.at(self.clock.monotonic().saturating_add(message.delay));
             }
         }
     }
@@ -352,17 +352,17 @@ impl<S: Store> Shared<S> {
         if self.config.on_duplicate != OnDuplicate::Refuse {
             return Ok(());
         }
-        let (kind, source) = (message.kind(), message.source());
-        let what = format!("the message of type {kind:?} from source {source:?} {what}");
+        let (message_type, source) = (message.message_type(), message.source());
+        let what = format!("the message of type {message_type:?} from source {source:?} {what}");
         Err(Error::new(ErrorKind::Duplicate, what))
     }
 
     /// Logs a duplicate, if the inbox is told to.
     pub(crate) fn note_duplicate(&self, message: &Message) {
         if self.config.on_duplicate == OnDuplicate::Log {
-            let (inbox, kind, source) = (&self.name, message.kind(), message.source());
+            let (inbox, message_type, source) = (&self.name, message.message_type(), message.source());
             let id = String::from_utf8_lossy(&message.id()[..message.id().len().min(64)]);
-            tracing::info!(%inbox, kind, source, ?id, "a duplicate: it was there before, and nothing is done");
+            tracing::info!(%inbox, message_type, source, ?id, "a duplicate: it was there before, and nothing is done");
         }
     }
 }
@@ -424,11 +424,11 @@ impl<'a, S: Store> Keys<'a, S> {
     }
 
     fn unique(&mut self, reason: &'static str) -> Key {
-        let (inbox, kind) = (&self.inbox.name, self.message.kind());
+        let (inbox, message_type) = (&self.inbox.name, self.message.message_type());
         *self.unique.get_or_insert_with(|| {
             let labels = [emit::inbox(inbox), emit::word("reason", reason)];
             emit::count(names::UNDEDUPLICATED, 1, labels);
-            tracing::debug!(%inbox, kind, reason, "taken without being compared: every delivery runs");
+            tracing::debug!(%inbox, message_type, reason, "taken without being compared: every delivery runs");
             Key::unique(inbox)
         })
     }

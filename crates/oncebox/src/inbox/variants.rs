@@ -13,9 +13,9 @@ use crate::observe::{emit, names};
 use crate::store::{Accepted, NewMessage, Store};
 
 /// So many keys are remembered: about 2 MB. A repeat that comes later than that many others is not compared.
-const MOST: usize = 10_000;
+const MAX_KEYS: usize = 10_000;
 /// So many payloads of one key are told apart.
-const FEW: usize = 4;
+const MAX_PER_KEY: usize = 4;
 
 /// The payloads that came under the last keys, as far as this process knows. The store is not asked: with
 /// [`OnConflict::AcceptAsNew`] each payload has a key of its own there, and nothing that connects them.
@@ -44,11 +44,11 @@ impl Variants {
             return None;
         }
         let other = known.last().copied();
-        if known.len() == FEW {
+        if known.len() == MAX_PER_KEY {
             known.remove(0);
         }
         known.push(fingerprint);
-        if order.len() > MOST
+        if order.len() > MAX_KEYS
             && let Some(oldest) = order.pop_front()
         {
             by_key.remove(&oldest);
@@ -75,10 +75,10 @@ impl<S: Store> Shared<S> {
 
     /// Counts a message whose key is known with another payload, where the first one counts.
     pub(super) fn note_first_wins(&self, message: &Message, key: &Key) {
-        let (inbox, kind) = (&self.name, message.kind());
+        let (inbox, message_type) = (&self.name, message.message_type());
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "first_wins")]);
-        if let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) {
-            tracing::warn!(%inbox, kind, %key, unsaid, "a key came again with another payload; the first one counts, and this one is dropped");
+        if let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) {
+            tracing::warn!(%inbox, message_type, %key, suppressed, "a key came again with another payload; the first one counts, and this one is dropped");
         }
     }
 
@@ -92,11 +92,11 @@ impl<S: Store> Shared<S> {
     fn note_payload(&self, message: &Message, handler: Option<&HandlerKey>, fingerprint: Fingerprint) {
         let Ok(Some(key)) = self.plain_key(message, handler) else { return };
         let Some(other) = self.variants.note(key, fingerprint) else { return };
-        let (inbox, kind) = (&self.name, message.kind());
+        let (inbox, message_type) = (&self.name, message.message_type());
         emit::count(names::CONFLICTS, 1, [emit::inbox(inbox), emit::word("policy", "accept_as_new")]);
-        let Some(unsaid) = self.store.watch().may_say("conflict", inbox.as_str()) else { return };
+        let Some(suppressed) = self.store.watch().allow("conflict", inbox.as_str()) else { return };
         let (before, key) = (key.of_payload(&other), key.of_payload(&fingerprint));
-        tracing::warn!(%inbox, kind, %before, %key, unsaid, "a key came again with another payload; it is taken as a message of its own");
+        tracing::warn!(%inbox, message_type, %before, %key, suppressed, "a key came again with another payload; it is taken as a message of its own");
     }
 }
 
@@ -119,12 +119,12 @@ mod tests {
         for n in 0..=u8::MAX {
             variants.note(key(0), print(n));
         }
-        assert_eq!(variants.seen.lock().by_key[&key(0)].len(), FEW);
-        for n in 2..3 * MOST {
+        assert_eq!(variants.seen.lock().by_key[&key(0)].len(), MAX_PER_KEY);
+        for n in 2..3 * MAX_KEYS {
             variants.note(key(n), print(1));
         }
         let seen = variants.seen.lock();
-        assert_eq!((seen.by_key.len(), seen.order.len()), (MOST, MOST));
+        assert_eq!((seen.by_key.len(), seen.order.len()), (MAX_KEYS, MAX_KEYS));
         assert!(!seen.by_key.contains_key(&key(0)));
     }
 }

@@ -72,9 +72,9 @@ impl Rules {
     }
 
     /// What counts for a type, if anything was said of it.
-    pub(crate) fn of(&self, kind: &str) -> Option<&Dedupe> {
-        let pattern = || self.prefixes.iter().find(|(prefix, _)| kind.starts_with(&**prefix));
-        self.exact.get(kind).or_else(|| pattern().map(|(_, dedupe)| dedupe))
+    pub(crate) fn of(&self, message_type: &str) -> Option<&Dedupe> {
+        let pattern = || self.prefixes.iter().find(|(prefix, _)| message_type.starts_with(&**prefix));
+        self.exact.get(message_type).or_else(|| pattern().map(|(_, dedupe)| dedupe))
     }
 
     /// What counts for all types that start with `prefix` and of which nothing more exact is said.
@@ -85,7 +85,7 @@ impl Rules {
 
     /// Every rule with its pattern.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (String, &Dedupe)> {
-        let exact = self.exact.iter().map(|(kind, dedupe)| (kind.to_string(), dedupe));
+        let exact = self.exact.iter().map(|(message_type, dedupe)| (message_type.to_string(), dedupe));
         exact.chain(self.prefixes.iter().map(|(prefix, dedupe)| (format!("{prefix}*"), dedupe)))
     }
 }
@@ -109,7 +109,7 @@ mod tests {
         let rules = ["*", "order.placed", "order.*", "order.p*", "ord*"];
         let rules = rules.map(|pattern| (pattern.into(), by(pattern))).into();
         let rules = Rules::new(rules).unwrap();
-        for (kind, expected) in [
+        for (message_type, expected) in [
             ("order.placed", "order.placed"),
             ("order.placed.v2", "order.p*"),
             ("order.shipped", "order.*"),
@@ -117,7 +117,7 @@ mod tests {
             ("order", "ord*"),
             ("mail", "*"),
         ] {
-            assert!(rules.of(kind).unwrap().is_same(&by(expected)), "{kind}");
+            assert!(rules.of(message_type).unwrap().is_same(&by(expected)), "{message_type}");
         }
         assert!(Rules::default().of("mail").is_none());
     }

@@ -139,9 +139,9 @@ impl Fingerprint {
     /// The fingerprint of a message. Four bytes tell the type, the others type and payload together.
     pub fn of(message: &Message) -> Self {
         let mut of_type = Digest::new(Purpose::Type);
-        of_type.part(message.kind().as_bytes());
+        of_type.part(message.message_type().as_bytes());
         let mut whole = Digest::new(Purpose::Content);
-        whole.part(message.kind().as_bytes());
+        whole.part(message.message_type().as_bytes());
         whole.part(message.compared());
         let mut bytes = whole.truncated();
         bytes[..Self::TYPE].copy_from_slice(&of_type.truncated::<{ Self::TYPE }>());
@@ -276,7 +276,9 @@ mod tests {
 
     #[test]
     fn a_fingerprint_tells_payloads_and_types_apart() {
-        let print = |kind: &str, payload: &'static str| Fingerprint::of(&Message::new("1", kind, payload));
+        let print = |message_type: &str, payload: &'static str| {
+            Fingerprint::of(&Message::new("1", message_type, payload))
+        };
         assert_eq!(print("a", "x"), print("a", "x"));
         assert_ne!(print("a", "x"), print("a", "y"));
         assert!(print("a", "x").is_same_type(&print("a", "y")));

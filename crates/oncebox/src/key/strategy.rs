@@ -129,7 +129,7 @@ impl KeyStrategy {
         if is_blank(message.id()) {
             let what = format!(
                 "a message of type {:?} from source {:?} has no id, or one of white space",
-                message.kind(),
+                message.message_type(),
                 message.source()
             );
             return Err(Error::new(ErrorKind::MissingKey, what));
@@ -307,7 +307,7 @@ mod tests {
             KeyStrategy::Content,
             KeyStrategy::cloud_events(),
             KeyStrategy::Composite(vec![KeyStrategy::MessageId, KeyStrategy::header("message-id")]),
-            KeyStrategy::custom(|m| Some(m.kind().into())),
+            KeyStrategy::custom(|m| Some(m.message_type().into())),
             KeyStrategy::custom_with(|_, cx| Some(cx.inbox().as_str().into())),
         ];
         let keys: std::collections::HashSet<_> =

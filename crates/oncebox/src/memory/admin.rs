@@ -270,7 +270,7 @@ impl Scope {
         for (seq, stored) in page {
             (last, looked) = (Some(*seq), looked + 1);
             let has_one = || group.iter().any(|handler| stored.entries.contains_key(handler));
-            if params.takes(stored.message.kind()) && !has_one() {
+            if params.takes(stored.message.message_type()) && !has_one() {
                 missing.push((*seq, stored.message.time()));
             }
         }

@@ -8,16 +8,16 @@ use crate::privacy::decode_error;
 
 /// The payload is not what the handler expects.
 #[derive(Debug, thiserror::Error)]
-#[error("the payload of type {kind:?} does not decode: {source}")]
+#[error("the payload of type {message_type:?} does not decode: {source}")]
 pub struct DecodeError {
-    kind: Box<str>,
+    message_type: Box<str>,
     source: BoxError,
 }
 
 impl DecodeError {
     /// A decode error for `message`.
     pub fn new(message: &Message, source: impl Into<BoxError>) -> Self {
-        Self { kind: message.kind().into(), source: source.into() }
+        Self { message_type: message.message_type().into(), source: source.into() }
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Message {
     tenant: Option<Box<str>>,
     source: Box<str>,
     id: Bytes,
-    kind: Box<str>,
+    message_type: Box<str>,
     payload: Bytes,
     headers: Headers,
     ordering_key: Option<Bytes>,
@@ -38,12 +38,12 @@ pub struct Message {
 
 impl Message {
     /// A message with the id its producer gave it, its type, and its payload.
-    pub fn new(id: impl Into<Bytes>, kind: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
+    pub fn new(id: impl Into<Bytes>, message_type: impl Into<Box<str>>, payload: impl Into<Bytes>) -> Self {
         Self {
             tenant: None,
             source: "".into(),
             id: id.into(),
-            kind: kind.into(),
+            message_type: message_type.into(),
             payload: payload.into(),
             headers: Headers::default(),
             ordering_key: None,
@@ -112,8 +112,8 @@ impl Message {
     }
 
     /// Its type, by which handlers are chosen.
-    pub fn kind(&self) -> &str {
-        &self.kind
+    pub fn message_type(&self) -> &str {
+        &self.message_type
     }
 
     /// The payload, byte for byte as received.
@@ -152,7 +152,7 @@ impl Message {
         field("message id", self.id.len(), limits.id, ErrorKind::InvalidMessage)?;
         field("tenant", self.tenant().map_or(0, str::len), limits.text, ErrorKind::InvalidMessage)?;
         field("message source", self.source.len(), limits.text, ErrorKind::InvalidMessage)?;
-        field("message type", self.kind.len(), limits.text, ErrorKind::InvalidMessage)?;
+        field("message type", self.message_type.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("set of headers", self.headers.size(), limits.headers, ErrorKind::InvalidMessage)?;
         field(
             "ordering key",
@@ -161,7 +161,7 @@ impl Message {
             ErrorKind::InvalidMessage,
         )?;
         field("payload", self.payload.len(), limits.payload, ErrorKind::TooLarge)?;
-        if self.kind.is_empty() {
+        if self.message_type.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
         }
         if self.tenant().is_some_and(|tenant| tenant.trim().is_empty()) {

@@ -3,7 +3,7 @@
 
 mod claims;
 pub(crate) mod emit;
-mod hush;
+mod log_throttle;
 pub mod names;
 mod observed;
 mod observer;
@@ -13,7 +13,7 @@ mod transaction;
 mod watch;
 
 pub(crate) use claims::ClaimSpans;
-pub use hush::Hush;
+pub use log_throttle::LogThrottle;
 pub use names::{Metric, describe};
 pub use observed::Observed;
 pub(crate) use observer::Observers;

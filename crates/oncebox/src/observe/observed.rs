@@ -59,10 +59,11 @@ impl<S> Observed<S> {
                 error.kind().as_str()
             }
         };
-        if let Some((failed_for, calls)) = self.watch.pulses.note(verb, self.watch.clock.monotonic(), &result)
-            && let Some(unsaid) = self.watch.may_say("answers again", verb)
+        if let Some((failed_for, calls)) =
+            self.watch.store_health.note(verb, self.watch.clock.monotonic(), &result)
+            && let Some(suppressed) = self.watch.allow("answers again", verb)
         {
-            tracing::info!(target: STORE, verb, ?failed_for, calls, unsaid, "the store answers again");
+            tracing::info!(target: STORE, verb, ?failed_for, calls, suppressed, "the store answers again");
         }
         let verb = emit::word("verb", verb);
         emit::count(names::STORE_CALLS, 1, [verb.clone(), emit::word("result", outcome)]);
@@ -83,17 +84,18 @@ impl<S> Observed<S> {
         let NewMessage { inbox, key, .. } = message;
         let outcome = emit::word("outcome", answer.as_str());
         emit::count(names::ACCEPTED, 1, [emit::inbox(inbox), outcome]);
-        self.watch.tell(inbox, |observer| observer.accepted(message, answer));
-        let (kind, say) = (message.message.kind(), || self.watch.may_say("quarantined", inbox.as_str()));
+        self.watch.notify(inbox, |observer| observer.accepted(message, answer));
+        let (message_type, say) =
+            (message.message.message_type(), || self.watch.allow("quarantined", inbox.as_str()));
         match answer {
             Accepted::Conflict(seq) => {
-                if let Some(unsaid) = say() {
-                    tracing::warn!(%inbox, %key, seq = seq.0, kind, unsaid, "quarantined: its key was stored with another payload");
+                if let Some(suppressed) = say() {
+                    tracing::warn!(%inbox, %key, seq = seq.0, message_type, suppressed, "quarantined: its key was stored with another payload");
                 }
             }
             Accepted::Stale => {
-                if let Some(unsaid) = say() {
-                    tracing::warn!(%inbox, %key, kind, unsaid, "quarantined: it is older than what is remembered");
+                if let Some(suppressed) = say() {
+                    tracing::warn!(%inbox, %key, message_type, suppressed, "quarantined: it is older than what is remembered");
                 }
             }
             _ => {}
@@ -104,25 +106,25 @@ impl<S> Observed<S> {
     fn report_settled(&self, settlement: &Settlement) {
         let Settlement { claim, event, next, attempts, suspicion, error, .. } = settlement;
         let crashes = suspicion.own_crashes();
-        self.watch.tell(&claim.inbox, |observer| observer.settled(claim, *event));
+        self.watch.notify(&claim.inbox, |observer| observer.settled(claim, *event));
         let (inbox, key, handler, seq) = (&claim.inbox, &claim.key, &claim.handler, claim.seq.0);
         let error = error.as_ref().map_or("", ErrorText::as_str);
-        let say = |what| self.watch.may_say(what, handler.as_str());
+        let say = |what| self.watch.allow(what, handler.as_str());
         match (next, event) {
             (Next::Poisoned { reason }, _) => {
-                if let Some(unsaid) = say("poisoned") {
+                if let Some(suppressed) = say("poisoned") {
                     let reason = reason.as_str();
-                    tracing::error!(%inbox, %key, %handler, seq, attempts, crashes, reason, error, unsaid, "poisoned: it needs a person");
+                    tracing::error!(%inbox, %key, %handler, seq, attempts, crashes, reason, error, suppressed, "poisoned: it needs a person");
                 }
             }
             (Next::Pending { delay }, Event::Fail | Event::Crash | Event::Defer) => {
-                if let Some(unsaid) = say("failed") {
-                    tracing::warn!(%inbox, %key, %handler, seq, attempts, crashes, ?delay, error, unsaid, "failed; trying again");
+                if let Some(suppressed) = say("failed") {
+                    tracing::warn!(%inbox, %key, %handler, seq, attempts, crashes, ?delay, error, suppressed, "failed; trying again");
                 }
             }
             (Next::Discarded, _) => {
-                if let Some(unsaid) = say("discarded") {
-                    tracing::info!(%inbox, %key, %handler, seq, error, unsaid, "discarded by its handler");
+                if let Some(suppressed) = say("discarded") {
+                    tracing::info!(%inbox, %key, %handler, seq, error, suppressed, "discarded by its handler");
                 }
             }
             _ => {}

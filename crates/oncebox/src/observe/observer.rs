@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{emit, hush::Hush, names};
+use super::{emit, log_throttle::LogThrottle, names};
 use crate::error::{BoxError, Error};
 use crate::message::Message;
 use crate::name::{HandlerKey, InboxName};
@@ -59,17 +59,22 @@ impl Observers {
         self.0.push(Box::new(observer));
     }
 
-    pub(super) fn tell(&self, inbox: &InboxName, hush: &Hush, tell: impl Fn(&dyn Observer) -> Noted) {
+    pub(super) fn notify(
+        &self,
+        inbox: &InboxName,
+        log_throttle: &LogThrottle,
+        notify: impl Fn(&dyn Observer) -> Noted,
+    ) {
         for observer in &self.0 {
-            let why = match catch_unwind(AssertUnwindSafe(|| tell(&**observer))) {
+            let why = match catch_unwind(AssertUnwindSafe(|| notify(&**observer))) {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it panicked".to_owned(),
             };
             emit::count(names::OBSERVER_FAILURES, 1, [emit::inbox(inbox)]);
-            if let Some(unsaid) = hush.may_say("observer", "") {
+            if let Some(suppressed) = log_throttle.allow("observer", "") {
                 let error = crate::state::ErrorText::new(why);
-                tracing::warn!(%inbox, %error, unsaid, "an observer failed; what it observed goes on");
+                tracing::warn!(%inbox, %error, suppressed, "an observer failed; what it observed goes on");
             }
         }
     }

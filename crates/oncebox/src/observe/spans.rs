@@ -90,7 +90,7 @@ impl Propagator {
             messaging.message.id = id(&message),
             messaging.message.body.size = message.payload().len(),
             oncebox.source = if source.is_empty() { message.source() } else { source },
-            oncebox.message_type = message.kind(),
+            oncebox.message_type = message.message_type(),
         );
         self.join(&span, &message);
         let message = match self.context(&span) {
@@ -111,7 +111,7 @@ impl Propagator {
             messaging.destination.name = %inbox,
             messaging.message.id = id(message),
             messaging.batch.message_count = calls,
-            oncebox.message_type = message.kind(),
+            oncebox.message_type = message.message_type(),
             oncebox.outcome = Empty,
             seq = Empty,
         );
@@ -178,7 +178,7 @@ impl Propagator {
             messaging.consumer.group.name = %handler,
             messaging.message.id = id(message),
             messaging.message.body.size = message.payload().len(),
-            oncebox.message_type = message.kind(),
+            oncebox.message_type = message.message_type(),
             handler = %handler,
             seq,
             attempt,

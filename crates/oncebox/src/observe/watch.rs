@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::{ClaimSpans, Noted, Observer, Observers, Propagator, emit, hush::Hush, spans};
+use super::{ClaimSpans, Noted, Observer, Observers, Propagator, emit, log_throttle::LogThrottle, spans};
 use crate::error::Error;
-use crate::health::Pulses;
+use crate::health::StoreHealth;
 use crate::name::InboxName;
 use crate::state::{ErrorText, Event, Settlement};
 use crate::store::{Claim, Claimed, Settled};
@@ -21,9 +21,9 @@ pub(super) const STORE: &str = "oncebox::store";
 /// Everything that looks on.
 pub(crate) struct Watch {
     pub(crate) clock: SharedClock,
-    pub(crate) hush: Hush,
+    pub(crate) log_throttle: LogThrottle,
     pub(crate) propagator: Propagator,
-    pub(crate) pulses: Pulses,
+    pub(crate) store_health: StoreHealth,
     pub(crate) claims: Arc<ClaimSpans>,
     observers: Observers,
 }
@@ -42,32 +42,33 @@ impl std::fmt::Debug for Watch {
 
 impl Watch {
     pub(crate) fn new(clock: SharedClock, observers: Observers, propagator: Propagator) -> Self {
-        let (hush, pulses, claims) = (Hush::new(clock.clone()), Pulses::default(), Arc::default());
-        Self { clock, hush, propagator, pulses, claims, observers }
+        let (log_throttle, store_health, claims) =
+            (LogThrottle::new(clock.clone()), StoreHealth::default(), Arc::default());
+        Self { clock, log_throttle, propagator, store_health, claims, observers }
     }
 
     /// Tells every observer.
-    pub(crate) fn tell(&self, inbox: &InboxName, tell: impl Fn(&dyn Observer) -> Noted) {
-        self.observers.tell(inbox, &self.hush, tell);
+    pub(crate) fn notify(&self, inbox: &InboxName, notify: impl Fn(&dyn Observer) -> Noted) {
+        self.observers.notify(inbox, &self.log_throttle, notify);
     }
 
     /// Warns of a store that has trouble with something: once in a while, however often it is tried.
     pub(crate) fn trouble(&self, inbox: &InboxName, doing: &'static str, error: &Error) {
-        if let Some(unsaid) = self.hush.may_say(doing, inbox.as_str()) {
+        if let Some(suppressed) = self.log_throttle.allow(doing, inbox.as_str()) {
             let (error, kind) = (ErrorText::new(error.to_string()), error.kind().as_str());
-            tracing::warn!(target: STORE, %inbox, doing, %error, kind, unsaid, "the store has trouble; trying again");
+            tracing::warn!(target: STORE, %inbox, doing, %error, kind, suppressed, "the store has trouble; trying again");
         }
     }
 
     /// Whether there may be one more line about a handler; how many were left out before it.
-    pub(crate) fn may_say(&self, what: &'static str, handler: &str) -> Option<u64> {
-        self.hush.may_say_up_to(LINES, what, handler)
+    pub(crate) fn allow(&self, what: &'static str, handler: &str) -> Option<u64> {
+        self.log_throttle.allow_up_to(LINES, what, handler)
     }
 
     /// The completion of a claim was committed with its handler's own transaction.
     pub(crate) fn done(&self, claim: &Claim) {
         emit::settled(claim, Event::Done.as_str(), 1);
-        self.tell(&claim.inbox, |observer| observer.settled(claim, Event::Done));
+        self.notify(&claim.inbox, |observer| observer.settled(claim, Event::Done));
     }
 
     /// Opens the span of a claim that was taken in hand.
@@ -93,7 +94,7 @@ impl Watch {
 
     /// A claim was lost.
     pub(crate) fn lost(&self, claim: &Claim) {
-        self.tell(&claim.inbox, |observer| observer.lost(claim));
+        self.notify(&claim.inbox, |observer| observer.lost(claim));
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Backfill {
     /// The types of messages it handles, or patterns of them (`order.*`).
     pub types: Vec<Box<str>>,
     /// How many entries at most. Default: all there are.
-    pub most: usize,
+    pub limit: usize,
     /// Who asks for it.
     pub actor: Box<str>,
     /// The name of the token that the request came with, if it came with one.
@@ -50,7 +50,7 @@ impl Backfill {
     /// Everything that is stored, for a handler of some types.
     pub fn new(inbox: InboxName, route: Route, types: Vec<Box<str>>) -> Self {
         let (id, actor) = (OperationId::fresh(), Action::NOBODY.into());
-        Self { id, inbox, route, types, most: usize::MAX, actor, token: None, reason: "".into() }
+        Self { id, inbox, route, types, limit: usize::MAX, actor, token: None, reason: "".into() }
     }
 
     /// The same, with who asks for it and why.
@@ -89,7 +89,7 @@ impl Backfill {
         let page = params.limit;
         while at.state == State::Running {
             // A page looks at no more messages than may still get an entry.
-            (params.after, params.limit) = (at.after, page.min(self.most.saturating_sub(at.done)));
+            (params.after, params.limit) = (at.after, page.min(self.limit.saturating_sub(at.done)));
             if params.limit == 0 {
                 at.state = State::Capped;
             } else {

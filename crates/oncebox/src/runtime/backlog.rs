@@ -20,12 +20,12 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result
     loop {
         match inbox.store.backlog(&params).await {
             Ok(backlog) => {
-                tell(inbox, &mut told, &backlog);
+                report(inbox, &mut told, &backlog);
                 *core.backlog.lock() = backlog;
             }
             Err(error) => inbox.store.watch().trouble(&inbox.name, "backlog", &error),
         }
-        core.beats.turn("backlog", every);
+        core.heartbeats.turn("backlog", every);
         tokio::select! {
             () = inbox.clock.sleep(every) => {}
             () = core.stop.wait() => return Ok(()),
@@ -33,7 +33,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>, every: Duration) -> Result
     }
 }
 
-fn tell<S: Store>(inbox: &Shared<S>, told: &mut BTreeSet<HandlerKey>, backlog: &[Backlog]) {
+fn report<S: Store>(inbox: &Shared<S>, told: &mut BTreeSet<HandlerKey>, backlog: &[Backlog]) {
     told.extend(backlog.iter().map(|backlog| backlog.handler.clone()));
     for handler in &*told {
         let found = backlog.iter().find(|backlog| backlog.handler == *handler);

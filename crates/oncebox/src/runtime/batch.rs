@@ -89,7 +89,7 @@ pub(super) async fn execute<S: Store>(
     emit::size(names::HANDLER_BATCH, count, labels);
     let watch = inbox.store.watch();
     for (Claimed { claim, message }, _) in &left {
-        watch.tell(&inbox.name, |observer| observer.started(claim, message));
+        watch.notify(&inbox.name, |observer| observer.started(claim, message));
     }
     let messages = left.iter().map(|(claimed, _)| (&*claimed.message, watch.claims.of(&claimed.claim)));
     let span = watch.propagator.handling_batch(&inbox.name, &handler.route.key, messages);

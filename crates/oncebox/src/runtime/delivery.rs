@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::health::{InHand, SourceState};
 use crate::inbox::{Prepared, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Ack, Delivery, Settle, Turn};
+use crate::source::{Ack, BatchPermit, Delivery, Settle};
 use crate::state::ErrorText;
 use crate::store::Store;
 
@@ -69,7 +69,7 @@ pub(super) async fn store_together<S: Store>(
     core: Arc<Core<S>>,
     state: Arc<SourceState>,
     together: Vec<Taken>,
-    turn: Turn,
+    turn: BatchPermit,
 ) {
     let (mut prepared, mut rests, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for Taken { message, rest } in together {
@@ -107,7 +107,7 @@ async fn settle_stored<S: Store>(
     let ack = match first {
         Some(Ok(Received { receipt: Receipt::Done, .. })) => {
             drop(prepared);
-            core.door.open();
+            core.intake_switch.open();
             Some(Ack::Done)
         }
         // Seldom, and much larger.
@@ -181,8 +181,8 @@ async fn receive<S: Store>(
             None => core.inbox.receive(&prepared).await,
         };
         match &answer {
-            Ok(_) => core.door.open(),
-            Err(error) if is_trouble(error.kind()) => core.door.shut(),
+            Ok(_) => core.intake_switch.open(),
+            Err(error) if is_trouble(error.kind()) => core.intake_switch.shut(),
             Err(_) => {}
         }
         let pause = match answer {

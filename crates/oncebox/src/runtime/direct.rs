@@ -18,8 +18,8 @@ pub(crate) async fn run_directly<S: Store>(
     message: &Arc<Message>,
 ) -> Result<(Receipt, Vec<(HandlerKey, HandlerAnswer)>)> {
     let (mut receipt, mut answers) = (Receipt::Done, Vec::new());
-    let forget = inbox.registry.forget(message.kind()).map(|(handler, _)| handler);
-    for handler in inbox.registry.durable_for(message.kind()).chain(forget) {
+    let forget = inbox.registry.forget(message.message_type()).map(|(handler, _)| handler);
+    for handler in inbox.registry.durable_for(message.message_type()).chain(forget) {
         let handler_key = handler.route.key.clone();
         let key = inbox.mark_key(message, &handler_key)?.key;
         let mut context = Context::new(inbox.surroundings(), Arc::clone(message), key, handler_key, 1, 0);

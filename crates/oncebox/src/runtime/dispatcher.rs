@@ -40,7 +40,7 @@ struct Tokens<'a, S: Store> {
 impl<S: Store> Drop for Tokens<'_, S> {
     fn drop(&mut self) {
         for (handler, taken) in self.handlers.iter().zip(&self.taken) {
-            handler.gate.give_back(*taken);
+            handler.throttle.give_back(*taken);
         }
     }
 }
@@ -99,10 +99,10 @@ impl<S: Store> Dispatcher<S> {
         let core = Arc::clone(&self.core);
         let mut pauses = Pauses::default();
         while !core.stop.requested() {
-            core.beats.turn("dispatcher", core.inbox.config.poll);
+            core.heartbeats.turn("dispatcher", core.inbox.config.poll);
             // Listens before it looks: what lands in between ends the wait.
-            let landing = core.flights.landing();
-            let grounded = core.flights.len() == 0;
+            let landing = core.in_flight.landing();
+            let grounded = core.in_flight.len() == 0;
             self.listen();
             let plan = self.plan();
             let claimed = if self.is_turn_of_suspects(&plan) {
@@ -111,7 +111,7 @@ impl<S: Store> Dispatcher<S> {
                 self.healthy(&plan).await
             } else {
                 if grounded && !self.has_work() {
-                    core.quiet.answer(self.ticket);
+                    core.idle_waiters.answer(self.ticket);
                 }
                 self.idle(landing, plan.short).await;
                 continue;
@@ -133,13 +133,16 @@ impl<S: Store> Dispatcher<S> {
 
     /// Takes note of everything that tells of work. Whatever is told from here on ends the next wait.
     fn listen(&mut self) {
-        let Shared { clock, config, nudge, .. } = &*self.core.inbox;
+        let Shared { clock, config, local_wakeup, .. } = &*self.core.inbox;
         let now = clock.monotonic();
         let woken = self.wakeup.as_mut().is_some_and(|wakeup| wakeup.woken().now_or_never().is_some());
-        let mut told = nudge.take() || woken;
-        let ticket = self.core.quiet.ticket();
+        let mut told = local_wakeup.take() || woken;
+        let ticket = self.core.idle_waiters.ticket();
         // Under steady work no wait lasts as long as a poll, so this cannot be left to the wait.
-        if nudge.take_passed(now) || now >= self.polled.saturating_add(config.poll) || ticket > self.ticket {
+        if local_wakeup.take_passed(now)
+            || now >= self.polled.saturating_add(config.poll)
+            || ticket > self.ticket
+        {
             self.suspects = !self.handlers.is_empty();
             self.polled = now;
             told = true;
@@ -155,7 +158,7 @@ impl<S: Store> Dispatcher<S> {
     fn has_work(&self) -> bool {
         let now = self.core.inbox.clock.monotonic();
         let mut handlers = self.handlers.iter().zip(&self.hungry);
-        handlers.any(|(handler, hungry)| (self.suspects || *hungry) && !handler.gate.is_shut(now))
+        handlers.any(|(handler, hungry)| (self.suspects || *hungry) && !handler.throttle.is_shut(now))
     }
 
     fn is_turn_of_suspects(&self, plan: &Plan) -> bool {
@@ -165,13 +168,13 @@ impl<S: Store> Dispatcher<S> {
     }
 
     fn plan(&mut self) -> Plan {
-        let (Shared { config, clock, .. }, flights) = (&*self.core.inbox, &self.core.flights);
-        let (total, now) = (Room { most: config.in_flight, busy: flights.len() }, clock.monotonic());
+        let (Shared { config, clock, .. }, in_flight) = (&*self.core.inbox, &self.core.in_flight);
+        let (total, now) = (Room { capacity: config.in_flight, busy: in_flight.len() }, clock.monotonic());
         let seat = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
-            let busy = flights.count(&handler.route.key);
-            let room = Room { most: handler.registration.concurrency, busy };
-            let (most, free) = handler.gate.room(now);
-            Seat { room, gate: Room { most, busy: most - free }, hungry: *hungry }
+            let busy = in_flight.count(&handler.route.key);
+            let room = Room { capacity: handler.registration.concurrency, busy };
+            let (capacity, free) = handler.throttle.room(now);
+            Seat { room, throttle: Room { capacity, busy: capacity - free }, hungry: *hungry }
         };
         let seats: Vec<Seat> = self.handlers.iter().zip(&self.hungry).map(seat).collect();
         self.turn = self.turn.wrapping_add(1);
@@ -180,7 +183,7 @@ impl<S: Store> Dispatcher<S> {
 
     /// Waits until there is something to look for, or room for it.
     async fn idle(&mut self, landing: impl Future<Output = ()>, short: bool) {
-        let Shared { clock, config, nudge, .. } = &*self.core.inbox;
+        let Shared { clock, config, local_wakeup, .. } = &*self.core.inbox;
         let room_is_waited_for = self.suspects || self.hungry.contains(&true);
         let wakeup = self.wakeup.as_mut();
         let woken = async {
@@ -191,21 +194,24 @@ impl<S: Store> Dispatcher<S> {
         };
         let (poll, now) = (self.polled.saturating_add(config.poll), clock.monotonic());
         let waits = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
-            if self.suspects || *hungry { handler.gate.opens_at(now) } else { None }
+            if self.suspects || *hungry { handler.throttle.opens_at(now) } else { None }
         };
         let gates = self.handlers.iter().zip(&self.hungry).filter_map(waits);
         let suspects = Some(self.healthy_until).filter(|until| self.suspects && now < *until);
-        let next =
-            gates.chain(nudge.next_due()).chain(suspects).fold(poll, Duration::min).saturating_sub(now);
+        let next = gates
+            .chain(local_wakeup.next_due())
+            .chain(suspects)
+            .fold(poll, Duration::min)
+            .saturating_sub(now);
         tokio::select! {
-            () = landing, if room_is_waited_for || self.core.quiet.is_waited_for() => {}
+            () = landing, if room_is_waited_for || self.core.idle_waiters.is_waited_for() => {}
             () = self.core.stop.wait() => {}
             () = clock.sleep(GATHER), if short => self.eager = true,
             () = woken => self.hungry.fill(true),
-            () = nudge.wait() => self.hungry.fill(true),
+            () = local_wakeup.wait() => self.hungry.fill(true),
             () = self.core.suspects.notified() => self.suspects = !self.handlers.is_empty(),
             // These two are what `listen` looks at itself.
-            () = self.core.quiet.taken() => {}
+            () = self.core.idle_waiters.taken() => {}
             () = clock.sleep(next) => {}
         }
     }
@@ -216,7 +222,7 @@ impl<S: Store> Dispatcher<S> {
         let (claimed, asked) = self.claim(&plan.limits, ClaimMode::Healthy).await?;
         // Whoever waits for the end of all work is told of it by a claim that found nothing: a store may put off looking for what it
         // has passed as long as it finds others.
-        let more = !claimed.is_empty() && self.core.quiet.is_waited_for();
+        let more = !claimed.is_empty() && self.core.idle_waiters.is_waited_for();
         for (index, handler) in self.handlers.iter().enumerate() {
             // A handler that got all it asked for may have more, and so may one that was not asked.
             if count(&claimed, handler) < asked[index] && !more {
@@ -231,7 +237,7 @@ impl<S: Store> Dispatcher<S> {
     /// Claims and starts entries that a worker died with. Those of the first level run beside others; the rest wait until nothing
     /// else is in hand, and nothing healthy is claimed until they have landed.
     async fn suspects(&mut self, plan: &Plan) -> Result<()> {
-        let (begun, idle) = (self.core.inbox.clock.monotonic(), self.core.flights.len() == 0);
+        let (begun, idle) = (self.core.inbox.clock.monotonic(), self.core.in_flight.len() == 0);
         let mut claimed = self.claim(&plan.suspects, ClaimMode::Suspect).await?.0;
         self.suspects = !claimed.is_empty();
         self.after_suspect |= self.suspects;
@@ -243,7 +249,7 @@ impl<S: Store> Dispatcher<S> {
         self.solitary.extend(alone.cloned());
         let apart =
             claimed.iter().any(|claimed| claimed.claim.alone) || !claimed.iter().all(runs_beside_others);
-        let rest = self.core.flights.len().saturating_sub(claimed.len());
+        let rest = self.core.in_flight.len().saturating_sub(claimed.len());
         launch_all(&self.core, &self.settlements, claimed);
         if apart && rest == 0 {
             self.down_to(0).await;
@@ -260,7 +266,7 @@ impl<S: Store> Dispatcher<S> {
     async fn separate(&self, plan: &Plan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
         let claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim.clone()).collect();
         self.down_to(claims.len()).await;
-        let neighbours = self.core.flights.neighbours(&claims);
+        let neighbours = self.core.in_flight.neighbours(&claims);
         let outcome = if self.core.stop.requested() || neighbours.is_empty() {
             Outcome::Released
         } else if neighbours.iter().any(|claim| claim.suspicion.is_suspect()) {
@@ -281,7 +287,7 @@ impl<S: Store> Dispatcher<S> {
     /// Waits until at most so many entries are in hand, but not for ever: neither healthy work nor suspects may starve.
     async fn down_to(&self, rest: usize) {
         tokio::select! {
-            () = self.core.flights.down_to(rest) => {}
+            () = self.core.in_flight.down_to(rest) => {}
             () = self.core.inbox.clock.sleep(ALONE_WITHIN) => {}
             () = self.core.stop.wait() => {}
         }
@@ -291,7 +297,7 @@ impl<S: Store> Dispatcher<S> {
     /// If the store does not take that, the company is given back.
     async fn end_solitude(&mut self, company: &[Claimed]) -> Result<()> {
         let Shared { config, store, .. } = &*self.core.inbox;
-        self.solitary.retain(|claim| self.core.flights.holds(claim));
+        self.solitary.retain(|claim| self.core.in_flight.holds(claim));
         if self.solitary.is_empty() || company.is_empty() {
             return Ok(());
         }
@@ -312,7 +318,7 @@ impl<S: Store> Dispatcher<S> {
         let now = self.core.inbox.clock.monotonic();
         let mut tokens = Tokens { handlers: &self.handlers, taken: vec![0; limits.len()] };
         for ((handler, taken), limit) in self.handlers.iter().zip(&mut tokens.taken).zip(limits) {
-            *taken = handler.gate.take(*limit, now);
+            *taken = handler.throttle.take(*limit, now);
         }
         let asked = tokens.taken.clone();
         let wants: Vec<Want> = self
@@ -327,7 +333,7 @@ impl<S: Store> Dispatcher<S> {
         }
         let Shared { name, config, registry, .. } = &*self.core.inbox;
         let params = ClaimParams::new(name.clone(), wants, config.lease).policies(registry.policies());
-        let idle = self.core.flights.len() == 0;
+        let idle = self.core.in_flight.len() == 0;
         let params = if mode == ClaimMode::Suspect { params.suspect().idle(idle) } else { params };
         let claimed = self.ask(params).await?;
         for (handler, taken) in self.handlers.iter().zip(&mut tokens.taken) {
@@ -344,10 +350,10 @@ impl<S: Store> Dispatcher<S> {
         for claimed in &claimed {
             if let Some(handler) = registry.by_key(&claimed.claim.handler) {
                 store.watch().claimed(claimed);
-                self.core.flights.insert(&claimed.claim, &handler.route.key, deadline);
+                self.core.in_flight.insert(&claimed.claim, &handler.route.key, deadline);
             }
         }
-        self.core.flights.tell(&self.core.inbox.name);
+        self.core.in_flight.report(&self.core.inbox.name);
         Ok(claimed)
     }
 }

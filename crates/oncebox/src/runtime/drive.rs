@@ -1,5 +1,5 @@
 //! Processing by hand: no background task, for tests, cron jobs and serverless functions. One call of a handler follows
-//! the other, and handlers do not share commits here. A gate that is shut is not waited for: whoever drives by hand may
+//! the other, and handlers do not share commits here. A throttle that is shut is not waited for: whoever drives by hand may
 //! have stopped the clock.
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch;
 use super::executor::{Verdict, execute};
-use super::flights::Flights;
+use super::in_flight::InFlight;
 use super::renewer::keep_renewing;
 use super::repeat::is_trouble;
 use super::supervisor::Stop;
@@ -108,7 +108,7 @@ async fn claim<S: Store>(
 ) -> Result<Vec<Claimed>> {
     let now = inbox.clock.monotonic();
     let handlers: Vec<_> =
-        shares.iter().map(|(handler, share)| (*handler, handler.gate.take(*share, now))).collect();
+        shares.iter().map(|(handler, share)| (*handler, handler.throttle.take(*share, now))).collect();
     let some = handlers.iter().filter(|(_, limit)| *limit > 0);
     let wants: Vec<Want> =
         some.map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit }).collect();
@@ -125,7 +125,7 @@ async fn claim<S: Store>(
     let answers = claimed.as_deref().unwrap_or_default();
     for (handler, taken) in handlers {
         let of_handler = |claimed: &&Claimed| handler.route.answers_to(&claimed.claim.handler);
-        handler.gate.give_back(taken.saturating_sub(answers.iter().filter(of_handler).count()));
+        handler.throttle.give_back(taken.saturating_sub(answers.iter().filter(of_handler).count()));
     }
     claimed
 }
@@ -133,21 +133,21 @@ async fn claim<S: Store>(
 /// Runs claimed entries, and keeps the claims of those that still wait.
 async fn run_all<S: Store>(inbox: &Arc<Shared<S>>, claimed: Vec<Claimed>) -> Result<usize> {
     let watch = inbox.store.watch();
-    let flights = Flights::new(Arc::clone(&watch.claims));
+    let in_flight = InFlight::new(Arc::clone(&watch.claims));
     for claimed in &claimed {
         watch.claimed(claimed);
-        flights.insert(&claimed.claim, &claimed.claim.handler, std::time::Duration::MAX);
+        in_flight.insert(&claimed.claim, &claimed.claim.handler, std::time::Duration::MAX);
     }
     tokio::select! {
         biased;
-        ran = run_each(inbox, &flights, claimed) => ran,
-        never = keep_renewing(inbox, &flights) => match never {},
+        ran = run_each(inbox, &in_flight, claimed) => ran,
+        never = keep_renewing(inbox, &in_flight) => match never {},
     }
 }
 
 async fn run_each<S: Store>(
     inbox: &Arc<Shared<S>>,
-    flights: &Flights,
+    in_flight: &InFlight,
     claimed: Vec<Claimed>,
 ) -> Result<usize> {
     let mut ran = 0;
@@ -157,7 +157,7 @@ async fn run_each<S: Store>(
         let mut part = vec![first];
         let others = std::mem::take(&mut waiting);
         for other in others {
-            let fits = part.len() < handler.registration.most.unwrap_or(1);
+            let fits = part.len() < handler.registration.max_batch.unwrap_or(1);
             if fits && handler.route.answers_to(&other.claim.handler) {
                 part.push(other);
             } else {
@@ -165,7 +165,7 @@ async fn run_each<S: Store>(
             }
         }
         let ended = run(inbox, &handler, &part).await;
-        flights.land(part.iter().map(|claimed| &claimed.claim));
+        in_flight.release(part.iter().map(|claimed| &claimed.claim));
         match ended {
             Ok(count) => ran += count,
             Err(error) => {
@@ -227,7 +227,7 @@ async fn run<S: Store>(
     Ok(ran)
 }
 
-/// A run that its handler's gate let in, and that has to end there even if the caller goes away.
+/// A run that its handler's throttle let in, and that has to end there even if the caller goes away.
 struct Entered<'a, S: Store> {
     inbox: &'a Shared<S>,
     handler: &'a Registered<S>,
@@ -236,24 +236,24 @@ struct Entered<'a, S: Store> {
 
 impl<'a, S: Store> Entered<'a, S> {
     fn new(inbox: &'a Shared<S>, handler: &'a Registered<S>) -> Option<Self> {
-        let pass = handler.gate.enter(inbox.clock.monotonic())?;
+        let pass = handler.throttle.enter(inbox.clock.monotonic())?;
         Some(Self { inbox, handler, pass: Some(pass) })
     }
 
     fn end(mut self, ended: Ended) {
-        self.tell(ended);
+        self.report(ended);
     }
 
-    fn tell(&mut self, ended: Ended) {
+    fn report(&mut self, ended: Ended) {
         if let Some(pass) = self.pass.take() {
-            self.handler.gate.end(pass, ended, self.inbox.clock.monotonic());
+            self.handler.throttle.end(pass, ended, self.inbox.clock.monotonic());
         }
     }
 }
 
 impl<S: Store> Drop for Entered<'_, S> {
     fn drop(&mut self) {
-        self.tell(Ended::Neither);
+        self.report(Ended::Neither);
     }
 }
 

@@ -140,7 +140,7 @@ pub(super) async fn attempt<S: Store>(
     cut: &Stop,
 ) -> Result<(), Said> {
     let (Claimed { claim, message }, watch) = (claimed, inbox.store.watch());
-    watch.tell(&inbox.name, |observer| observer.started(claim, message));
+    watch.notify(&inbox.name, |observer| observer.started(claim, message));
     let place = (Some(claim.seq.0), context.attempt());
     let held = watch.claims.of(claim);
     let span = watch.propagator.handling(&inbox.name, &handler.route.key, message, place, &held);
@@ -272,10 +272,10 @@ pub(super) fn said<S: Store>(handler: &Registered<S>, inbox: &Shared<S>, failure
         Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
         _ => {
             if failure.lacks_descriptors()
-                && let Some(unsaid) =
-                    inbox.store.watch().hush.may_say("no descriptors", handler.route.key.as_str())
+                && let Some(suppressed) =
+                    inbox.store.watch().log_throttle.allow("no descriptors", handler.route.key.as_str())
             {
-                tracing::warn!(handler = %handler.route.key, unsaid, "no file descriptor for a handler; no attempt is counted");
+                tracing::warn!(handler = %handler.route.key, suppressed, "no file descriptor for a handler; no attempt is counted");
             }
             let retry = handler.registration.retry_of(failure);
             Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }

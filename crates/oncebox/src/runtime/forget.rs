@@ -103,8 +103,8 @@ async fn begin<S: Store>(
         Err(Said { outcome, .. }) => {
             let error = outcome.text().map_or("it asked for another attempt", |text| text.as_str());
             let (inbox, id) = (&message.inbox, &message.key);
-            if let Some(unsaid) = watch.may_say("forget failed", key.as_str()) {
-                tracing::warn!(%inbox, key = %id, handler = %key, error, unsaid, "a fire-and-forget handler failed; it is not tried again");
+            if let Some(suppressed) = watch.allow("forget failed", key.as_str()) {
+                tracing::warn!(%inbox, key = %id, handler = %key, error, suppressed, "a fire-and-forget handler failed; it is not tried again");
             }
             "failed"
         }
@@ -129,9 +129,9 @@ async fn attempt<S: Store>(
 }
 
 fn dropped<S: Store>(inbox: &Shared<S>, handler: &Registered<S>, why: &'static str) {
-    if let Some(unsaid) = inbox.store.watch().hush.may_say(why, handler.route.key.as_str()) {
+    if let Some(suppressed) = inbox.store.watch().log_throttle.allow(why, handler.route.key.as_str()) {
         let handler = &handler.route.key;
-        tracing::warn!(%handler, why, unsaid, "a fire-and-forget handler did not run to its end");
+        tracing::warn!(%handler, why, suppressed, "a fire-and-forget handler did not run to its end");
     }
     count(&inbox.name, handler, "dropped");
 }

@@ -38,15 +38,15 @@ pub(super) fn launch_all<S: Store>(
 fn start_all<S: Store>(runs: Vec<Run<S>>) {
     let mut groups: BTreeMap<HandlerKey, Vec<Run<S>>> = BTreeMap::new();
     for run in runs {
-        let most = run.handler.registration.together();
+        let max = run.handler.registration.together();
         // A suspect shares neither a call nor a transaction: what it brings down there would be the work of others.
-        if most <= 1 || run.claimed.claim.suspicion.is_suspect() {
+        if max <= 1 || run.claimed.claim.suspicion.is_suspect() {
             start_alone(run);
             continue;
         }
         let group = groups.entry(run.handler.route.key.clone()).or_default();
         group.push(run);
-        if group.len() >= most {
+        if group.len() >= max {
             start(std::mem::take(group));
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn start<S: Store>(mut runs: Vec<Run<S>>) -> Option<JoinHandle<()>> {
         runs.first().is_some_and(|run| matches!(run.handler.registration.function, Function::Batch(_)));
     let task = if batch { tokio::spawn(batch::run(runs)) } else { tokio::spawn(group::run(runs)) };
     for claim in claims {
-        core.flights.attach(&claim, task.abort_handle());
+        core.in_flight.attach(&claim, task.abort_handle());
     }
     Some(task)
 }
@@ -86,7 +86,7 @@ fn start_alone<S: Store>(run: Run<S>) -> Option<JoinHandle<()>> {
     }
     let claim = run.claimed.claim.clone();
     let task = tokio::spawn(run.alone());
-    core.flights.attach(&claim, task.abort_handle());
+    core.in_flight.attach(&claim, task.abort_handle());
     Some(task)
 }
 
@@ -122,7 +122,7 @@ pub(super) fn give_back<S: Store>(
     claim: &Claim,
     outcome: Outcome,
 ) {
-    if core.flights.holds(claim) {
+    if core.in_flight.holds(claim) {
         // Fails only when the runtime is gone; then the lease runs out.
         let _ = settlements.send(decide(&Policy::default(), claim, outcome));
     }
@@ -136,9 +136,9 @@ pub(super) struct Run<S: Store> {
     pub(super) handler: Arc<Registered<S>>,
     pub(super) claimed: Claimed,
     pub(super) verdict: Option<Verdict>,
-    /// Its right to run, until its handler's gate knows how it ended.
+    /// Its right to run, until its handler's throttle knows how it ended.
     pass: Option<Pass>,
-    /// The gate knows already that the handler did well, though the commit is still to come.
+    /// The throttle knows already that the handler did well, though the commit is still to come.
     told: bool,
     /// It has a transaction and a task for itself: nobody else can have brought them down.
     alone: bool,
@@ -151,7 +151,7 @@ impl<S: Store> Run<S> {
             tracing::error!(handler = %claimed.claim.handler, "claimed an entry of an unknown handler");
             return None;
         };
-        let pass = handler.gate.enter(core.inbox.clock.monotonic());
+        let pass = handler.throttle.enter(core.inbox.clock.monotonic());
         let (core, settlements) = (Arc::clone(core), settlements.clone());
         let mut run =
             Self { core, settlements, handler, claimed, verdict: None, pass, told: false, alone: false };
@@ -162,11 +162,11 @@ impl<S: Store> Run<S> {
     /// Whether its lease holds: it may have run out before it was its turn. Where that happens all the time nothing ever runs, and
     /// nobody else would tell.
     fn is_held(&self) -> bool {
-        let Core { inbox, flights, .. } = &*self.core;
-        let held = flights.may_run(&self.claimed.claim, inbox.clock.monotonic());
-        if !held && let Some(unsaid) = inbox.store.watch().hush.may_say("not begun", "") {
+        let Core { inbox, in_flight, .. } = &*self.core;
+        let held = in_flight.may_run(&self.claimed.claim, inbox.clock.monotonic());
+        if !held && let Some(suppressed) = inbox.store.watch().log_throttle.allow("not begun", "") {
             let lease = inbox.config.lease;
-            tracing::warn!(inbox = %inbox.name, ?lease, unsaid, "given back, not begun: its lease was over by then; the store answers too late, or this process stood still");
+            tracing::warn!(inbox = %inbox.name, ?lease, suppressed, "given back, not begun: its lease was over by then; the store answers too late, or this process stood still");
         }
         held
     }
@@ -193,10 +193,10 @@ impl<S: Store> Run<S> {
     }
 
     pub(super) fn is_let_in(&self) -> bool {
-        self.pass.as_ref().is_some_and(|pass| self.handler.gate.may_begin(pass))
+        self.pass.as_ref().is_some_and(|pass| self.handler.throttle.may_begin(pass))
     }
 
-    /// Its verdict, of which the handler's gate knows at once.
+    /// Its verdict, of which the handler's throttle knows at once.
     pub(super) fn conclude(&mut self, verdict: Verdict) {
         self.ended(verdict.ended());
         self.verdict = Some(verdict);
@@ -207,14 +207,14 @@ impl<S: Store> Run<S> {
         self.ended(Ended::Well);
         self.told = true;
         // It may have to run again.
-        self.pass = self.handler.gate.enter(self.core.inbox.clock.monotonic());
+        self.pass = self.handler.throttle.enter(self.core.inbox.clock.monotonic());
     }
 
-    /// Tells the handler's gate how the run ended.
+    /// Tells the handler's throttle how the run ended.
     fn ended(&mut self, ended: Ended) {
         if let Some(pass) = self.pass.take() {
             let ended = if self.told { Ended::Neither } else { ended };
-            self.handler.gate.end(pass, ended, self.core.inbox.clock.monotonic());
+            self.handler.throttle.end(pass, ended, self.core.inbox.clock.monotonic());
         }
     }
 
@@ -236,10 +236,10 @@ impl<S: Store> Run<S> {
 impl<S: Store> Drop for Run<S> {
     fn drop(&mut self) {
         self.ended(Ended::Neither);
-        let (claim, Core { inbox, flights, .. }) = (&self.claimed.claim, &*self.core);
+        let (claim, Core { inbox, in_flight, .. }) = (&self.claimed.claim, &*self.core);
         let verdict = match self.verdict.take() {
             Some(verdict) => verdict,
-            None if flights.holds(claim) => self.without_verdict(),
+            None if in_flight.holds(claim) => self.without_verdict(),
             None => return,
         };
         match verdict {
@@ -250,10 +250,10 @@ impl<S: Store> Drop for Run<S> {
             Verdict::Written | Verdict::Lost => {
                 if claim.order.is_some() {
                     // Before it lands: whoever sees nothing in hand must have been told what follows.
-                    inbox.nudge.now();
+                    inbox.local_wakeup.now();
                 }
-                flights.land([claim]);
-                flights.tell(&inbox.name);
+                in_flight.release([claim]);
+                in_flight.report(&inbox.name);
             }
         }
     }

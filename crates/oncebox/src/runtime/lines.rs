@@ -21,11 +21,11 @@ pub(super) struct Place {
 }
 
 impl Lines {
-    const FEW: usize = 64;
+    const MIN_CAPACITY: usize = 64;
 
     /// The last place of a line.
     pub(super) fn place(&mut self, key: OrderKey) -> Place {
-        if self.last.len() >= self.full.max(Self::FEW) {
+        if self.last.len() >= self.full.max(Self::MIN_CAPACITY) {
             let in_hand = |last: &mut oneshot::Receiver<()>| {
                 last.try_recv() == Err(oneshot::error::TryRecvError::Empty)
             };
@@ -84,7 +84,7 @@ mod tests {
         let kept: Vec<Place> = (0..100).map(|number| lines.place(key(number))).collect();
         for number in 100..100_000 {
             lines.place(key(number)).leave();
-            assert!(lines.last.len() <= 2 * (kept.len() + Lines::FEW), "{}", lines.last.len());
+            assert!(lines.last.len() <= 2 * (kept.len() + Lines::MIN_CAPACITY), "{}", lines.last.len());
         }
         assert!((0..100).all(|number| lines.place(key(number)).before.is_some()));
     }

@@ -11,21 +11,21 @@ mod batch;
 mod delivery;
 mod direct;
 mod dispatcher;
-mod door;
 mod drive;
+mod dry_run;
 mod executor;
-mod flights;
 mod forget;
 mod group;
+mod idle_waiters;
+mod in_flight;
 mod inline;
+mod intake_switch;
 mod launch;
 mod lines;
-mod nudge;
+mod local_wakeup;
 mod orphans;
 mod plan;
-mod quiet;
 mod receiver;
-mod rehearse;
 mod renewer;
 mod repeat;
 mod rescuer;
@@ -36,10 +36,10 @@ mod sweeper;
 pub(crate) use delivery::prepare;
 pub(crate) use direct::run_directly;
 pub(crate) use drive::{Drives, drain, process_pending};
+pub(crate) use dry_run::dry_run;
 pub(crate) use forget::{Forget, launch as forget};
 pub(crate) use inline::{Answer, Inline};
-pub(crate) use nudge::Nudge;
-pub(crate) use rehearse::rehearse;
+pub(crate) use local_wakeup::LocalWakeup;
 pub(crate) use sweeper::{Registered, register, registered, sweep};
 
 use std::sync::Arc;
@@ -48,15 +48,15 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 use crate::error::Result;
-use crate::health::{Beats, SourceState};
+use crate::health::{ComponentHeartbeats, SourceState};
 use crate::inbox::Shared;
 use crate::name::HandlerKey;
 use crate::source::Source;
 use crate::state::BreakerState;
 use crate::store::{Backlog, Store};
-use door::Door;
-use flights::Flights;
-use quiet::Quiet;
+use idle_waiters::IdleWaiters;
+use in_flight::InFlight;
+use intake_switch::IntakeSwitch;
 use supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
 
 /// How long the last settlements may take once the grace is over.
@@ -65,18 +65,18 @@ const LAST_WRITES: Duration = Duration::from_secs(5);
 /// What the components share while an inbox runs.
 pub(crate) struct Core<S: Store> {
     pub(crate) inbox: Arc<Shared<S>>,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlight,
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
     /// What the rescuer asks of the settler.
     settle: settler::SettleRequests,
-    quiet: Quiet,
+    idle_waiters: IdleWaiters,
     /// What the parts, the sources and the store tell of themselves, for health.
-    pub(crate) beats: Beats,
+    pub(crate) heartbeats: ComponentHeartbeats,
     pub(crate) sources: parking_lot::Mutex<Vec<Arc<SourceState>>>,
     pub(crate) backlog: parking_lot::Mutex<Vec<Backlog>>,
     /// Shut while the store has trouble: nothing is received then.
-    door: Door,
+    intake_switch: IntakeSwitch,
     /// Asked for at shutdown: nothing new is begun.
     stop: Stop,
     /// Asked for when the grace is over: what runs is given back.
@@ -112,15 +112,15 @@ pub struct Running<S: Store> {
 impl<S: Store> Running<S> {
     pub(crate) fn start(inbox: Arc<Shared<S>>) -> Self {
         let core = Arc::new(Core {
-            beats: Beats::new(Arc::clone(&inbox.clock)),
+            heartbeats: ComponentHeartbeats::new(Arc::clone(&inbox.clock)),
             sources: parking_lot::Mutex::default(),
             backlog: parking_lot::Mutex::default(),
             settle: settler::SettleRequests::default(),
-            flights: Flights::new(Arc::clone(&inbox.store.watch().claims)),
+            in_flight: InFlight::new(Arc::clone(&inbox.store.watch().claims)),
             inbox,
             suspects: Notify::new(),
-            quiet: Quiet::default(),
-            door: Door::default(),
+            idle_waiters: IdleWaiters::default(),
+            intake_switch: IntakeSwitch::default(),
             stop: Stop::default(),
             cut: Stop::default(),
         });
@@ -175,7 +175,7 @@ impl<S: Store> Running<S> {
             for task in working {
                 task.ended().await;
             }
-            core.flights.empty().await;
+            core.in_flight.empty().await;
             core.inbox.forget.empty().await;
             // Nobody needs these counts to be whole: a store that is away does not hold up the end for them.
             tokio::select! {
@@ -194,7 +194,7 @@ impl<S: Store> Running<S> {
             tokio::select! {
                 () = ended => {}
                 () = clock.sleep(config.grace.min(LAST_WRITES)) => {
-                    let left = core.flights.len();
+                    let left = core.in_flight.len();
                     tracing::warn!(inbox = %name, left, "handlers did not stop or settlements could not be written; their leases will run out");
                 }
             }
@@ -206,7 +206,7 @@ impl<S: Store> Running<S> {
     /// What is due later, as retries are, is not waited for; nor are the entries of a handler whose breaker is open.
     pub async fn idle(&self) {
         self.core.inbox.forget.empty().await;
-        self.core.quiet.wait().await;
+        self.core.idle_waiters.wait().await;
     }
 
     /// Where the breakers of handlers stand that have one.
@@ -216,7 +216,7 @@ impl<S: Store> Running<S> {
 
     /// How many entries are in hand.
     pub fn in_flight(&self) -> usize {
-        self.core.flights.len()
+        self.core.in_flight.len()
     }
 }
 
@@ -229,7 +229,7 @@ impl<S: Store> Drop for Running<S> {
         self.core.cut.request();
         if self.serving.is_empty() {
             // Shut down before.
-            return self.core.flights.close();
+            return self.core.in_flight.close();
         }
         let core = Arc::clone(&self.core);
         let (mut working, serving) = (std::mem::take(&mut self.working), std::mem::take(&mut self.serving));
@@ -239,16 +239,16 @@ impl<S: Store> Drop for Running<S> {
                 for task in &mut working {
                     task.ended().await;
                 }
-                core.flights.empty().await;
+                core.in_flight.empty().await;
             };
             tokio::select! {
                 () = given_back => {}
                 () = core.inbox.clock.sleep(core.inbox.config.lease) => {
-                    let (inbox, left) = (&core.inbox.name, core.flights.len());
+                    let (inbox, left) = (&core.inbox.name, core.in_flight.len());
                     tracing::warn!(%inbox, left, "entries not given back after a drop; their leases will run out");
                 }
             }
-            core.flights.close();
+            core.in_flight.close();
             drop(serving);
         });
     }

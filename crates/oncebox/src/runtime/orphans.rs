@@ -19,7 +19,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let mut reported = BTreeSet::new();
     let every = sweeper::interval(&core.inbox).clamp(PAUSES.0, PAUSES.1);
     loop {
-        core.beats.turn("orphans", every);
+        core.heartbeats.turn("orphans", every);
         tokio::select! {
             () = core.inbox.clock.sleep(every) => {}
             () = core.stop.wait() => return Ok(()),

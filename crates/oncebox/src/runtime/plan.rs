@@ -3,22 +3,22 @@
 /// How much can be in hand at once, and how much is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    pub(super) most: usize,
+    pub(super) capacity: usize,
     pub(super) busy: usize,
 }
 
 impl Room {
     /// No limit.
     #[cfg(test)]
-    const ANY: Self = Self { most: usize::MAX, busy: 0 };
+    const ANY: Self = Self { capacity: usize::MAX, busy: 0 };
 
     const fn free(self) -> usize {
-        self.most.saturating_sub(self.busy)
+        self.capacity.saturating_sub(self.busy)
     }
 
     /// Claiming a handful at a time while more lands every moment would make small batches of a big backlog.
     fn is_worth_a_claim(self, batch: usize) -> bool {
-        self.busy == 0 || self.free() >= (self.most.min(batch) / 4).max(1)
+        self.busy == 0 || self.free() >= (self.capacity.min(batch) / 4).max(1)
     }
 }
 
@@ -26,15 +26,15 @@ impl Room {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seat {
     pub(super) room: Room,
-    /// What its gate lets through: its rate and its breaker.
-    pub(super) gate: Room,
+    /// What its throttle lets through: its rate and its breaker.
+    pub(super) throttle: Room,
     /// Whether there may be work for it.
     pub(super) hungry: bool,
 }
 
 impl Seat {
     fn free(self) -> usize {
-        self.room.free().min(self.gate.free())
+        self.room.free().min(self.throttle.free())
     }
 }
 
@@ -63,7 +63,7 @@ impl Plan {
             }
             open.push(index);
             if seat.hungry {
-                if enough(total) && enough(seat.room) && enough(seat.gate) {
+                if enough(total) && enough(seat.room) && enough(seat.throttle) {
                     served.push(index);
                 } else {
                     plan.short = true;
@@ -91,9 +91,9 @@ impl Plan {
 /// that have room for it.
 fn share_out(limits: &mut [usize], mut free: usize, among: &[usize], seats: &[Seat]) {
     let share = free.checked_div(among.len()).unwrap_or(0).max(1);
-    for most in [share, usize::MAX] {
+    for limit in [share, usize::MAX] {
         for &index in among {
-            let more = seats[index].free().min(most).saturating_sub(limits[index]).min(free);
+            let more = seats[index].free().min(limit).saturating_sub(limits[index]).min(free);
             limits[index] += more;
             free -= more;
         }
@@ -106,13 +106,13 @@ mod tests {
 
     const IDLE: Seat = seat(64, 0);
 
-    const fn seat(most: usize, busy: usize) -> Seat {
-        Seat { room: Room { most, busy }, gate: Room::ANY, hungry: true }
+    const fn seat(capacity: usize, busy: usize) -> Seat {
+        Seat { room: Room { capacity, busy }, throttle: Room::ANY, hungry: true }
     }
 
     fn plan(in_flight: usize, seats: &[Seat], turn: usize) -> Plan {
         let busy = seats.iter().map(|seat| seat.room.busy).sum();
-        Plan::new(Room { most: in_flight, busy }, 100, seats, turn, false)
+        Plan::new(Room { capacity: in_flight, busy }, 100, seats, turn, false)
     }
 
     // A handler that is not asked must wait for a wake-up that may never come.
@@ -160,7 +160,7 @@ mod tests {
         let few = seat(64, 60);
         let waits = plan(512, &[few], 0);
         assert!(waits.short && !waits.claims() && waits.has_room());
-        let eager = Plan::new(Room { most: 512, busy: 60 }, 100, &[few], 0, true);
+        let eager = Plan::new(Room { capacity: 512, busy: 60 }, 100, &[few], 0, true);
         assert_eq!(eager.limits, [4]);
         let full = seat(64, 64);
         assert_eq!(plan(512, &[full], 0), Plan { limits: vec![0], suspects: vec![0], short: false });
@@ -169,14 +169,14 @@ mod tests {
     // Tokens are gathered like room is: a claim for each that grows would be many small claims.
     #[test]
     fn never_more_than_the_gate_lets_through() {
-        let gated = |most, busy| Seat { gate: Room { most, busy }, ..IDLE };
+        let gated = |capacity, busy| Seat { throttle: Room { capacity, busy }, ..IDLE };
         assert_eq!(plan(512, &[gated(10, 0), IDLE], 0).limits, [10, 64]);
         assert_eq!(plan(512, &[gated(1, 0)], 0).limits, [1], "a probe");
         let shut = plan(512, &[gated(0, 0)], 0);
         assert_eq!(shut, Plan { limits: vec![0], suspects: vec![0], short: false }, "an open breaker");
         let few = plan(512, &[gated(100, 90)], 0);
         assert!(few.short && !few.claims() && few.has_room());
-        let eager = Plan::new(Room { most: 512, busy: 0 }, 100, &[gated(100, 90)], 0, true);
+        let eager = Plan::new(Room { capacity: 512, busy: 0 }, 100, &[gated(100, 90)], 0, true);
         assert_eq!(eager.limits, [10]);
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::health::SourceState;
 use crate::inbox::{Answer, HandlerAnswer, Prepared, Processed, Receipt, Received, Shared};
 use crate::message::Message;
-use crate::source::{Delivery, Gather, Redelivery, Source};
+use crate::source::{Batcher, Delivery, Redelivery, Source};
 use crate::store::{Accepted, Store};
 
 /// The most deliveries that are taken before somebody else has a turn.
@@ -26,7 +26,7 @@ pub(super) struct Intake<Src> {
     source: Src,
     state: Arc<SourceState>,
     /// Those that are only to be stored.
-    together: Gather<Taken>,
+    together: Batcher<Taken>,
     /// Those with more to be done, each by itself.
     alone: JoinSet<()>,
     lines: Lines,
@@ -36,7 +36,7 @@ impl<Src> Intake<Src> {
     pub(super) fn new<S: Store>(core: &Arc<Core<S>>, source: Src, state: Arc<SourceState>) -> Self {
         let (core, of) = (Arc::clone(core), Arc::clone(&state));
         let store = move |taken, turn| store_together(Arc::clone(&core), Arc::clone(&of), taken, turn);
-        let together = Gather::start(|taken: &Taken| taken.message().payload().len(), store);
+        let together = Batcher::start(|taken: &Taken| taken.message().payload().len(), store);
         Self { source, state, together, alone: JoinSet::new(), lines: Lines::default() }
     }
 }
@@ -106,14 +106,14 @@ impl<Src: Source> Intake<Src> {
                 // While the store is away those in hand stay there, and nothing more is received.
                 () = async {
                     self.state.has_room(core.inbox.config.prefetch).await;
-                    core.door.opens(core).await;
+                    core.intake_switch.opens(core).await;
                 } => {}
             }
             tokio::select! {
                 biased;
                 () = core.stop.wait() => return None,
                 // A source that lost its connection must not consume again now.
-                () = core.door.shuts() => {}
+                () = core.intake_switch.shuts() => {}
                 delivery = self.source.recv() => return delivery,
             }
         }
@@ -210,8 +210,8 @@ impl<S: Store> Shared<S> {
         let many = prepared.len() > 1;
         match caught(self.receive_all(prepared.iter())).await {
             Some(Ok(received)) => received.into_iter().map(Some).collect(),
-            Some(Err(error)) if !many || !error.kind().may_be_of_one() => {
-                prepared.iter().map(|_| Some(Err(error.duplicate()))).collect()
+            Some(Err(error)) if !many || !error.kind().is_per_message() => {
+                prepared.iter().map(|_| Some(Err(error.to_shared()))).collect()
             }
             None if !many => vec![None],
             _ => join_all(prepared.iter().map(|prepared| caught(self.receive(prepared)))).await,
@@ -234,7 +234,7 @@ impl<S: Store> Shared<S> {
 
     /// Whether nothing is to be done with a message before it is acknowledged but to store it.
     pub(crate) fn only_stores(&self, message: &Message) -> bool {
-        !self.is_direct() && self.registry.inline(message.kind()).next().is_none()
+        !self.is_direct() && self.registry.inline(message.message_type()).next().is_none()
     }
 
     /// Runs the inline handlers of a message of which the store has answered.
@@ -255,7 +255,7 @@ impl<S: Store> Shared<S> {
             stored.as_ref().map_or_else(Vec::new, |(offers, answer)| self.answers(message, offers, answer));
         let mut duplicate = accepted.is_none_or(|accepted| matches!(accepted, Accepted::Duplicate(_)));
         let mut receipt = Receipt::Done;
-        for ((handler, _), key) in self.registry.inline(message.kind()).zip(&prepared.inline) {
+        for ((handler, _), key) in self.registry.inline(message.message_type()).zip(&prepared.inline) {
             // What is quarantined for a person does not run under the same key.
             let item = stored.as_ref().and_then(|(offers, answer)| answer.quarantined(offers, &key.key));
             let said = if let Some(item) = item {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
-use super::flights::Flights;
+use super::in_flight::InFlight;
 use crate::error::Result;
 use crate::inbox::Shared;
 use crate::store::{Claim, RenewParams, Renewed, Store};
@@ -17,31 +17,31 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     let Shared { clock, config, name, .. } = &*core.inbox;
     let (tick, patience) = (config.lease / TICKS, config.lease / 3);
     loop {
-        core.beats.turn("renewer", tick + patience);
+        core.heartbeats.turn("renewer", tick + patience);
         clock.sleep(tick).await;
         tokio::select! {
             biased;
-            lost = renew(&core.inbox, aging(&core)) => core.flights.lose(&lost),
+            lost = renew(&core.inbox, aging(&core)) => core.in_flight.lose(&lost),
             () = clock.sleep(patience) => tracing::warn!(inbox = %name, "the renewal of leases takes too long"),
         }
         // What could not be renewed must stop before the store's lease ends, and the next look can be this far away.
-        let overdue = core.flights.overdue(clock.monotonic().saturating_add(tick + patience));
+        let overdue = core.in_flight.overdue(clock.monotonic().saturating_add(tick + patience));
         if !overdue.is_empty() {
             tracing::warn!(inbox = %name, count = overdue.len(), "leases could not be renewed; stopping their handlers");
-            core.flights.stop(&overdue);
+            core.in_flight.stop(&overdue);
         }
     }
 }
 
 /// Claims that are older than a tick. Younger ones can wait for the next tick: that comes before a third of their lease is over.
-fn aging<S: Store>(core: &Core<S>) -> (&Flights, Vec<Claim>) {
+fn aging<S: Store>(core: &Core<S>) -> (&InFlight, Vec<Claim>) {
     let lease = core.inbox.config.lease;
     let ends = core.inbox.clock.monotonic().saturating_add(lease.saturating_sub(lease / TICKS));
-    (&core.flights, core.flights.overdue(ends))
+    (&core.in_flight, core.in_flight.overdue(ends))
 }
 
 /// Renews claims in hand; returns those that belong to another worker by now.
-async fn renew<S: Store>(inbox: &Shared<S>, (flights, claims): (&Flights, Vec<Claim>)) -> Vec<Claim> {
+async fn renew<S: Store>(inbox: &Shared<S>, (in_flight, claims): (&InFlight, Vec<Claim>)) -> Vec<Claim> {
     let lease = inbox.config.lease;
     let mut lost = Vec::new();
     for claims in claims.chunks(BATCH) {
@@ -56,7 +56,7 @@ async fn renew<S: Store>(inbox: &Shared<S>, (flights, claims): (&Flights, Vec<Cl
                         Renewed::LeaseLost => lost.push(claim.clone()),
                     }
                 }
-                flights.extend(&kept, deadline);
+                in_flight.extend(&kept, deadline);
             }
             // The deadlines stand; what reaches its own is stopped.
             Err(error) => inbox.store.watch().trouble(&inbox.name, "renew", &error),
@@ -68,10 +68,10 @@ async fn renew<S: Store>(inbox: &Shared<S>, (flights, claims): (&Flights, Vec<Cl
 /// Renews everything in hand until it is dropped, and stops nothing: for a caller who runs handlers by hand.
 pub(super) async fn keep_renewing<S: Store>(
     inbox: &Shared<S>,
-    flights: &Flights,
+    in_flight: &InFlight,
 ) -> std::convert::Infallible {
     loop {
         inbox.clock.sleep(inbox.config.lease / 4).await;
-        renew(inbox, (flights, flights.claims())).await;
+        renew(inbox, (in_flight, in_flight.claims())).await;
     }
 }

@@ -40,7 +40,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             written = now;
             write_duplicate_counts(&core.inbox).await;
         }
-        core.beats.turn("rescuer", core.inbox.config.rescue);
+        core.heartbeats.turn("rescuer", core.inbox.config.rescue);
         tokio::select! {
             () = core.inbox.clock.sleep(core.inbox.config.rescue) => {}
             () = core.stop.wait() => {}
@@ -56,8 +56,8 @@ async fn settled_first<S: Store>(core: &Core<S>) {
     let clock = &core.inbox.clock;
     let mut patience = clock.sleep(MAX_PAUSE);
     loop {
-        let (landing, refused) = (core.flights.landing(), core.settle.refused());
-        if !core.flights.is_any_over(clock.monotonic()) {
+        let (landing, refused) = (core.in_flight.landing(), core.settle.refused());
+        if !core.in_flight.is_any_over(clock.monotonic()) {
             return;
         }
         core.settle.now();

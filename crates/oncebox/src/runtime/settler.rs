@@ -23,14 +23,14 @@ pub(super) async fn run<S: Store>(
 ) -> Result<()> {
     let mut queue = queue.lock().await;
     loop {
-        core.beats.turn("settler", Duration::MAX);
+        core.heartbeats.turn("settler", Duration::MAX);
         let mut batch = Batch { core: Arc::clone(&core), settlements: Vec::new() };
         if queue.recv_many(&mut batch.settlements, BATCH).await == 0 {
             return Ok(());
         }
-        core.beats.turn("settler", Duration::ZERO);
+        core.heartbeats.turn("settler", Duration::ZERO);
         write(batch).await;
-        core.flights.tell(&core.inbox.name);
+        core.in_flight.report(&core.inbox.name);
     }
 }
 
@@ -71,13 +71,13 @@ impl<S: Store> Batch<S> {
 
     /// Whether one of its entries is still in hand.
     fn is_held(&self) -> bool {
-        self.settlements.iter().any(|settlement| self.core.flights.holds(&settlement.claim))
+        self.settlements.iter().any(|settlement| self.core.in_flight.holds(&settlement.claim))
     }
 }
 
 impl<S: Store> Drop for Batch<S> {
     fn drop(&mut self) {
-        self.core.flights.land(self.settlements.iter().map(|settlement| &settlement.claim));
+        self.core.in_flight.release(self.settlements.iter().map(|settlement| &settlement.claim));
     }
 }
 
@@ -91,7 +91,7 @@ async fn write<S: Store>(mut batch: Batch<S>) {
             Ok(()) => return,
             Err(error) if is_trouble(error.kind()) => {
                 core.inbox.store.watch().trouble(&core.inbox.name, "settle", &error);
-                core.beats.turn("settler", Duration::ZERO);
+                core.heartbeats.turn("settler", Duration::ZERO);
                 core.settle.refused.notify_waiters();
                 tokio::select! {
                     () = core.inbox.clock.sleep(pauses.next()) => {}
@@ -123,10 +123,10 @@ async fn write<S: Store>(mut batch: Batch<S>) {
 /// never be settled has to be rescued at some time, and be poisoned in the end.
 async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
     let Shared { clock, name, store, .. } = &*batch.core.inbox;
-    let (mut pauses, flights) = (Pauses::default(), &batch.core.flights);
+    let (mut pauses, in_flight) = (Pauses::default(), &batch.core.in_flight);
     for settlement in &batch.settlements {
-        flights.stop(std::slice::from_ref(&settlement.claim));
-        while flights.deadline(&settlement.claim).is_some_and(|deadline| clock.monotonic() < deadline) {
+        in_flight.stop(std::slice::from_ref(&settlement.claim));
+        while in_flight.deadline(&settlement.claim).is_some_and(|deadline| clock.monotonic() < deadline) {
             store.watch().trouble(name, "settle one", &error);
             clock.sleep(pauses.next()).await;
             error = match settle(&batch.core.inbox, std::slice::from_ref(settlement)).await {
@@ -135,9 +135,9 @@ async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
             };
         }
     }
-    if let Some(unsaid) = store.watch().hush.may_say("unsettled", "") {
+    if let Some(suppressed) = store.watch().log_throttle.allow("unsettled", "") {
         let error = ErrorText::new(error.to_string());
-        tracing::error!(inbox = %name, %error, unsaid, "cannot settle; leaving it to its lease");
+        tracing::error!(inbox = %name, %error, suppressed, "cannot settle; leaving it to its lease");
     }
 }
 
@@ -148,11 +148,11 @@ pub(super) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) ->
         match (settled, settlement.next) {
             (Settled::LeaseLost, _) => report_lost(&settlement.claim),
             (Settled::Applied, Next::Pending { delay }) if !delay.is_zero() => {
-                inbox.nudge.at(inbox.clock.monotonic().saturating_add(delay));
+                inbox.local_wakeup.at(inbox.clock.monotonic().saturating_add(delay));
             }
             // An entry that is pending again, or one that waited behind this one for order.
-            (Settled::Applied, Next::Pending { .. }) => inbox.nudge.now(),
-            (Settled::Applied, _) if settlement.claim.order.is_some() => inbox.nudge.now(),
+            (Settled::Applied, Next::Pending { .. }) => inbox.local_wakeup.now(),
+            (Settled::Applied, _) if settlement.claim.order.is_some() => inbox.local_wakeup.now(),
             (Settled::Applied, _) => {}
         }
     }

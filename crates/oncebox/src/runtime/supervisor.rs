@@ -62,7 +62,7 @@ where
     AbortOnDrop(tokio::spawn(async move {
         loop {
             if component != RECEIVER {
-                core.beats.turn(component, Duration::ZERO);
+                core.heartbeats.turn(component, Duration::ZERO);
             }
             // A task of its own, so that a panic ends the component and not its supervisor.
             let task = AbortOnDrop(tokio::spawn(start(Arc::clone(&core))));
@@ -70,7 +70,7 @@ where
                 Ok(Ok(())) => {
                     // A source may be over; everything else goes on for as long as the inbox runs.
                     if component != RECEIVER {
-                        core.beats.ended(component);
+                        core.heartbeats.ended(component);
                     }
                     return;
                 }
@@ -78,10 +78,10 @@ where
                 Err(join) => join.to_string(),
             };
             let inbox = &core.inbox;
-            core.beats.failed(component);
-            if let Some(unsaid) = inbox.store.watch().hush.may_say("component", component) {
+            core.heartbeats.failed(component);
+            if let Some(suppressed) = inbox.store.watch().log_throttle.allow("component", component) {
                 let error = ErrorText::new(why);
-                tracing::error!(inbox = %inbox.name, component, %error, unsaid, "component failed; starting it again");
+                tracing::error!(inbox = %inbox.name, component, %error, suppressed, "component failed; starting it again");
             }
             let labels = [emit::inbox(&inbox.name), emit::word("component", component)];
             emit::count(names::RESTARTS, 1, labels);

@@ -17,7 +17,7 @@ const HELD: u32 = 3;
 
 pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
     // What it has to look through can take any time.
-    core.beats.turn("sweeper", Duration::MAX);
+    core.heartbeats.turn("sweeper", Duration::MAX);
     // Before this process has done anything that others could forget too early.
     let mut pauses = Pauses::default();
     while let Err(error) = registered(&core.inbox).await {
@@ -27,7 +27,7 @@ pub(super) async fn run<S: Store>(core: Arc<Core<S>>) -> Result<()> {
             () = core.stop.wait() => return Ok(()),
         }
     }
-    tell_unending(&core.inbox);
+    report_unending(&core.inbox);
     loop {
         tokio::select! {
             () = core.inbox.clock.sleep(interval(&core.inbox)) => {}
@@ -58,7 +58,7 @@ pub(super) fn interval<S: Store>(inbox: &Shared<S>) -> Duration {
 }
 
 /// Says of which handlers nothing is ever forgotten: that is a choice, and the store grows with it.
-fn tell_unending<S: Store>(inbox: &Shared<S>) {
+fn report_unending<S: Store>(inbox: &Shared<S>) {
     let windows = inbox.registry.windows(&inbox.config);
     let unending: Vec<&str> =
         windows.iter().filter(|(_, window)| *window == Duration::MAX).map(|(key, _)| key.as_str()).collect();

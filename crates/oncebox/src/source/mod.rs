@@ -1,11 +1,11 @@
 //! The seam to the broker: deliveries come out, and each is settled exactly once.
 
+mod batcher;
 mod channel;
-mod gather;
 mod link;
 
+pub use batcher::{BatchPermit, Batcher};
 pub use channel::{ChannelSender, ChannelSource, channel};
-pub use gather::{Gather, Turn};
 pub use link::BrokerLink;
 
 use std::time::Duration;

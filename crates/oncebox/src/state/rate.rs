@@ -85,7 +85,7 @@ impl Bucket {
     }
 
     /// How many tokens it can hold.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         usize::try_from(self.full / self.cost).unwrap_or(usize::MAX)
     }
 
@@ -98,8 +98,8 @@ impl Bucket {
     }
 
     /// Takes up to this many tokens; says how many.
-    pub(crate) fn take(&mut self, most: usize, now: Duration) -> usize {
-        let taken = self.tokens(now).min(most);
+    pub(crate) fn take(&mut self, limit: usize, now: Duration) -> usize {
+        let taken = self.tokens(now).min(limit);
         self.level -= self.cost * taken as u128;
         taken
     }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn tokens_grow_with_time_up_to_the_burst() {
         let mut bucket = Bucket::new(&Rate::per_second(10).burst(4));
-        assert_eq!((bucket.most(), bucket.take(100, Duration::ZERO)), (4, 4));
+        assert_eq!((bucket.capacity(), bucket.take(100, Duration::ZERO)), (4, 4));
         assert_eq!(bucket.take(1, Duration::ZERO), 0);
         assert_eq!(bucket.next_at(Duration::ZERO), SECOND / 10);
         assert_eq!(bucket.take(100, SECOND / 4), 2);

@@ -76,8 +76,8 @@ impl Suspicion {
         let next = match self.company() {
             1 => "the next worker finishes everything else first and then runs it alone".to_owned(),
             usize::MAX => "the next worker runs it with all others that were held with it".to_owned(),
-            most => {
-                format!("the next worker finishes everything else first and then runs at most {most} of them")
+            max => {
+                format!("the next worker finishes everything else first and then runs at most {max} of them")
             }
         };
         let counts = if self.own_crashes() == 0 { "no crash counts against it so far; " } else { "" };
@@ -120,8 +120,8 @@ mod tests {
             assert_eq!(once.after_crash(false), once, "company is not blamed, nor does it clear");
             assert_eq!(once.after_crash(true).own_crashes(), 2);
         }
-        let most = Suspicion::from_stored(u32::MAX);
-        assert_eq!(most.after_crash(true), most);
+        let max = Suspicion::from_stored(u32::MAX);
+        assert_eq!(max.after_crash(true), max);
     }
 
     #[test]

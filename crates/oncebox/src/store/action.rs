@@ -130,7 +130,7 @@ pub enum What {
         /// Which entries; where it starts and how long its pages are does not count.
         filter: Box<Filter>,
         /// How many entries at most.
-        most: usize,
+        limit: usize,
     },
     /// The beginning of a backfill. Changes nothing by itself.
     Backfill {
@@ -191,8 +191,8 @@ impl What {
                 json!({ "key": key.to_string(), "discard_unfinished": discard_unfinished })
             }
             Self::Purge { age, limit } => json!({ "age_ms": millis(*age), "limit": limit }),
-            Self::Bulk { operation, filter, most } => {
-                json!({ "operation": operation.as_str(), "filter": conditions(filter), "most": most })
+            Self::Bulk { operation, filter, limit } => {
+                json!({ "operation": operation.as_str(), "filter": conditions(filter), "limit": limit })
             }
             Self::Backfill { handler, kinds } => json!({ "handler": handler.as_str(), "types": kinds }),
         }
@@ -221,7 +221,7 @@ fn conditions(filter: &Filter) -> Value {
     json!({
         "statuses": words,
         "handler": filter.handler.as_ref().map(HandlerKey::as_str),
-        "type": filter.kind,
+        "type": filter.message_type,
         "source": filter.source,
         "id_contains": filter.id_contains.as_deref().map(hex),
         "ordering_key": filter.ordering_key.as_deref().map(hex),

@@ -72,7 +72,7 @@ impl Answer {
 
 fn write_entry(entry: &EntryView) -> Value {
     let label = entry.label.as_ref().map(|label| {
-        json!({ "source": label.source, "id": hex(&label.id), "type": label.kind,
+        json!({ "source": label.source, "id": hex(&label.id), "type": label.message_type,
                 "ordering_key": label.ordering_key.as_deref().map(hex) })
     });
     json!({

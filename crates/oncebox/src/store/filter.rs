@@ -21,7 +21,7 @@ pub struct Filter {
     /// Only the handler with this key, which may be any of its keys.
     pub handler: Option<HandlerKey>,
     /// Only messages of this type.
-    pub kind: Option<Box<str>>,
+    pub message_type: Option<Box<str>>,
     /// Only messages from this source.
     pub source: Option<Box<str>>,
     /// Only messages whose id holds these bytes somewhere.
@@ -58,7 +58,7 @@ impl Filter {
             inbox,
             statuses: Vec::new(),
             handler: None,
-            kind: None,
+            message_type: None,
             source: None,
             id_contains: None,
             ordering_key: None,
@@ -80,7 +80,7 @@ impl Filter {
     /// empty part of an id or of an error is in every one: it asks for nothing.
     pub fn is_narrow(&self) -> bool {
         self.handler.is_some()
-            || self.kind.is_some()
+            || self.message_type.is_some()
             || self.source.is_some()
             || self.id_contains.as_ref().is_some_and(|part| !part.is_empty())
             || self.ordering_key.is_some()
@@ -107,7 +107,9 @@ impl Filter {
             && self.received_from.is_none_or(|from| entry.received_at >= from)
             && self.received_before.is_none_or(|before| entry.received_at < before)
             && self.error_contains.as_ref().is_none_or(|text| error.contains(&**text))
-            && label(self.kind.is_some(), &|label| self.kind.as_ref() == Some(&label.kind))
+            && label(self.message_type.is_some(), &|label| {
+                self.message_type.as_ref() == Some(&label.message_type)
+            })
             && label(self.source.is_some(), &|label| self.source.as_ref() == Some(&label.source))
             && label(self.ordering_key.is_some(), &|label| self.ordering_key == label.ordering_key)
             && label(self.id_contains.is_some(), &|label| {
@@ -220,7 +222,7 @@ pub struct Label {
     /// Its id.
     pub id: Box<[u8]>,
     /// Its type.
-    pub kind: Box<str>,
+    pub message_type: Box<str>,
     /// Its ordering key.
     pub ordering_key: Option<Box<[u8]>>,
 }
@@ -230,15 +232,20 @@ impl Label {
     pub fn new(
         source: impl Into<Box<str>>,
         id: impl Into<Box<[u8]>>,
-        kind: impl Into<Box<str>>,
+        message_type: impl Into<Box<str>>,
         ordering_key: Option<Box<[u8]>>,
     ) -> Self {
-        Self { source: source.into(), id: id.into(), kind: kind.into(), ordering_key }
+        Self { source: source.into(), id: id.into(), message_type: message_type.into(), ordering_key }
     }
 
     /// The label of a message.
     pub fn of(message: &Message) -> Self {
-        Self::new(message.source(), message.id(), message.kind(), message.ordering_key().map(Into::into))
+        Self::new(
+            message.source(),
+            message.id(),
+            message.message_type(),
+            message.ordering_key().map(Into::into),
+        )
     }
 }
 

@@ -268,7 +268,7 @@ impl Explanation {
                 let why = format!(
                     "no handler that keeps messages was registered for the type {:?}, so nothing waits or runs (a fire-and-forget one \
                      leaves no trace); once there is one, another delivery or a backfill gives it the message",
-                    message.kind()
+                    message.message_type()
                 );
                 story.push((*at, why));
             }
@@ -327,7 +327,7 @@ fn named(message: &Message) -> String {
     let id = String::from_utf8_lossy(message.id());
     let cut = if id.chars().nth(SHOWN).is_some() { "…" } else { "" };
     let id: String = id.chars().take(SHOWN).collect();
-    format!("type {:?}, id {id:?}{cut}, source {:?}", message.kind(), message.source())
+    format!("type {:?}, id {id:?}{cut}, source {:?}", message.message_type(), message.source())
 }
 
 impl fmt::Display for Explanation {

@@ -183,8 +183,8 @@ impl BackfillParams {
     }
 
     /// Whether a message of this type gets an entry.
-    pub fn takes(&self, kind: &str) -> bool {
-        self.types.iter().any(|pattern| crate::handler::takes(pattern, kind))
+    pub fn takes(&self, message_type: &str) -> bool {
+        self.types.iter().any(|pattern| crate::handler::takes(pattern, message_type))
     }
 }
 

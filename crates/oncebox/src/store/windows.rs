@@ -222,7 +222,7 @@ impl Default for SweepCursor {
 impl SweepCursor {
     /// No more messages than this are left behind; a cursor that finds more of them stays where it is, and reads on from there
     /// the next time.
-    pub const MOST_LEFT: usize = 1_000;
+    pub const MAX_LEFT: usize = 1_000;
 
     /// What is younger than this is not passed for good: it may have been stored by a transaction that lasted.
     pub const SETTLED: Duration = Duration::from_mins(10);
@@ -249,7 +249,7 @@ impl SweepCursor {
 
     /// Everything after `from` up to `to` was looked at; `stays` were not over, in order.
     pub fn pass(&mut self, from: Seq, to: Seq, stays: &[Seq]) {
-        if from == self.upto && to > from && self.left.len() + stays.len() <= Self::MOST_LEFT {
+        if from == self.upto && to > from && self.left.len() + stays.len() <= Self::MAX_LEFT {
             self.upto = to;
             self.left.extend(stays);
         }
@@ -349,6 +349,6 @@ mod tests {
         assert_eq!((cursor.upto, cursor.left.len()), (Seq(10), 1), "too many stay");
         cursor.gone(&[Seq(7)]);
         cursor.pass(Seq(10), Seq(1_010), &many);
-        assert_eq!((cursor.upto, cursor.left.len()), (Seq(1_010), SweepCursor::MOST_LEFT));
+        assert_eq!((cursor.upto, cursor.left.len()), (Seq(1_010), SweepCursor::MAX_LEFT));
     }
 }

@@ -215,7 +215,7 @@ impl Stage {
     }
 
     /// The most runs there ever were at once.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn peak(&self) -> usize {
         self.shared.running.lock().1
     }
 

@@ -125,7 +125,7 @@ pub(crate) struct BulkPlan {
     /// How many entries at most. Default 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
-    pub(crate) most: Option<u64>,
+    pub(crate) limit: Option<u64>,
     /// Allows a filter that takes everything with a status.
     #[serde(default)]
     pub(crate) everything: bool,
@@ -151,7 +151,7 @@ actions! {
         /// How many entries at most. Default 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 100_000))]
-        pub(crate) most: Option<u64>,
+        pub(crate) limit: Option<u64>,
         /// Allows a filter that takes everything with a status.
         #[serde(default)]
         pub(crate) everything: bool,
@@ -174,8 +174,8 @@ actions! {
 impl BulkAction {
     /// What is to be done, without who asks for it and how.
     pub(crate) fn plan(&self) -> BulkPlan {
-        let Self { verb, which, most, everything, .. } = self;
-        BulkPlan { verb: *verb, which: which.clone(), most: *most, everything: *everything }
+        let Self { verb, which, limit, everything, .. } = self;
+        BulkPlan { verb: *verb, which: which.clone(), limit: *limit, everything: *everything }
     }
 }
 

@@ -25,7 +25,7 @@ macro_rules! filters {
             pub(crate) handler: Option<Text>,
             /// Of messages of this type.
             #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-            pub(crate) kind: Option<Text>,
+            pub(crate) message_type: Option<Text>,
             /// Of messages from this source.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub(crate) source: Option<Text>,
@@ -62,7 +62,7 @@ macro_rules! filters {
                 let mut filter = Filter::any(inbox);
                 filter.statuses = self.status.iter().map(|status| status.0).collect();
                 filter.handler = self.handler.as_deref().map(HandlerKey::new).transpose()?;
-                (filter.kind, filter.source) = (text(&self.kind), text(&self.source));
+                (filter.message_type, filter.source) = (text(&self.message_type), text(&self.source));
                 (filter.tenant, filter.error_contains) = (text(&self.tenant), text(&self.error));
                 filter.id_contains = bytes(&self.id_contains);
                 filter.ordering_key = bytes(&self.ordering_key);
@@ -144,7 +144,7 @@ pub(crate) struct Label {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id_hex: Option<String>,
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub(crate) message_type: String,
     /// The ordering key as text.
     pub(crate) ordering_key: Option<String>,
     /// Its bytes in hexadecimal digits, if they are not text.

@@ -6,7 +6,7 @@ use oncebox::HandlerKey;
 use serde_json::json;
 
 use super::Failed;
-use super::desk::{Desk, Late};
+use super::client::{Late, OperatorClient};
 use super::place::{Message, Place, Which, Who, handler, not_found, usage};
 use super::print;
 use crate::api::wire;
@@ -59,7 +59,7 @@ pub(crate) struct Entries {
     expect: Option<u64>,
     /// With a filter: do it to this many at most, 1 to 100,000.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    most: u64,
+    limit: u64,
     /// With a filter: so many a second, once it is at full speed, 1 to 1,000.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     per_second: u64,
@@ -108,24 +108,28 @@ pub(super) async fn entries(args: &Entries, verb: wire::Verb) -> Result<bool, Fa
 }
 
 async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
-    let plan =
-        wire::BulkPlan { verb, which: args.which.wire(), most: Some(args.most), everything: args.everything };
-    let desk = args.place.open().await?;
+    let plan = wire::BulkPlan {
+        verb,
+        which: args.which.wire(),
+        limit: Some(args.limit),
+        everything: args.everything,
+    };
+    let client = args.place.open().await?;
     if !args.confirm {
-        return preview(&*desk, args, &plan).await.map(|()| false);
+        return preview(&*client, args, &plan).await.map(|()| false);
     }
     let expected = match args.expect {
         Some(expected) => expected,
-        None => desk.preview(&plan).await?.count,
+        None => client.preview(&plan).await?.count,
     };
-    let wire::BulkPlan { verb, which, most, everything } = plan;
+    let wire::BulkPlan { verb, which, limit, everything } = plan;
     let action = wire::BulkAction {
         operation: args.who.id(),
         actor: args.who.actor(),
         reason: args.who.reason()?,
         verb,
         which,
-        most,
+        limit,
         everything,
         expected,
         per_second: Some(args.per_second),
@@ -134,13 +138,13 @@ async fn many(args: &Entries, verb: wire::Verb) -> Result<bool, Failed> {
     };
     let id = action.operation.0;
     // Before it begins: whoever kills it carries it on by this.
-    out::tell(&format!("operation {id}; {expected} entries; carry it on with --operation {id}"));
+    out::eprint_note(&format!("operation {id}; {expected} entries; carry it on with --operation {id}"));
     let progress = Progress::of(expected, "entries");
     let mut told = |report: &wire::Report| {
         progress.at(report.done);
         progress.say(format!("done, {} had changed, {} failed again", report.refused, report.failed));
     };
-    let ended = desk.bulk(&action, &mut told).await;
+    let ended = client.bulk(&action, &mut told).await;
     drop(progress);
     let report = ended.map_err(|failed| failed.context(format!("{} of many, operation {id}", word(verb))))?;
     tell_report(&args.place, &report)?;
@@ -154,16 +158,16 @@ fn tell_report(place: &Place, report: &wire::Report) -> Result<(), Failed> {
     let wire::Report { state, done, refused, failed, .. } = report;
     out::line(&format!("{state}: {done} done, {refused} had changed, {failed} failed again"))?;
     match state.as_str() {
-        "stopped" => out::tell("look at what failed; the same --operation with --go-on carries it on"),
-        "capped" => out::tell("there are more; a new operation does the next, or raise --most"),
+        "stopped" => out::eprint_note("look at what failed; the same --operation with --go-on carries it on"),
+        "capped" => out::eprint_note("there are more; a new operation does the next, or raise --limit"),
         _ => {}
     }
     Ok(())
 }
 
-async fn preview(desk: &dyn Desk, args: &Entries, plan: &wire::BulkPlan) -> Result<(), Failed> {
+async fn preview(client: &dyn OperatorClient, args: &Entries, plan: &wire::BulkPlan) -> Result<(), Failed> {
     let progress = Progress::unknown("counting");
-    let preview = desk.preview(plan).await?;
+    let preview = client.preview(plan).await?;
     drop(progress);
     let wire::Preview { count, more, first } = &preview;
     if args.place.json {
@@ -215,8 +219,8 @@ pub(super) async fn hold(args: &Hold, pause: bool) -> Result<(), Failed> {
         line,
         unknown: args.unknown,
     };
-    let desk = args.place.open().await?;
-    let acted = desk.hold(pause, &hold).await;
+    let client = args.place.open().await?;
+    let acted = client.hold(pause, &hold).await;
     tell(&args.place, if pause { "pause" } else { "resume" }, hold.operation, acted)?;
     Ok(())
 }
@@ -242,12 +246,12 @@ pub(crate) struct Purge {
 }
 
 pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     let (older_than_seconds, limit) = (args.older_than.as_secs(), Some(args.limit as u64));
     let plan = wire::PurgePlan { older_than_seconds, limit };
     if !args.confirm {
         let progress = Progress::unknown("counting");
-        let count = desk.purge_preview(&plan).await?.count;
+        let count = client.purge_preview(&plan).await?.count;
         drop(progress);
         if args.place.json {
             return print::json(&json!({ "dry_run": true, "count": count }));
@@ -256,7 +260,7 @@ pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
     }
     let expected = match args.expect {
         Some(expected) => expected,
-        None => desk.purge_preview(&plan).await?.count,
+        None => client.purge_preview(&plan).await?.count,
     };
     let purge = wire::Purge {
         operation: args.who.id(),
@@ -266,7 +270,7 @@ pub(super) async fn purge(args: &Purge) -> Result<(), Failed> {
         limit,
         expected,
     };
-    let purged = tell(&args.place, "purge", purge.operation, desk.purge(&purge).await)?;
+    let purged = tell(&args.place, "purge", purge.operation, client.purge(&purge).await)?;
     if let (Some(count), false) = (purged.purged, args.place.json) {
         out::line(&format!("{count} messages removed"))?;
     }
@@ -291,15 +295,15 @@ pub(crate) struct Backfill {
     legacy: Vec<HandlerKey>,
     /// On a store: at most this many entries.
     #[arg(long)]
-    most: Option<usize>,
+    limit: Option<usize>,
     /// Really does it, instead of saying how many messages would be looked at.
     #[arg(long)]
     confirm: bool,
 }
 
 pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
-    let desk = args.place.open().await?;
-    let messages = desk.counts(None).await?.messages;
+    let client = args.place.open().await?;
+    let messages = client.counts(None).await?.messages;
     if !args.confirm {
         if args.place.json {
             return print::json(&json!({ "dry_run": true, "messages": messages }));
@@ -316,11 +320,11 @@ pub(super) async fn backfill(args: &Backfill) -> Result<(), Failed> {
         handler: args.handler.as_str().into(),
     };
     let id = action.operation.0;
-    out::tell(&format!("operation {id}; carry it on with --operation {id}"));
+    out::eprint_note(&format!("operation {id}; carry it on with --operation {id}"));
     let types = args.types.iter().map(|kind| kind.as_str().into()).collect();
-    let late = Late { action, types, legacy: args.legacy.clone(), most: args.most };
+    let late = Late { action, types, legacy: args.legacy.clone(), limit: args.limit };
     let progress = Progress::unknown("entries added");
-    let ended = desk.backfill(&late, &mut |report| progress.at(report.done)).await;
+    let ended = client.backfill(&late, &mut |report| progress.at(report.done)).await;
     drop(progress);
     let report = ended.map_err(|failed| failed.context(format!("backfill, operation {id}")))?;
     if args.place.json {

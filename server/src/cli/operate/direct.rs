@@ -10,14 +10,14 @@ use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
 
 use super::Failed;
-use super::desk::{Asked, Desk, Late, Told};
+use super::client::{Asked, Late, OperatorClient, ProgressFn};
 use super::place::usage;
 use crate::api::show::{self, Privacy};
 use crate::api::{shared, wire};
 use crate::config::InboxPlan;
 
 /// A purge of more is begun again: each is one transaction.
-const MOST_PURGED: usize = 10_000;
+const MAX_PURGED: usize = 10_000;
 
 pub(super) struct Direct {
     store: Box<dyn Admin>,
@@ -51,7 +51,7 @@ impl Direct {
     fn plan_of(&self, plan: &wire::BulkPlan) -> Result<Bulk, Failed> {
         let everything = "name what is meant, or say --everything";
         let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
-        bulk.most = number(plan.most, bulk.most);
+        bulk.limit = number(plan.limit, bulk.limit);
         Ok(bulk)
     }
 
@@ -85,14 +85,14 @@ fn as_expected(count: u64, expected: u64, what: &str) -> Result<(), Failed> {
 
 fn limit_of(limit: Option<u64>) -> Result<usize, Failed> {
     let limit = number(limit, 1_000);
-    if limit > MOST_PURGED {
-        return Err(usage(format!("--limit is {MOST_PURGED} at most: purge again for the rest")));
+    if limit > MAX_PURGED {
+        return Err(usage(format!("--limit is {MAX_PURGED} at most: purge again for the rest")));
     }
     Ok(limit)
 }
 
 #[async_trait]
-impl Desk for Direct {
+impl OperatorClient for Direct {
     async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
         Ok(shared::counts(&*self.store, &self.inbox, tenant, self.clock.now()).await?)
     }
@@ -216,7 +216,7 @@ impl Desk for Direct {
         Ok(wire::Preview { count: preview.count as u64, more: preview.more, first })
     }
 
-    async fn bulk(&self, action: &wire::BulkAction, told: Told<'_>) -> Result<wire::Report, Failed> {
+    async fn bulk(&self, action: &wire::BulkAction, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
         let bulk = self.plan_of(&action.plan())?.id(action.operation.0);
         let mut bulk = bulk.by(actor_of(action.asked())?, &action.reason.0);
         (bulk.per_second, bulk.go_on) = (number(action.per_second, bulk.per_second), action.go_on);
@@ -226,7 +226,7 @@ impl Desk for Direct {
         if known.is_none() {
             as_expected(bulk.preview(&*self.store).await?.count as u64, action.expected, "entries")?;
         }
-        bulk.most = shared::cap(known.as_ref(), "most", bulk.most, action.expected);
+        bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, action.expected);
         let ended = bulk.run_telling(&*self.store, &self.clock, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
@@ -247,7 +247,7 @@ impl Desk for Direct {
         self.do_it(self.action(what, purge.asked())?).await
     }
 
-    async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed> {
+    async fn backfill(&self, late: &Late, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
         let key = handler(&late.action.handler)?;
         let planned =
             self.plan.as_ref().and_then(|plan| plan.handlers.iter().find(|one| one.key == key.as_str()));
@@ -262,7 +262,7 @@ impl Desk for Direct {
         let route = Route { key, legacy: Arc::from(legacy) };
         let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
         let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
-        backfill.most = late.most.unwrap_or(backfill.most);
+        backfill.limit = late.limit.unwrap_or(backfill.limit);
         let ended = backfill.run_telling(&*self.store, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
     }

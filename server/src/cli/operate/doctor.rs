@@ -6,7 +6,7 @@ use oncebox::store::Severity;
 use oncebox::{ErrorKind, HandlerKey};
 
 use super::Failed;
-use super::desk::Asked;
+use super::client::Asked;
 use super::place::{Found, Place, cannot_open, handler};
 use super::print;
 use crate::api::wire;
@@ -32,10 +32,10 @@ pub(super) async fn doctor(args: &Doctor) -> Result<bool, Failed> {
     let findings = if let Some(finding) = schema(&args.place).await? {
         vec![finding]
     } else {
-        let desk = args.place.open().await?;
-        let findings = desk.doctor(&asked).await?;
+        let client = args.place.open().await?;
+        let findings = client.doctor(&asked).await?;
         if findings.is_empty() {
-            print::if_empty(&args.place, &desk.counts(None).await?)?;
+            print::if_empty(&args.place, &client.counts(None).await?)?;
         }
         findings
     };

@@ -28,9 +28,9 @@ pub(crate) struct ErasureArgs {
 
 pub(super) async fn erase(args: &ErasureArgs) -> Result<(), Failed> {
     let key = args.message.key(&args.place)?;
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     if !args.confirm {
-        let view = desk.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
+        let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
         return preview(args, &view);
     }
     let erasure = wire::ErasureAction {
@@ -39,14 +39,14 @@ pub(super) async fn erase(args: &ErasureArgs) -> Result<(), Failed> {
         reason: args.who.reason()?,
         discard_unfinished: args.discard_unfinished,
     };
-    let acted = desk.erase(&key, &erasure).await.map_err(|failed| args.message.not_found(failed));
+    let acted = client.erase(&key, &erasure).await.map_err(|failed| args.message.not_found(failed));
     let acted = tell(&args.place, "erase", erasure.operation, acted)?;
     if let (Some(erased), false) = (acted.erased, args.place.json) {
         let wire::ErasureResult { discarded, quarantined } = erased;
         out::line(&format!(
             "{discarded} entries discarded, {quarantined} messages that were quarantined removed"
         ))?;
-        out::tell(
+        out::eprint_note(
             "backups, logs and what the database has not overwritten yet may still hold the content; see `Erase one message` in the guide on operating",
         );
     }

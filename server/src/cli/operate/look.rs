@@ -104,7 +104,7 @@ fn cursor(text: &str) -> Result<String, String> {
 }
 
 pub(super) async fn list(args: &List) -> Result<(), Failed> {
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     let progress = Progress::unknown("entries");
     let mut next = args.after.clone();
     let mut entries = Vec::new();
@@ -112,7 +112,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     // Pages may be short: a person wants as many as there are. A filter that matches little reads everything.
     loop {
         let query = args.which.query(next.as_deref(), PAGE.min(args.limit - entries.len()));
-        let page = desk.entries(&query).await?;
+        let page = client.entries(&query).await?;
         progress.add(page.entries.len());
         entries.extend(page.entries);
         next = page.next;
@@ -126,7 +126,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     }
     drop(progress);
     if stopped {
-        out::tell(&format!(
+        out::eprint_note(&format!(
             "stopped after {}: not all entries were searched. Narrow the search with --status, --handler, --since or --before, allow more \
              time with --search, or continue with --after",
             humantime::format_duration(args.search)
@@ -138,7 +138,7 @@ pub(super) async fn list(args: &List) -> Result<(), Failed> {
     }
     print::entries(&entries)?;
     if let Some(next) = next {
-        out::tell(&format!("next: {next}"));
+        out::eprint_note(&format!("next: {next}"));
     }
     Ok(())
 }
@@ -156,9 +156,9 @@ pub(crate) struct Show {
 
 pub(super) async fn show(args: &Show) -> Result<(), Failed> {
     let key = args.message.key(&args.place)?;
-    let desk = args.place.open().await?;
-    let view = desk.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
-    let payloads = if args.payload { Some(desk.payloads(&key).await?) } else { None };
+    let client = args.place.open().await?;
+    let view = client.message(&key).await.map_err(|failed| args.message.not_found(failed))?;
+    let payloads = if args.payload { Some(client.payloads(&key).await?) } else { None };
     if args.place.json {
         let mut value = serde_json::to_value(&view).unwrap_or_default();
         if let (Some(payloads), Some(fields)) = (&payloads, value.as_object_mut()) {
@@ -229,7 +229,7 @@ fn describe(stored: &wire::Stored, line: &mut impl FnMut(&str, &str)) {
     if let Some(hex) = &stored.message.id_hex {
         line("id, in hex", hex);
     }
-    line("type", &stored.message.kind);
+    line("type", &stored.message.message_type);
     if let Some(key) = &stored.message.ordering_key {
         line("ordering key", key);
     }
@@ -310,11 +310,11 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
         before: args.after,
         limit: None,
     };
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     let mut operations = Vec::new();
     loop {
         query.limit = Some(PAGE.min(args.limit - operations.len()) as u64);
-        let page = desk.audit(&query).await?;
+        let page = client.audit(&query).await?;
         operations.extend(page.operations);
         query.before = page.next;
         if query.before.is_none() || operations.len() >= args.limit {
@@ -341,7 +341,7 @@ pub(super) async fn audit(args: &Audit) -> Result<(), Failed> {
     let head = ["AT", "ACTOR", "TOKEN", "VERB", "HANDLER", "KEY", "OPERATION", "REASON"];
     out::print(&table(&head, &rows, out::colours()))?;
     if let Some(next) = query.before {
-        out::tell(&format!("next: {next}"));
+        out::eprint_note(&format!("next: {next}"));
     }
     Ok(())
 }

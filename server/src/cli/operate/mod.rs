@@ -1,7 +1,7 @@
 //! The commands of an operator, on a store or through the API: what is stuck, why, and what to do about it.
 
 mod act;
-mod desk;
+mod client;
 mod direct;
 mod doctor;
 mod erase;

@@ -10,7 +10,7 @@ use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, InboxName, Key, KeyStrategy};
 
 use super::Failed;
-use super::desk::Desk;
+use super::client::OperatorClient;
 use super::direct::Direct;
 use super::remote::Remote;
 use crate::api::wire::{self, StatusWord, Text, Time};
@@ -121,7 +121,7 @@ impl Place {
     }
 
     /// Goes there.
-    pub(super) async fn open(&self) -> Result<Box<dyn Desk>, Failed> {
+    pub(super) async fn open(&self) -> Result<Box<dyn OperatorClient>, Failed> {
         let (inbox, found) = self.found()?;
         let (store, plan) = match found {
             Found::Api(url) => return Ok(Box::new(Remote::new(&url, self.token.as_deref(), inbox)?)),
@@ -133,7 +133,7 @@ impl Place {
         }
         let opened = sidecar::open_admin(&store).await.map_err(cannot_open)?;
         if let Some(why) = store.seal.as_ref().and_then(SealPlan::locked) {
-            out::tell(&format!("what is sealed is not shown: {why}"));
+            out::eprint_note(&format!("what is sealed is not shown: {why}"));
         }
         Ok(Box::new(Direct::new(opened, inbox, plan)))
     }
@@ -308,7 +308,7 @@ macro_rules! filled {
         wire::$name {
             status: $which.statuses.iter().copied().map(StatusWord).collect(),
             handler: $which.handler.as_ref().map(|handler| handler.as_str().into()),
-            kind: text(&$which.kind),
+            message_type: text(&$which.kind),
             source: text(&$which.source),
             tenant: text(&$which.tenant),
             id_contains: text(&$which.id_contains),

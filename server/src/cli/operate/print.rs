@@ -27,7 +27,7 @@ pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
             Cell::coloured(entry.status.0.as_str(), entry.status.0),
             Cell::new(&entry.handler),
             Cell::new(label.map_or("", |label| &label.id)),
-            Cell::new(label.map_or("", |label| &label.kind)),
+            Cell::new(label.map_or("", |label| &label.message_type)),
             Cell::new(entry.attempts.to_string()),
             Cell::new(time(entry.at)),
             Cell::new(entry.key.0.to_string()),
@@ -43,7 +43,7 @@ pub(super) fn entries(entries: &[Entry]) -> Result<(), Failed> {
 pub(super) fn if_empty(place: &Place, counts: &Counts) -> Result<(), Failed> {
     if counts.messages == 0 && counts.quarantined == 0 && counts.entries.is_empty() {
         let (inbox, _) = place.found()?;
-        out::tell(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
+        out::eprint_note(&format!("nothing is stored for the inbox {inbox} here; is that its name?"));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Failed;
-use super::desk::{Asked, Desk, Late, Told};
+use super::client::{Asked, Late, OperatorClient, ProgressFn};
 use super::place::usage;
 use crate::api::routes::{Call, Method};
 use crate::api::wire;
@@ -51,7 +51,7 @@ impl Remote {
         };
         let here = base.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "localhost" | "[::1]"));
         if token.is_some() && base.scheme() == "http" && !here {
-            out::tell("oncebox: the token goes over the network as it is; use https");
+            out::eprint_note("oncebox: the token goes over the network as it is; use https");
         }
         // A redirect would take the token elsewhere.
         let client = Client::builder().timeout(PATIENCE).redirect(reqwest::redirect::Policy::none()).build();
@@ -138,7 +138,7 @@ impl Remote {
     }
 
     /// Asks how far an operation has come until it has ended.
-    async fn watch(&self, mut now: wire::Report, told: Told<'_>) -> Result<wire::Report, Failed> {
+    async fn watch(&self, mut now: wire::Report, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
         let clock = SystemClock::default();
         let id = now.operation.0.to_string();
         loop {
@@ -208,7 +208,7 @@ fn refused(status: StatusCode, body: &[u8]) -> Failed {
 }
 
 #[async_trait]
-impl Desk for Remote {
+impl OperatorClient for Remote {
     async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed> {
         self.get(Call::Counts, &[], &wire::TenantQuery { tenant: tenant.map(Into::into) }).await
     }
@@ -277,7 +277,7 @@ impl Desk for Remote {
         self.post(Call::BulkPreview, &[], plan).await
     }
 
-    async fn bulk(&self, action: &wire::BulkAction, told: Told<'_>) -> Result<wire::Report, Failed> {
+    async fn bulk(&self, action: &wire::BulkAction, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
         let begun = self.post(Call::Bulk, &[], action).await?;
         self.watch(begun, told).await
     }
@@ -290,10 +290,10 @@ impl Desk for Remote {
         self.post(Call::Purge, &[], purge).await
     }
 
-    async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed> {
-        if !late.types.is_empty() || !late.legacy.is_empty() || late.most.is_some() {
+    async fn backfill(&self, late: &Late, told: ProgressFn<'_>) -> Result<wire::Report, Failed> {
+        if !late.types.is_empty() || !late.legacy.is_empty() || late.limit.is_some() {
             return Err(usage(
-                "--type, --legacy and --most are for a store: a process that serves an inbox knows its handlers",
+                "--type, --legacy and --limit are for a store: a process that serves an inbox knows its handlers",
             ));
         }
         let begun = self.post(Call::Backfill, &[], &late.action).await?;

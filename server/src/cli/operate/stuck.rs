@@ -35,11 +35,11 @@ pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
         after: args.after,
         limit: None,
     };
-    let desk = args.place.open().await?;
+    let client = args.place.open().await?;
     let mut quarantined = Vec::new();
     loop {
         query.limit = Some(PAGE.min(args.limit - quarantined.len()) as u64);
-        let page = desk.quarantined(&query).await?;
+        let page = client.quarantined(&query).await?;
         quarantined.extend(page.quarantined);
         query.after = page.next;
         if query.after.is_none() || quarantined.len() >= args.limit {
@@ -55,7 +55,7 @@ pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
             Cell::new(one.reason.as_str()),
             Cell::new(&one.message.source),
             Cell::new(&one.message.id),
-            Cell::new(&one.message.kind),
+            Cell::new(&one.message.message_type),
             Cell::new(one.received_at.to_string()),
             Cell::new(one.payload_bytes.to_string()),
             Cell::new(one.key.0.to_string()),
@@ -65,7 +65,7 @@ pub(super) async fn quarantine(args: &Quarantine) -> Result<(), Failed> {
     let head = ["REASON", "SOURCE", "ID", "TYPE", "RECEIVED", "BYTES", "KEY"];
     out::print(&table(&head, &rows, out::colours()))?;
     if let Some(next) = query.after {
-        out::tell(&format!("next: {next}"));
+        out::eprint_note(&format!("next: {next}"));
     }
     Ok(())
 }

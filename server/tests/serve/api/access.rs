@@ -66,7 +66,7 @@ fn every_route_is_walked_with_every_role() {
     let described: usize =
         known["paths"].as_object().unwrap().values().map(|one| one.as_object().unwrap().len()).sum();
     assert_eq!(described, ROUTES.len(), "every route is listed here, with the role it needs");
-    let wrong = token("stranger", &["admin"]).0;
+    let wrong = token("untrusted", &["admin"]).0;
     for (method, path, needed) in ROUTES.iter().chain(OUTSIDE) {
         if path.starts_with("/api") {
             let operation = &known["paths"][path][method.to_lowercase()];

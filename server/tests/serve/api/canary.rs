@@ -68,8 +68,8 @@ fn tell_nothing(format: &str) {
         answers.push(viewer.get(path).body);
     }
     // A token that is wrong, in the query, in the path: it is not repeated.
-    let stranger = Operator { token: Some(CANARY.into()), ..Operator::new(&sidecar, None) };
-    answers.push(stranger.get("/inboxes").body);
+    let untrusted = Operator { token: Some(CANARY.into()), ..Operator::new(&sidecar, None) };
+    answers.push(untrusted.get("/inboxes").body);
     for path in ["/livez", "/readyz"] {
         answers.push(get(&format!("{}{path}", sidecar.operators())).body);
     }

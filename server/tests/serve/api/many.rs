@@ -33,7 +33,7 @@ fn many_are_previewed_then_done_once() {
 
     let id = fresh();
     let body = json!({ "operation": id, "actor": "ada", "reason": "closed for good", "verb": "discard", "which": which,
-        "most": 2, "expected": 2, "per_second": 1000 });
+        "limit": 2, "expected": 2, "per_second": 1000 });
     let mut wrong = body.clone();
     wrong["expected"] = json!(3);
     assert_eq!(open.refused("/inboxes/orders/bulk", &wrong), (409, "count-changed".into()));

@@ -1,4 +1,4 @@
-//! Reading bodies that strangers send: not too much, not too slowly, and not all at once.
+//! Reading bodies of untrusted clients: not too much, not too slowly, and not all at once.
 
 mod unverified;
 
@@ -106,8 +106,8 @@ fn no_room() -> Problem {
     Problem::new(Cause::Unavailable, "too many messages are being taken in")
 }
 
-/// What a sender is told that has not proven who it is, if strangers take all the room there is for them.
-pub(crate) fn no_room_for_strangers() -> Problem {
+/// What a sender is told that has not proven who it is, if unverified senders take all the room there is for them.
+pub(crate) fn no_room_for_unverified() -> Problem {
     Problem::new(Cause::Unavailable, "too many requests wait to be verified")
 }
 
@@ -121,7 +121,7 @@ impl Holding<'_> {
     fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         match self {
             Self::Verified(share) => share.grow(bytes),
-            Self::Unverified(share) => share.grow(bytes).then_some(()).ok_or_else(no_room_for_strangers),
+            Self::Unverified(share) => share.grow(bytes).then_some(()).ok_or_else(no_room_for_unverified),
         }
     }
 
@@ -163,7 +163,7 @@ pub(crate) async fn read(
         let frame = tokio::select! {
             biased;
             frame = timeout_at(end.min(Instant::now() + limits.pause), body.frame()) => frame,
-            () = holding.evicted() => return Err(no_room_for_strangers()),
+            () = holding.evicted() => return Err(no_room_for_unverified()),
         };
         let frame = frame.map_err(|_| Problem::new(Cause::Timeout, "the body did not come in time"))?;
         let Some(frame) = frame else { break };
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 
-    // FAULTS S5: strangers with large bodies do not keep small ones out.
+    // FAULTS S5: untrusted clients with large bodies do not keep small ones out.
     #[test]
     fn large_bodies_have_half_of_it() {
         let budget = Budget::new(4 * SMALL);

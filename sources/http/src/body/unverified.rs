@@ -14,7 +14,7 @@ const LEAST: usize = 4 << 10;
 
 /// Memory for requests that are read before their senders can be verified.
 ///
-/// Verified senders have another budget, so that strangers compete with strangers alone. If the pool is full, the address that
+/// Verified senders have another budget, so that unverified senders compete only with each other. If the pool is full, the address that
 /// holds most of it gives way, in it the connection that holds most, and of that one its oldest body. So a sender gets through
 /// with what it sends as long as that is less than an equal share.
 #[derive(Debug)]

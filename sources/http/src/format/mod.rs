@@ -43,7 +43,7 @@ pub enum ShopifyId {
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) id: HeaderName,
-    pub(crate) kind: HeaderName,
+    pub(crate) message_type: HeaderName,
     pub(crate) order: HeaderName,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Sent<'a> {
     /// Those of them that are stored.
     pub(crate) kept: Headers,
     /// The type of every message, if the endpoint says so.
-    pub(crate) kind: Option<&'a str>,
+    pub(crate) message_type: Option<&'a str>,
     /// The most messages of one request.
     pub(crate) max_batch: usize,
 }
@@ -139,8 +139,8 @@ fn with_transport(event: Event, kept: &Headers) -> Message {
     message.with_headers(all)
 }
 
-fn too_many(count: usize, most: usize) -> Problem {
-    let what = format!("there are {count} messages in the request, the limit is {most}");
+fn too_many(count: usize, max: usize) -> Problem {
+    let what = format!("there are {count} messages in the request, the limit is {max}");
     Problem::new(Cause::TooLarge, what)
 }
 

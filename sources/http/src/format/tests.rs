@@ -1,4 +1,4 @@
-//! Whatever strangers send, it is a message, a problem or a question, and never a panic.
+//! Whatever untrusted clients send, it is a message, a problem or a question, and never a panic.
 
 use http::HeaderValue;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 fn formats() -> [Format; 8] {
     let names = Names {
         id: HeaderName::from_static("message-id"),
-        kind: HeaderName::from_static("message-type"),
+        message_type: HeaderName::from_static("message-type"),
         order: HeaderName::from_static("message-ordering-key"),
     };
     [
@@ -46,7 +46,7 @@ const NAMES: [&str; 17] = [
 proptest! {
     // FAULTS F11, G1
     #[test]
-    fn strangers_cannot_make_it_panic(
+    fn untrusted_input_cannot_make_it_panic(
         headers in proptest::collection::vec((0..NAMES.len(), proptest::collection::vec(any::<u8>(), 0..12)), 0..12),
         body in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..60),
@@ -60,7 +60,7 @@ proptest! {
             }
         }
         for format in formats() {
-            let sent = Sent { headers: &map, kept: kept(&map, None), kind: None, max_batch: 10 };
+            let sent = Sent { headers: &map, kept: kept(&map, None), message_type: None, max_batch: 10 };
             let read = format.read(sent, Bytes::from(body.clone()));
             if let Ok(Content::One(message)) = read {
                 // What is stored is what was sent.
@@ -88,7 +88,9 @@ fn a_standard_webhook_needs_nothing_but_its_type() {
     let mut headers = HeaderMap::new();
     headers.insert("webhook-id", HeaderValue::from_static("msg_1"));
     let body = r#"{"type":"t","id":7,"created":{"at":"noon"},"data":null}"#;
-    let sent = Sent { headers: &headers, kept: kept(&headers, None), kind: None, max_batch: 1 };
+    let sent = Sent { headers: &headers, kept: kept(&headers, None), message_type: None, max_batch: 1 };
     let read = Format::Standard.read(sent, Bytes::from(body));
-    assert!(matches!(read, Ok(Content::One(message)) if message.kind() == "t" && message.id() == b"msg_1"));
+    assert!(
+        matches!(read, Ok(Content::One(message)) if message.message_type() == "t" && message.id() == b"msg_1")
+    );
 }

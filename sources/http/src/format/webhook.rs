@@ -20,7 +20,7 @@ use crate::verify::StandardHeaders;
 #[derive(Deserialize)]
 struct StandardBody<'a> {
     #[serde(borrow, default, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    message_type: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ struct StripeBody<'a> {
     #[serde(borrow, default)]
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "type")]
-    kind: Option<Cow<'a, str>>,
+    message_type: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     created: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -38,7 +38,7 @@ struct StripeBody<'a> {
 #[derive(Deserialize)]
 struct SlackBody<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
+    message_type: Cow<'a, str>,
     #[serde(borrow, default)]
     challenge: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -52,31 +52,32 @@ struct SlackBody<'a> {
 #[derive(Deserialize)]
 struct SlackEvent<'a> {
     #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
+    message_type: Cow<'a, str>,
 }
 
 /// The id (`webhook-id` or `svix-id`) is signed with the rest, so it can be trusted as the key.
 pub(super) fn standard(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, kind, .. } = sent;
+    let Sent { headers, kept, message_type, .. } = sent;
     let names = StandardHeaders::of(headers);
     let id = need(headers, names.id)?;
-    let kind = match kind {
-        Some(kind) => kind.to_owned(),
-        None => named(json::<StandardBody<'_>>(&body)?.kind, "type")?.into_owned(),
+    let message_type = match message_type {
+        Some(message_type) => message_type.to_owned(),
+        None => named(json::<StandardBody<'_>>(&body)?.message_type, "type")?.into_owned(),
     };
     let time = text(headers, names.timestamp)?.and_then(|time| time.parse().ok()).map(seconds);
-    Ok(timed(Message::new(id, kind, body).with_headers(kept), time))
+    Ok(timed(Message::new(id, message_type, body).with_headers(kept), time))
 }
 
 pub(super) fn github(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, kind, .. } = sent;
+    let Sent { headers, kept, message_type, .. } = sent;
     let id = need(headers, "x-github-delivery")?;
-    let kind = kind.map_or_else(|| needed_text(headers, "x-github-event"), |kind| Ok(kind.to_owned()))?;
+    let message_type = message_type
+        .map_or_else(|| needed_text(headers, "x-github-event"), |message_type| Ok(message_type.to_owned()))?;
     if is_form(headers)? {
         let body = form_payload(&body)?;
-        return Ok(Message::new(id, kind, body).with_headers(as_json(&kept)));
+        return Ok(Message::new(id, message_type, body).with_headers(as_json(&kept)));
     }
-    Ok(Message::new(id, kind, body).with_headers(kept))
+    Ok(Message::new(id, message_type, body).with_headers(kept))
 }
 
 /// Whether the body is a form, as older GitHub webhooks are set to.
@@ -120,7 +121,7 @@ fn as_json(kept: &Headers) -> Headers {
 
 /// By the event, its topic belongs to the id: Shopify sends one event under several topics, with another body for each.
 pub(super) fn shopify(by: ShopifyId, sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { headers, kept, kind, .. } = sent;
+    let Sent { headers, kept, message_type, .. } = sent;
     let event = match by {
         ShopifyId::Event => only(headers, "x-shopify-event-id")?.filter(|id| !id.is_empty()),
         ShopifyId::Webhook => None,
@@ -129,22 +130,27 @@ pub(super) fn shopify(by: ShopifyId, sent: Sent<'_>, body: Bytes) -> Result<Mess
         Some(event) => [event, b"/", needed_text(headers, "x-shopify-topic")?.as_bytes()].concat().into(),
         None => need(headers, "x-shopify-webhook-id")?,
     };
-    let kind = kind.map_or_else(|| needed_text(headers, "x-shopify-topic"), |kind| Ok(kind.to_owned()))?;
+    let message_type = message_type.map_or_else(
+        || needed_text(headers, "x-shopify-topic"),
+        |message_type| Ok(message_type.to_owned()),
+    )?;
     let time = text(headers, "x-shopify-triggered-at")?.and_then(rfc3339::parse);
-    Ok(timed(Message::new(id, kind, body).with_headers(kept), time))
+    Ok(timed(Message::new(id, message_type, body).with_headers(kept), time))
 }
 
 /// The event is written anew for each attempt, with the number of deliveries still open in it; what happened is in
 /// `data`, so that is what is compared.
 pub(super) fn stripe(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
-    let Sent { kept, kind, .. } = sent;
-    let StripeBody { id, kind: named_kind, created, data } = json(&body)?;
+    let Sent { kept, message_type, .. } = sent;
+    let StripeBody { id, message_type: named_kind, created, data } = json(&body)?;
     let id = named(id, "id")?.into_owned();
-    let kind =
-        kind.map_or_else(|| named(named_kind, "type").map(Cow::into_owned), |kind| Ok(kind.to_owned()))?;
+    let message_type = message_type.map_or_else(
+        || named(named_kind, "type").map(Cow::into_owned),
+        |message_type| Ok(message_type.to_owned()),
+    )?;
     let time = created.and_then(time);
     let compared = data.map(|data| Bytes::copy_from_slice(data.get().as_bytes()));
-    let mut message = Message::new(id, kind, body).with_headers(kept);
+    let mut message = Message::new(id, message_type, body).with_headers(kept);
     if let Some(compared) = compared {
         message = message.compared_by(compared);
     }
@@ -152,16 +158,17 @@ pub(super) fn stripe(sent: Sent<'_>, body: Bytes) -> Result<Message, Problem> {
 }
 
 pub(super) fn slack(sent: Sent<'_>, body: Bytes) -> Result<Content, Problem> {
-    let Sent { kept, kind, .. } = sent;
+    let Sent { kept, message_type, .. } = sent;
     let slack: SlackBody<'_> = json(&body)?;
-    if slack.kind == "url_verification" {
+    if slack.message_type == "url_verification" {
         return Ok(Content::Question(named(slack.challenge, "challenge")?.into_owned()));
     }
     let id = named(slack.event_id, "event_id")?.into_owned();
-    let inner = slack.event.map(|event| event.kind);
-    let kind = kind.map_or_else(|| inner.unwrap_or(slack.kind).into_owned(), ToOwned::to_owned);
+    let inner = slack.event.map(|event| event.message_type);
+    let message_type =
+        message_type.map_or_else(|| inner.unwrap_or(slack.message_type).into_owned(), ToOwned::to_owned);
     let time = slack.event_time.and_then(time);
-    Ok(Content::One(timed(Message::new(id, kind, body).with_headers(kept), time)))
+    Ok(Content::One(timed(Message::new(id, message_type, body).with_headers(kept), time)))
 }
 
 fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {

@@ -1,4 +1,4 @@
-//! Proofs that strangers make up.
+//! Forged proofs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

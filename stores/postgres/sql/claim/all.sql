@@ -11,7 +11,7 @@ postponed AS MATERIALIZED (
             WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
               AND :first_of_line
             ORDER BY e.seq
-            LIMIT greatest(0, l.most - (
+            LIMIT greatest(0, l.at_most - (
                 SELECT count(*) FROM waiting w WHERE w.want = l.want AND w.lane = l.lane AND w.handler = l.handler))
             FOR UPDATE SKIP LOCKED
         ) e

@@ -12,7 +12,7 @@ WITH moment AS MATERIALIZED (
 ), look AS MATERIALIZED (
     SELECT l.*, m.now, l.want = ANY ($7::int4[]) AS renamed
     FROM moment m, unnest($4::int2[], $5::int2[], $6::int4[], $9::int8[], $10::int8[], $11::int8[])
-         AS l (lane, handler, want, least, most, others)
+         AS l (lane, handler, want, least, at_most, others)
     JOIN @handler h ON h.id = l.handler AND NOT h.paused
     WHERE NOT m.held
 ), waiting AS MATERIALIZED (

@@ -5,7 +5,7 @@ untaken AS MATERIALIZED (
         SELECT e.ctid AS tid, e.seq, e.due, e.order_key FROM @entry e
         WHERE e.lane = l.lane AND e.handler = l.handler AND e.seq >= l.least AND e.token IS NULL
           AND :first_of_line
-        ORDER BY e.seq LIMIT l.most FOR UPDATE SKIP LOCKED
+        ORDER BY e.seq LIMIT l.at_most FOR UPDATE SKIP LOCKED
     ) r
 ), chosen AS MATERIALIZED (
     SELECT ranked.*

@@ -84,7 +84,7 @@ pub(super) async fn take_care(
     let released =
         if lines.is_empty() { Released::default() } else { lines.rearrange(db, &mut unit).await? };
     unit.end().await?;
-    released.tell(db);
+    released.notify(db);
     Ok(answers)
 }
 
@@ -200,7 +200,7 @@ fn bind_message<'a>(ask: Ask<'a>, offer: &'a Offer) -> Ask<'a> {
     ask.bind(message.time().map(oncebox::time::Timestamp::as_millis))
         .bind(message.source())
         .bind(message.id())
-        .bind(message.kind())
+        .bind(message.message_type())
         .bind(message.ordering_key())
         .bind(message.headers().encode())
         .bind(&message.payload()[..])

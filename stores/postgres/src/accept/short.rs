@@ -72,7 +72,7 @@ fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offer) -
         .bind(time(message))
         .bind(message.source())
         .bind(message.id())
-        .bind(message.kind())
+        .bind(message.message_type())
         .bind(message.headers().encode())
         .bind(&message.payload()[..])
         .bind(message.tenant())
@@ -87,7 +87,7 @@ fn together<'a>(
     let times = column(chosen, |offer| time(&offer.new.message));
     let tenants = column(chosen, |offer| offer.new.message.tenant());
     let sources = column(chosen, |offer| offer.new.message.source());
-    let types = column(chosen, |offer| offer.new.message.kind());
+    let types = column(chosen, |offer| offer.new.message.message_type());
     let headers = column(chosen, |offer| offer.new.message.headers().encode());
     let message = &first.new.message;
     begun(sql, db, first)
@@ -103,7 +103,7 @@ fn together<'a>(
         .bind(column(chosen, |offer| &offer.new.message.payload()[..]))
         .bind(tenants.iter().any(Option::is_some).then_some(tenants))
         .bind(message.source())
-        .bind(message.kind())
+        .bind(message.message_type())
         .bind(message.headers().encode())
 }
 

@@ -30,7 +30,7 @@ impl File {
         let mut options = Sqlite::options(self.dir.path().join("inbox.db"))
             .synchronous(Synchronous::Normal)
             .clock(self.clock.shared());
-        options.pace = Pace { least: 16, most: 64 };
+        options.pace = Pace { least: 16, max: 64 };
         options.open().expect("the file opens")
     }
 

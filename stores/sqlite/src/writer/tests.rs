@@ -27,7 +27,7 @@ fn writer() -> (TempDir, State) {
     let mut connection = opener.open().expect("the file opens");
     crate::migrate::apply(&mut connection, Timestamp::ZERO).expect("a schema");
     let state = State {
-        gate: Gate::new(PATIENCE),
+        write_turn: WriteTurn::new(PATIENCE),
         owner: Owner::new(opener.path.clone()),
         opener,
         connection: Some(connection),
@@ -169,10 +169,10 @@ fn a_connection_whose_disk_failed_is_not_used_again() {
 #[test]
 fn a_lock_is_waited_for_once_and_not_by_each_call_in_turn() {
     let (_dir, mut state) = writer();
-    let (gate, mut taken) = (state.gate.clone(), None);
+    let (write_turn, mut taken) = (state.write_turn.clone(), None);
     let (bad, mut bad_answer) = job(move |_| -> Result<()> {
         // Gets the next turn and keeps it.
-        taken.get_or_insert_with(|| gate.queue_for_ever());
+        taken.get_or_insert_with(|| write_turn.queue_for_ever());
         Err(no())
     });
     let mut group = vec![bad];

@@ -39,7 +39,7 @@ impl<S: StoreUnderTest> Run<'_, S> {
         &self,
         name: &str,
         (mode, lost): (ClaimMode, Lost),
-        most: usize,
+        max: usize,
         claimed: &[Claimed],
     ) -> Checked {
         let due = self.books.claimable(name, mode, self.h.now());
@@ -48,8 +48,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         let possible = self.books.claimable(name, mode, self.latest);
         let sure = due.iter().filter(|(.., id)| !(wrong_clock && is_ordered(*id))).count();
         let says = || format!("claimed {:?}, claimable are {due:?}, of {possible:?}", claims(claimed));
-        let least = if mode == ClaimMode::Suspect { most.min(sure).min(1) } else { most.min(sure) };
-        check((least..=most).contains(&claimed.len()), says)?;
+        let least = if mode == ClaimMode::Suspect { max.min(sure).min(1) } else { max.min(sure) };
+        check((least..=max).contains(&claimed.len()), says)?;
         let level = |claimed: &Claimed| claimed.claim.suspicion.level();
         check(claimed.windows(2).all(|two| level(&two[0]) == level(&two[1])), says)?;
         let company = |claimed: &Claimed| claimed.claim.suspicion.company();
@@ -59,8 +59,8 @@ impl<S: StoreUnderTest> Run<'_, S> {
         // An ordered entry may be dated anew when it is released, so its place among the others is the store's choice.
         let free = wrong_clock || due.iter().any(|(.., id)| is_ordered(*id));
         let mut wanted: Vec<_> = match mode {
-            ClaimMode::Healthy => due.iter().take(most).map(|(_, seq, _)| *seq).collect(),
-            ClaimMode::Suspect => self.books.company(name, &due, most),
+            ClaimMode::Healthy => due.iter().take(max).map(|(_, seq, _)| *seq).collect(),
+            ClaimMode::Suspect => self.books.company(name, &due, max),
         };
         let mut found: Vec<_> = claimed.iter().map(|one| one.claim.seq).collect();
         if lost == Lost::After {

@@ -7,13 +7,13 @@ use tokio::sync::{Notify, watch};
 /// Who waits takes a ticket. A ticket is answered when nothing was in hand, and everything that could be due was
 /// looked for after the ticket was taken.
 #[derive(Default)]
-pub(super) struct Quiet {
+pub(super) struct IdleWaiters {
     tickets: AtomicU64,
     taken: Notify,
     answered: watch::Sender<u64>,
 }
 
-impl Quiet {
+impl IdleWaiters {
     /// Takes a ticket, and waits until it is answered.
     pub(super) async fn wait(&self) {
         let ticket = self.tickets.fetch_add(1, Ordering::SeqCst) + 1;

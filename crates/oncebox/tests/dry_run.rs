@@ -57,30 +57,30 @@ async fn what_would_happen_is_told_and_does_not_happen() {
     let before = inbox.store().show(inbox.name(), &key).await.unwrap().unwrap().entries;
     assert_eq!(before.iter().find(|e| e.handler.as_str() == "ship-order").unwrap().status, Status::Poisoned);
 
-    let tried = inbox.try_out(&key, "ship-order").await.unwrap();
-    assert!(matches!(tried.outcome, Outcome::Reject { .. }));
-    assert_eq!(tried.next, Next::Poisoned { reason: PoisonReason::Rejected });
+    let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
+    assert!(matches!(dry_run.outcome, Outcome::Reject { .. }));
+    assert_eq!(dry_run.next, Next::Poisoned { reason: PoisonReason::Rejected });
     build.mended.store(1, Ordering::SeqCst);
-    let tried = inbox.try_out(&key, "ship-order").await.unwrap();
-    assert_eq!(tried.next, Next::Poisoned { reason: PoisonReason::Exhausted }, "it has no second try");
+    let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
+    assert_eq!(dry_run.next, Next::Poisoned { reason: PoisonReason::Exhausted }, "it has no second try");
     build.mended.store(2, Ordering::SeqCst);
-    let Outcome::Retry { error, .. } = inbox.try_out(&key, "ship-order").await.unwrap().outcome else {
+    let Outcome::Retry { error, .. } = inbox.dry_run(&key, "ship-order").await.unwrap().outcome else {
         panic!("a panic is a failed attempt");
     };
     assert!(error.as_str().contains("a bug"), "{error}");
     build.mended.store(3, Ordering::SeqCst);
-    let tried = inbox.try_out(&key, "ship-order").await.unwrap();
-    assert!(tried.is_done() && tried.next == Next::Completed);
+    let dry_run = inbox.dry_run(&key, "ship-order").await.unwrap();
+    assert!(dry_run.is_done() && dry_run.next == Next::Completed);
 
     assert_eq!(shipped(), 0, "nothing of it is left");
     let after = inbox.store().explain(inbox.name(), &key).await.unwrap().unwrap();
     assert_eq!((after.view.entries, after.history.attempts.len()), (before, 1), "no attempt is counted");
 
-    let refused = inbox.try_out(&key, "mail").await.unwrap_err();
+    let refused = inbox.dry_run(&key, "mail").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused, "what it does cannot be undone");
-    assert_eq!(inbox.try_out(&key, "unknown").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(inbox.dry_run(&key, "unknown").await.unwrap_err().kind(), ErrorKind::NotFound);
     let nobody = oncebox::Key::from_bytes([0; 32]);
-    assert_eq!(inbox.try_out(&nobody, "ship-order").await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(inbox.dry_run(&nobody, "ship-order").await.unwrap_err().kind(), ErrorKind::NotFound);
 
     // Then it is done, with what was promised.
     let retry = oncebox::state::Operation::Retry;

@@ -9,25 +9,25 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// The most items of a batch, and the most bytes, if it is not one item alone.
-const MOST: usize = 500;
+const MAX_BATCH: usize = 500;
 const BYTES: usize = 4 << 20;
 /// How many batches there are at once, at most.
 const AT_ONCE: usize = 2;
 /// How many items have to wait for a batch to begin beside another one: small batches cost more than is won.
-const BESIDE: usize = 96;
+const MIN_CONCURRENT_BATCH: usize = 96;
 
 /// Brings together what comes at the same time, so that it is stored in one go. For sources that receive many messages side by
 /// side.
 ///
 /// Nothing is delayed to fill a batch, except behind another one: what comes while one is under way shares the next.
-pub struct Gather<T> {
+pub struct Batcher<T> {
     items: mpsc::UnboundedSender<T>,
     task: AbortHandle,
 }
 
 /// The turn of a batch. Another one may begin when it is dropped.
 #[derive(Debug)]
-pub struct Turn(Arc<Turns>);
+pub struct BatchPermit(Arc<Turns>);
 
 #[derive(Debug, Default)]
 struct Turns {
@@ -35,20 +35,20 @@ struct Turns {
     free: Notify,
 }
 
-impl Drop for Turn {
+impl Drop for BatchPermit {
     fn drop(&mut self) {
         self.0.taken.fetch_sub(1, Ordering::Relaxed);
         self.0.free.notify_one();
     }
 }
 
-impl<T: Send + 'static> Gather<T> {
-    /// Begins to gather, and calls `work` with each batch; `bytes` says how large an item is, about. To be called within a Tokio
+impl<T: Send + 'static> Batcher<T> {
+    /// Starts the batcher, and calls `work` with each batch; `bytes` says how large an item is, about. To be called within a Tokio
     /// runtime. When this is dropped, what was pushed is still worked on.
     pub fn start<Bytes, Work, Done>(bytes: Bytes, work: Work) -> Self
     where
         Bytes: Fn(&T) -> usize + Send + 'static,
-        Work: Fn(Vec<T>, Turn) -> Done + Send + 'static,
+        Work: Fn(Vec<T>, BatchPermit) -> Done + Send + 'static,
         Done: Future<Output = ()> + Send + 'static,
     {
         let (items, queue) = mpsc::unbounded_channel();
@@ -67,9 +67,9 @@ impl<T: Send + 'static> Gather<T> {
     }
 }
 
-impl<T> fmt::Debug for Gather<T> {
+impl<T> fmt::Debug for Batcher<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gather").finish_non_exhaustive()
+        f.debug_struct("Batcher").finish_non_exhaustive()
     }
 }
 
@@ -77,7 +77,7 @@ async fn run<T, Bytes, Work, Done>(bytes: Bytes, work: Work, mut queue: mpsc::Un
 where
     T: Send + 'static,
     Bytes: Fn(&T) -> usize,
-    Work: Fn(Vec<T>, Turn) -> Done,
+    Work: Fn(Vec<T>, BatchPermit) -> Done,
     Done: Future<Output = ()> + Send + 'static,
 {
     let turns = Arc::<Turns>::default();
@@ -85,13 +85,13 @@ where
     let (mut batches, mut open) = (JoinSet::new(), true);
     while open || !waiting.is_empty() || !batches.is_empty() {
         let taken = turns.taken.load(Ordering::Relaxed);
-        if !waiting.is_empty() && (taken == 0 || (taken < AT_ONCE && waiting.len() >= BESIDE)) {
+        if !waiting.is_empty() && (taken == 0 || (taken < AT_ONCE && waiting.len() >= MIN_CONCURRENT_BATCH)) {
             turns.taken.fetch_add(1, Ordering::Relaxed);
-            batches.spawn(work(batch(&mut waiting, &bytes), Turn(Arc::clone(&turns))));
+            batches.spawn(work(batch(&mut waiting, &bytes), BatchPermit(Arc::clone(&turns))));
             continue;
         }
         tokio::select! {
-            count = queue.recv_many(&mut arrived, MOST), if open => {
+            count = queue.recv_many(&mut arrived, MAX_BATCH), if open => {
                 open = count > 0;
                 waiting.extend(arrived.drain(..));
             }
@@ -112,7 +112,7 @@ fn batch<T>(waiting: &mut VecDeque<T>, bytes: impl Fn(&T) -> usize) -> Vec<T> {
         sum += bytes(item);
         sum <= BYTES
     };
-    let count = waiting.iter().take(MOST).take_while(fits).count().max(1);
+    let count = waiting.iter().take(MAX_BATCH).take_while(fits).count().max(1);
     waiting.drain(..count).collect()
 }
 
@@ -124,7 +124,7 @@ mod tests {
     type Batches = Arc<parking_lot::Mutex<Vec<Vec<usize>>>>;
 
     /// Notes batches, and works on them as long as there are no permits.
-    fn gather() -> (Gather<usize>, Batches, Arc<Semaphore>) {
+    fn batcher() -> (Batcher<usize>, Batches, Arc<Semaphore>) {
         let (batches, go) = (Batches::default(), Arc::new(Semaphore::new(0)));
         let (noted, gone) = (Arc::clone(&batches), Arc::clone(&go));
         let work = move |batch: Vec<usize>, turn| {
@@ -136,7 +136,7 @@ mod tests {
                 drop(turn);
             }
         };
-        (Gather::start(|_| 100, work), batches, go)
+        (Batcher::start(|_| 100, work), batches, go)
     }
 
     async fn quiet() {
@@ -151,32 +151,36 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_behind_a_batch_waits_for_it_or_for_many_others() {
-        let (gather, batches, go) = gather();
-        gather.push(0).unwrap();
+        let (batcher, batches, go) = batcher();
+        batcher.push(0).unwrap();
         quiet().await;
         assert_eq!(sizes(&batches), [1], "nothing is delayed");
-        for item in 1..BESIDE {
-            gather.push(item).unwrap();
+        for item in 1..MIN_CONCURRENT_BATCH {
+            batcher.push(item).unwrap();
         }
         quiet().await;
         assert_eq!(sizes(&batches), [1], "too few to begin beside another");
-        gather.push(BESIDE).unwrap();
+        batcher.push(MIN_CONCURRENT_BATCH).unwrap();
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE]);
-        for item in 0..=2 * MOST {
-            gather.push(item).unwrap();
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH]);
+        for item in 0..=2 * MAX_BATCH {
+            batcher.push(item).unwrap();
         }
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE], "not a third");
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH], "not a third");
         go.add_permits(1);
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE, MOST]);
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH, MAX_BATCH]);
         go.add_permits(1);
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE, MOST, MOST]);
+        assert_eq!(sizes(&batches), [1, MIN_CONCURRENT_BATCH, MAX_BATCH, MAX_BATCH]);
         go.add_permits(2);
         quiet().await;
-        assert_eq!(sizes(&batches), [1, BESIDE, MOST, MOST, 1], "what is left does not wait for ever");
+        assert_eq!(
+            sizes(&batches),
+            [1, MIN_CONCURRENT_BATCH, MAX_BATCH, MAX_BATCH, 1],
+            "what is left does not wait for ever"
+        );
     }
 
     // FAULTS A18: a statement has bounds, whatever comes together.
@@ -193,12 +197,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_batch_that_panics_gives_its_turn_back() {
-        let (gather, batches, go) = gather();
-        gather.push(0).unwrap();
+        let (batcher, batches, go) = batcher();
+        batcher.push(0).unwrap();
         quiet().await;
         go.close();
         quiet().await;
-        gather.push(1).unwrap();
+        batcher.push(1).unwrap();
         quiet().await;
         assert_eq!(sizes(&batches), [1, 1]);
     }
@@ -206,14 +210,14 @@ mod tests {
     #[tokio::test]
     async fn what_was_pushed_before_the_end_is_worked_on_unless_it_is_given_up() {
         for abort in [false, true] {
-            let (gather, batches, go) = gather();
-            gather.push(0).unwrap();
+            let (batcher, batches, go) = batcher();
+            batcher.push(0).unwrap();
             quiet().await;
-            gather.push(1).unwrap();
+            batcher.push(1).unwrap();
             if abort {
-                gather.abort();
+                batcher.abort();
             }
-            drop(gather);
+            drop(batcher);
             go.add_permits(2);
             quiet().await;
             assert_eq!(sizes(&batches).len(), if abort { 1 } else { 2 });
@@ -223,9 +227,9 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_left_to_work_on_it() {
-        let (gather, ..) = gather();
-        gather.abort();
+        let (batcher, ..) = batcher();
+        batcher.abort();
         quiet().await;
-        assert_eq!(gather.push(7), Err(7));
+        assert_eq!(batcher.push(7), Err(7));
     }
 }

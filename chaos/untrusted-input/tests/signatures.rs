@@ -8,7 +8,7 @@ use axum::extract::Request;
 use oncebox::store::Admin as _;
 use oncebox::{BoxError, Context, Inbox, Memory, Message, handler};
 use oncebox_http::{Encoding, Endpoint, Ingress, Verify};
-use oncebox_strangers::{MADE, feed};
+use oncebox_untrusted_input::{MADE, feed};
 use tower::ServiceExt as _;
 
 fn corpus() -> PathBuf {
@@ -36,7 +36,7 @@ fn endpoints() -> oncebox::Result<Vec<Endpoint>> {
     ])
 }
 
-/// A request as a stranger writes it: headers, an empty line, a body.
+/// A request as an untrusted client writes it: headers, an empty line, a body.
 fn request(path: &str, input: &[u8]) -> Option<Request> {
     let split = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
     let mut request = Request::post(path);
@@ -56,7 +56,7 @@ async fn status(router: &Router, request: Request) -> u16 {
 
 // FAULTS F11; S1, S2
 #[test]
-fn a_stranger_is_refused_and_nothing_is_stored() {
+fn an_untrusted_client_is_refused_and_nothing_is_stored() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let inbox =
         Inbox::builder("in", Memory::new()).on("push", handler("h", nothing)).build().expect("an inbox");

@@ -28,7 +28,7 @@ const WRITES: [&str; 2] = ["settle", "commit"];
 
 /// How the calls of each verb went last.
 #[derive(Default)]
-pub(crate) struct Pulses(Mutex<Calls>);
+pub(crate) struct StoreHealth(Mutex<Calls>);
 
 #[derive(Default)]
 struct Calls {
@@ -39,7 +39,7 @@ struct Calls {
     written: Option<Duration>,
 }
 
-impl Pulses {
+impl StoreHealth {
     /// Takes note of a call. Errors about what was asked for say that the store works. If it succeeded, and had failed for a while: for
     /// how long, and in how many calls.
     pub(crate) fn note<T>(

@@ -18,29 +18,29 @@ struct Said {
     /// When the interval began.
     since: Duration,
     lines: u32,
-    unsaid: u64,
+    suppressed: u64,
 }
 
 /// Limits how often the same line of a log is written. Remembers what was said when; for components that write a line for something
-/// that strangers can repeat at will.
-pub struct Hush {
+/// that untrusted clients can repeat at will.
+pub struct LogThrottle {
     clock: SharedClock,
     said: Mutex<HashMap<(&'static str, Box<str>), Said>>,
 }
 
-impl Hush {
+impl LogThrottle {
     /// Nothing was said yet. Intervals are told by this clock.
     pub fn new(clock: SharedClock) -> Self {
         Self { clock, said: Mutex::default() }
     }
 
     /// Whether a thing may be said now, and how often it was not since it last was. Once in an interval.
-    pub fn may_say(&self, what: &'static str, about: &str) -> Option<u64> {
-        self.may_say_up_to(1, what, about)
+    pub fn allow(&self, what: &'static str, about: &str) -> Option<u64> {
+        self.allow_up_to(1, what, about)
     }
 
     /// The same, up to this many times in an interval.
-    pub fn may_say_up_to(&self, most: u32, what: &'static str, about: &str) -> Option<u64> {
+    pub fn allow_up_to(&self, limit: u32, what: &'static str, about: &str) -> Option<u64> {
         let now = self.clock.monotonic();
         let mut said = self.said.lock();
         let full = said.len() >= PLACES;
@@ -49,18 +49,18 @@ impl Hush {
         if said.lines == 0 || now.saturating_sub(said.since) >= INTERVAL {
             (said.since, said.lines) = (now, 0);
         }
-        if said.lines >= most {
-            said.unsaid += 1;
+        if said.lines >= limit {
+            said.suppressed += 1;
             return None;
         }
         said.lines += 1;
-        Some(std::mem::take(&mut said.unsaid))
+        Some(std::mem::take(&mut said.suppressed))
     }
 }
 
-impl std::fmt::Debug for Hush {
+impl std::fmt::Debug for LogThrottle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hush").finish_non_exhaustive()
+        f.debug_struct("LogThrottle").finish_non_exhaustive()
     }
 }
 
@@ -93,23 +93,23 @@ mod tests {
     #[test]
     fn a_thing_is_said_once_in_an_interval_and_tells_how_often_it_was_not() {
         let clock = Arc::new(Hands::default());
-        let hush = Hush::new(clock.clone());
-        assert_eq!(hush.may_say("claim", "a"), Some(0));
+        let log_throttle = LogThrottle::new(clock.clone());
+        assert_eq!(log_throttle.allow("claim", "a"), Some(0));
         for _ in 0..100 {
-            assert_eq!(hush.may_say("claim", "a"), None);
+            assert_eq!(log_throttle.allow("claim", "a"), None);
         }
-        assert_eq!(hush.may_say("claim", "b"), Some(0), "another thing");
+        assert_eq!(log_throttle.allow("claim", "b"), Some(0), "another thing");
         clock.0.store(60, SeqCst);
-        assert_eq!(hush.may_say("claim", "a"), Some(100));
-        assert_eq!(hush.may_say("claim", "a"), None);
+        assert_eq!(log_throttle.allow("claim", "a"), Some(100));
+        assert_eq!(log_throttle.allow("claim", "a"), None);
     }
 
     #[test]
     fn it_does_not_grow_with_what_is_said() {
-        let hush = Hush::new(Arc::new(Hands::default()));
+        let log_throttle = LogThrottle::new(Arc::new(Hands::default()));
         for n in 0..2 * PLACES {
-            hush.may_say("x", &n.to_string());
+            log_throttle.allow("x", &n.to_string());
         }
-        assert!(hush.said.lock().len() <= PLACES + 1);
+        assert!(log_throttle.said.lock().len() <= PLACES + 1);
     }
 }

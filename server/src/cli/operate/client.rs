@@ -10,7 +10,7 @@ use super::Failed;
 use crate::api::wire;
 
 /// Is told how far a long operation has come.
-pub(super) type Told<'a> = &'a mut (dyn FnMut(&wire::Report) + Send);
+pub(super) type ProgressFn<'a> = &'a mut (dyn FnMut(&wire::Report) + Send);
 
 /// What a doctor is told beside the inbox.
 #[derive(Clone, Debug, Default)]
@@ -30,12 +30,12 @@ pub(super) struct Late {
     /// Keys it had before.
     pub(super) legacy: Vec<HandlerKey>,
     /// How many entries at most.
-    pub(super) most: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 /// An inbox.
 #[async_trait]
-pub(super) trait Desk: Send + Sync {
+pub(super) trait OperatorClient: Send + Sync {
     async fn counts(&self, tenant: Option<&str>) -> Result<wire::Counts, Failed>;
     async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::Entries, Failed>;
     async fn message(&self, key: &Key) -> Result<wire::MessageView, Failed>;
@@ -55,9 +55,9 @@ pub(super) trait Desk: Send + Sync {
     async fn hold(&self, pause: bool, hold: &wire::Hold) -> Result<wire::Acted, Failed>;
     async fn preview(&self, plan: &wire::BulkPlan) -> Result<wire::Preview, Failed>;
     /// Does it to the end, or until it stops.
-    async fn bulk(&self, action: &wire::BulkAction, told: Told<'_>) -> Result<wire::Report, Failed>;
+    async fn bulk(&self, action: &wire::BulkAction, told: ProgressFn<'_>) -> Result<wire::Report, Failed>;
     async fn purge_preview(&self, plan: &wire::PurgePlan) -> Result<wire::PurgePreview, Failed>;
     async fn purge(&self, purge: &wire::Purge) -> Result<wire::Acted, Failed>;
     /// Does it to the end, or until it stops.
-    async fn backfill(&self, late: &Late, told: Told<'_>) -> Result<wire::Report, Failed>;
+    async fn backfill(&self, late: &Late, told: ProgressFn<'_>) -> Result<wire::Report, Failed>;
 }

@@ -7,7 +7,7 @@ use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded};
 
 /// What the command line says.
 #[derive(Debug)]
-pub(crate) struct Quick {
+pub(crate) struct ZeroConfig {
     /// Where everything is delivered to.
     pub(crate) to: Option<String>,
     /// The database.
@@ -16,7 +16,7 @@ pub(crate) struct Quick {
     pub(crate) lease: Option<String>,
 }
 
-impl Quick {
+impl ZeroConfig {
     /// The same as a configuration would be: what works here works there.
     pub(super) fn load(&self) -> Result<Loaded> {
         let store = self.store.clone().unwrap_or_else(|| format!("sqlite:{DATABASE}"));

@@ -8,7 +8,7 @@ use oncebox::state::ErrorText;
 use oncebox::store::Cursor;
 use oncebox::{HandlerKey, Headers, InboxName, KeyStrategy, Message, is_blank};
 use oncebox_http::cloudevents::{Event, decode_header, encode_header};
-use oncebox_strangers::{MADE, feed};
+use oncebox_untrusted_input::{MADE, feed};
 
 fn corpus(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)
@@ -21,8 +21,8 @@ fn an_event_is_read_or_refused_and_what_is_read_is_read_again() {
         if let Ok(event) = Event::from_json(input) {
             let again = Event::from_json(&event.to_json()).expect("what we write we read");
             assert_eq!(
-                (again.id(), again.source(), again.kind()),
-                (event.id(), event.source(), event.kind())
+                (again.id(), again.source(), again.event_type()),
+                (event.id(), event.source(), event.event_type())
             );
             let message = event.into_message();
             assert!(!message.id().is_empty());

@@ -14,13 +14,13 @@ const MAX_DUES: usize = 1024;
 
 /// What the process knows of work to come. A hint only: the poll finds what is forgotten here.
 #[derive(Default)]
-pub(crate) struct Nudge {
+pub(crate) struct LocalWakeup {
     notify: Notify,
     /// When retries and delayed messages of this process are due, on its monotonic clock.
     dues: Mutex<BTreeSet<Duration>>,
 }
 
-impl Nudge {
+impl LocalWakeup {
     /// There may be work now.
     pub(crate) fn now(&self) {
         self.notify.notify_one();
@@ -40,12 +40,12 @@ impl Nudge {
         self.notify.notify_one();
     }
 
-    /// Completes at the next nudge; at once if there was one since the last wait.
+    /// Completes at the next wakeup; at once if there was one since the last wait.
     pub(super) async fn wait(&self) {
         self.notify.notified().await;
     }
 
-    /// Whether there was a nudge since the last wait.
+    /// Whether there was a wakeup since the last wait.
     pub(super) fn take(&self) -> bool {
         self.wait().now_or_never().is_some()
     }
@@ -73,25 +73,25 @@ mod tests {
 
     #[test]
     fn the_nearest_due_comes_first_and_the_past_is_forgotten() {
-        let nudge = Nudge::default();
+        let wakeup = LocalWakeup::default();
         let secs = Duration::from_secs;
-        nudge.at(secs(9));
-        nudge.at(secs(3));
-        assert!(nudge.next_due().is_some_and(|due| due >= secs(3) && due < secs(4)));
-        assert!(!nudge.take_passed(secs(3)));
-        assert!(nudge.take_passed(secs(5)));
-        assert!(nudge.next_due().is_some_and(|due| due >= secs(9) && due < secs(10)));
-        assert!(nudge.take_passed(secs(20)));
-        assert!(!nudge.take_passed(secs(20)));
-        assert_eq!(nudge.next_due(), None);
+        wakeup.at(secs(9));
+        wakeup.at(secs(3));
+        assert!(wakeup.next_due().is_some_and(|due| due >= secs(3) && due < secs(4)));
+        assert!(!wakeup.take_passed(secs(3)));
+        assert!(wakeup.take_passed(secs(5)));
+        assert!(wakeup.next_due().is_some_and(|due| due >= secs(9) && due < secs(10)));
+        assert!(wakeup.take_passed(secs(20)));
+        assert!(!wakeup.take_passed(secs(20)));
+        assert_eq!(wakeup.next_due(), None);
     }
 
     #[test]
     fn a_due_beyond_all_time_is_remembered_like_any_other() {
-        let nudge = Nudge::default();
-        nudge.at(Duration::MAX);
-        assert!(nudge.next_due().is_some());
-        assert!(nudge.take());
-        assert!(!nudge.take());
+        let wakeup = LocalWakeup::default();
+        wakeup.at(Duration::MAX);
+        assert!(wakeup.next_due().is_some());
+        assert!(wakeup.take());
+        assert!(!wakeup.take());
     }
 }

@@ -1,4 +1,4 @@
-//! Trying a message out on the handlers of this build, without doing anything.
+//! Dry runs: runs a handler of this build on a stored message and rolls its transaction back.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::store::{Admin, Claim, ClaimId, Claimed, Token};
 /// What would become of an entry if it ran now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TriedOut {
+pub struct DryRun {
     /// What the handler said.
     pub outcome: Outcome,
     /// Where the entry would go, as the handler's policy has it.
     pub next: Next,
 }
 
-impl TriedOut {
+impl DryRun {
     /// Whether the handler did its work.
     pub fn is_done(&self) -> bool {
         self.outcome == Outcome::Done
@@ -35,13 +35,13 @@ impl<S: Admin> Inbox<S> {
     /// Only for handlers that are [`undoable`](crate::Registration::undoable); others are refused, because what they do cannot be
     /// undone. The transaction holds its locks until the handler returns, and at the longest for the handler's timeout, or a
     /// lease. What the database checks at the commit is not checked.
-    pub async fn try_out(&self, key: &Key, handler: &str) -> Result<TriedOut> {
+    pub async fn dry_run(&self, key: &Key, handler: &str) -> Result<DryRun> {
         let name = HandlerKey::new(handler)?;
         let refuse = |what: String| Error::new(ErrorKind::Refused, what);
         let registered = self.shared.registry.by_key(&name).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("this process has no handler {name:?}"))
         })?;
-        let open = registered.registration.rehearse.ok_or_else(|| {
+        let open = registered.registration.open_for_dry_run.ok_or_else(|| {
             refuse(format!(
                 "what the handler {name:?} does cannot be undone: it is not registered with `undoable`"
             ))
@@ -80,7 +80,7 @@ impl<S: Admin> Inbox<S> {
         };
         let claimed = Claimed { claim, message: Arc::clone(message) };
         let (outcome, Settlement { next, .. }) =
-            runtime::rehearse(&self.shared, registered, open, &claimed).await?;
-        Ok(TriedOut { outcome, next })
+            runtime::dry_run(&self.shared, registered, open, &claimed).await?;
+        Ok(DryRun { outcome, next })
     }
 }

@@ -6,7 +6,7 @@ use oncebox::state::Status;
 use oncebox::store::{Admin as _, Cursor, Filter};
 use oncebox::{BoxError, Context, Inbox, Message, handler};
 use oncebox_sqlite::Sqlite;
-use oncebox_strangers::{MADE, feed};
+use oncebox_untrusted_input::{MADE, feed};
 
 fn corpus(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name)
@@ -21,7 +21,7 @@ async fn fails(_: Message, _: &mut Context<Sqlite>) -> Result<(), BoxError> {
 fn a_filter_asks_for_what_it_says_and_nothing_else() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let dir = tempfile::tempdir().expect("a directory");
-    let store = Sqlite::open(dir.path().join("strangers.db")).expect("a store");
+    let store = Sqlite::open(dir.path().join("untrusted.db")).expect("a store");
     let mut policy = oncebox::Policy::default();
     policy.retry = once();
     let inbox = Inbox::builder("in", store)
@@ -49,7 +49,7 @@ fn a_filter_asks_for_what_it_says_and_nothing_else() {
             0 => filter.id_contains = Some(input.into()),
             1 => filter.ordering_key = Some(input.into()),
             2 => filter.error_contains = Some(text),
-            3 => filter.kind = Some(text),
+            3 => filter.message_type = Some(text),
             4 => filter.source = Some(text),
             _ => filter.tenant = Some(text),
         }

@@ -19,12 +19,12 @@ use parking_lot::Mutex;
 use crate::cli::log::MESSAGES;
 
 /// So many messages in hand are known by name; beyond that, lines show numbers.
-const MOST: usize = 10_000;
+const MAX_IN_HAND: usize = 10_000;
 /// How much of an id is shown, in characters.
 const SHOWN: usize = 64;
 
 /// A store that tells what happens in it.
-pub(super) struct Told {
+pub(super) struct MessageLog {
     store: Arc<dyn Store>,
     /// What is in hand, by its claim. Those of one call may have the same token.
     in_hand: Mutex<HashMap<(Token, Seq, HandlerKey), Name>>,
@@ -33,19 +33,19 @@ pub(super) struct Told {
 /// What a message is called in a line: its type and its id.
 #[derive(Clone, Debug)]
 struct Name {
-    kind: String,
+    message_type: String,
     id: String,
 }
 
 impl Name {
     fn of(message: &Message) -> Self {
-        Self { kind: shown(message.kind().as_bytes()), id: shown(message.id()) }
+        Self { message_type: shown(message.message_type().as_bytes()), id: shown(message.id()) }
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind, self.id)
+        write!(f, "{} {}", self.message_type, self.id)
     }
 }
 
@@ -77,7 +77,7 @@ macro_rules! line {
             target: MESSAGES,
             event = $word,
             inbox = %$inbox,
-            kind = %$name.kind,
+            message_type = %$name.message_type,
             id = %$name.id,
             "{:<10} {} {}",
             $word,
@@ -87,7 +87,7 @@ macro_rules! line {
     };
 }
 
-impl Told {
+impl MessageLog {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, in_hand: Mutex::default() }
     }
@@ -121,7 +121,7 @@ impl Told {
             return;
         }
         let mut in_hand = self.in_hand.lock();
-        if in_hand.len() + claimed.len() > MOST {
+        if in_hand.len() + claimed.len() > MAX_IN_HAND {
             in_hand.clear();
         }
         in_hand.extend(claimed.iter().map(|one| (in_hand_as(&one.claim), Name::of(&one.message))));
@@ -133,7 +133,8 @@ impl Told {
         if settled != Settled::Applied {
             return;
         }
-        let name = name.unwrap_or_else(|| Name { kind: "message".into(), id: format!("#{}", claim.seq.0) });
+        let name =
+            name.unwrap_or_else(|| Name { message_type: "message".into(), id: format!("#{}", claim.seq.0) });
         let (inbox, handler) = (&claim.inbox, &claim.handler);
         let why = settlement.error.as_ref().map_or("", |error| error.as_str());
         let again = match settlement.next {
@@ -189,7 +190,7 @@ impl Told {
 }
 
 #[async_trait]
-impl Store for Told {
+impl Store for MessageLog {
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

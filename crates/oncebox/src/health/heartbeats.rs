@@ -23,12 +23,12 @@ struct Beat {
 }
 
 /// What the parts of a running inbox tell of themselves.
-pub(crate) struct Beats {
+pub(crate) struct ComponentHeartbeats {
     clock: SharedClock,
     parts: Mutex<BTreeMap<&'static str, Beat>>,
 }
 
-impl Beats {
+impl ComponentHeartbeats {
     pub(crate) fn new(clock: SharedClock) -> Self {
         Self { clock, parts: Mutex::default() }
     }

@@ -10,7 +10,7 @@ use crate::state::{Outcome, Settlement};
 use crate::store::{Claimed, Store};
 
 /// Runs a handler in a transaction and rolls it back; says what it said, and what would have followed.
-pub(crate) async fn rehearse<S: Store>(
+pub(crate) async fn dry_run<S: Store>(
     inbox: &Arc<Shared<S>>,
     handler: &Registered<S>,
     open: Open<S>,

@@ -9,22 +9,22 @@ use oncebox::{ErrorKind, Inbox, Memory, Registration, Running, Store};
 use oncebox_telemetry::Propagator;
 use tokio::task::JoinSet;
 
-use super::stores::{Any, Stores};
+use super::stores::{AnyStore, Stores};
 use super::{ingress, queues};
 use crate::api::{Backfills, Current, Served};
 use crate::config::{HandlerPlan, InboxPlan, Invalid, Loaded, Place, Plan};
 use crate::delivery::deliver_to;
 
 /// Everything that belongs to one configuration.
-pub(super) struct Fleet {
+pub(super) struct RunningConfig {
     router: Router,
-    running: Vec<Running<Any>>,
-    inboxes: Vec<Inbox<Any>>,
+    running: Vec<Running<AnyStore>>,
+    inboxes: Vec<Inbox<AnyStore>>,
     /// Handlers that get what was stored before they were there.
     backfills: JoinSet<()>,
 }
 
-impl Fleet {
+impl RunningConfig {
     /// Builds everything, and starts it if that worked.
     pub(super) async fn start(plan: &Plan, stores: &Stores) -> Result<Self> {
         let mut inboxes = Vec::new();
@@ -36,14 +36,14 @@ impl Fleet {
             register(inbox).await?;
         }
         let router = ingress::router(plan.inboxes.iter().zip(&inboxes))?;
-        let mut fleet = Self { router, running: Vec::new(), inboxes, backfills: JoinSet::new() };
-        for (inbox, plan) in fleet.inboxes.iter().zip(&plan.inboxes) {
+        let mut running_config = Self { router, running: Vec::new(), inboxes, backfills: JoinSet::new() };
+        for (inbox, plan) in running_config.inboxes.iter().zip(&plan.inboxes) {
             let running = inbox.start();
             let received = plan.rabbitmq.iter().try_for_each(|queue| queues::consume(&running, queue));
-            fleet.running.push(running);
+            running_config.running.push(running);
             if let Err(error) = received {
                 // Nothing of a configuration runs that does not run as a whole.
-                fleet.shutdown().await;
+                running_config.shutdown().await;
                 return Err(error);
             }
         }
@@ -52,10 +52,10 @@ impl Fleet {
         }
         for inbox in plan.inboxes.iter().cloned() {
             if inbox.handlers.iter().any(|handler| handler.backfill) {
-                fleet.backfills.spawn(backfill(inbox, stores.clone()));
+                running_config.backfills.spawn(backfill(inbox, stores.clone()));
             }
         }
-        Ok(fleet)
+        Ok(running_config)
     }
 
     /// What operators see of it.
@@ -85,7 +85,7 @@ impl Fleet {
 }
 
 /// Learns before anything runs that the store refuses the settings of an inbox. A store that is away is awaited by what runs.
-async fn register(inbox: &Inbox<Any>) -> Result<()> {
+async fn register(inbox: &Inbox<AnyStore>) -> Result<()> {
     let refused = |kind| {
         matches!(kind, ErrorKind::TenantsChanged | ErrorKind::InvalidHandler | ErrorKind::InvalidConfig)
     };
@@ -124,10 +124,10 @@ async fn backfill(inbox: InboxPlan, stores: Stores) {
 
 /// Builds everything in memory, without opening anything: what the library refuses is found here. `serve`, each reload and
 /// `config check` begin with it, so that none of them refuses for good what another takes.
-pub(crate) fn rehearse(loaded: Loaded) -> Result<Loaded, Invalid> {
+pub(crate) fn check_plan(loaded: Loaded) -> Result<Loaded, Invalid> {
     let mut inboxes = Vec::new();
     for inbox in &loaded.plan.inboxes {
-        match build(inbox, Arc::new(Memory::new()) as Any) {
+        match build(inbox, Arc::new(Memory::new()) as AnyStore) {
             Ok(built) => inboxes.push(built),
             Err(error) => {
                 let (at, what) = (inbox.at, format!("{error:#}"));

@@ -22,17 +22,17 @@ enum State {
 
 /// Open while the store takes what is received.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct IntakeSwitch {
     state: watch::Sender<State>,
 }
 
-impl Default for Door {
+impl Default for IntakeSwitch {
     fn default() -> Self {
         Self { state: watch::Sender::new(State::Unknown) }
     }
 }
 
-impl Door {
+impl IntakeSwitch {
     /// The store has trouble.
     pub(super) fn shut(&self) {
         self.set(State::Shut);
@@ -50,7 +50,7 @@ impl Door {
         }
     }
 
-    /// Completes when the door is no longer open.
+    /// Completes when the switch is no longer open.
     pub(super) async fn shuts(&self) {
         // The sender lives in `self`, so the channel cannot close.
         let _ = self.state.subscribe().wait_for(|state| *state != State::Open).await;
@@ -61,7 +61,7 @@ impl Door {
         let _ = self.state.subscribe().wait_for(|state| *state == State::Open).await;
     }
 
-    /// Completes when the door is open. Deliveries in hand open it when the store takes one of them. If there are none, or
+    /// Completes when the switch is open. Deliveries in hand open it when the store takes one of them. If there are none, or
     /// none gets through, the store is asked itself.
     pub(super) async fn opens<S: Store>(&self, core: &Core<S>) {
         let state = *self.state.borrow();

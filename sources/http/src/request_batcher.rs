@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use oncebox::source::{Gather, Turn};
+use oncebox::source::{BatchPermit, Batcher};
 use oncebox::{Error, ErrorKind, Incoming, Received, Result};
 use tokio::sync::oneshot;
 
@@ -11,9 +11,9 @@ use crate::ingress::Sink;
 
 /// Where the messages of one endpoint wait for each other.
 #[derive(Default)]
-pub(crate) struct Together {
+pub(crate) struct RequestBatcher {
     /// Begins with the first message: until then there may be no runtime.
-    calls: OnceLock<Gather<Call>>,
+    calls: OnceLock<Batcher<Call>>,
 }
 
 struct Call {
@@ -23,7 +23,7 @@ struct Call {
     answer: oneshot::Sender<Result<Received>>,
 }
 
-impl Together {
+impl RequestBatcher {
     /// Stores a message that is only to be stored. Whoever goes away does not stop it.
     pub(crate) async fn receive(
         &self,
@@ -34,7 +34,7 @@ impl Together {
         let calls = self.calls.get_or_init(|| {
             let sink = Arc::clone(sink);
             let bytes = |call: &Call| call.message.message().payload().len();
-            Gather::start(bytes, move |calls, turn| store(Arc::clone(&sink), calls, turn))
+            Batcher::start(bytes, move |calls, turn| store(Arc::clone(&sink), calls, turn))
         });
         let (answer, answered) = oneshot::channel();
         let ended = || Error::new(ErrorKind::Unavailable, "the program ends; the message was not stored");
@@ -44,7 +44,7 @@ impl Together {
     }
 }
 
-async fn store(sink: Arc<dyn Sink>, calls: Vec<Call>, _turn: Turn) {
+async fn store(sink: Arc<dyn Sink>, calls: Vec<Call>, _turn: BatchPermit) {
     let (mut messages, mut waiting) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
     for Call { message, share, answer } in calls {
         messages.push(message);
@@ -90,7 +90,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_of_many_gets_its_own_answer_and_gives_its_share_back() {
-        let (together, budget) = (Arc::<Together>::default(), Budget::new(1_000));
+        let (together, budget) = (Arc::<RequestBatcher>::default(), Budget::new(1_000));
         let sink: Arc<dyn Sink> = Arc::new(Echo);
         let ask = |id: String| {
             let (together, sink, share) = (Arc::clone(&together), Arc::clone(&sink), Share::none(&budget));

@@ -8,41 +8,41 @@ use crate::name::HandlerKey;
 use crate::observe::{emit, names};
 use crate::state::{Admits, Breaker, BreakerState, Bucket, Change, Circuit, Ended, Pass, Rate};
 
-/// The gate before a handler. Every moment is one of the worker's own monotonic clock.
-pub(crate) struct Gate {
+/// The throttle before a handler. Every moment is one of the worker's own monotonic clock.
+pub(crate) struct HandlerThrottle {
     handler: HandlerKey,
     circuit: Option<Mutex<Circuit>>,
     bucket: Option<Mutex<Bucket>>,
 }
 
-impl Gate {
+impl HandlerThrottle {
     pub(super) fn new(handler: HandlerKey, breaker: Option<&Breaker>, rate: Option<&Rate>) -> Self {
         let circuit = breaker.map(|breaker| Mutex::new(Circuit::new(breaker.clone())));
         let bucket = rate.map(|rate| Mutex::new(Bucket::new(rate)));
-        let gate = Self { handler, circuit, bucket };
-        if gate.circuit.is_some() {
-            gate.tell(0.0);
+        let throttle = Self { handler, circuit, bucket };
+        if throttle.circuit.is_some() {
+            throttle.report(0.0);
         }
-        gate
+        throttle
     }
 
     /// How many entries may be claimed at the most when it has been quiet, and how many may be now.
     pub(crate) fn room(&self, now: Duration) -> (usize, usize) {
-        let (most, free) = self.bucket.as_ref().map_or((usize::MAX, usize::MAX), |bucket| {
+        let (max, free) = self.bucket.as_ref().map_or((usize::MAX, usize::MAX), |bucket| {
             let mut bucket = bucket.lock();
-            (bucket.most(), bucket.tokens(now))
+            (bucket.capacity(), bucket.tokens(now))
         });
         match self.circuit.as_ref().map_or(Admits::All, |circuit| circuit.lock().admits(now)) {
-            Admits::All => (most, free),
+            Admits::All => (max, free),
             Admits::One => (1, free.min(1)),
             Admits::Nothing => (0, 0),
         }
     }
 
     /// Takes up to this many tokens for a claim; says how many.
-    pub(crate) fn take(&self, most: usize, now: Duration) -> usize {
-        let most = most.min(self.room(now).1);
-        self.bucket.as_ref().map_or(most, |bucket| bucket.lock().take(most, now))
+    pub(crate) fn take(&self, max: usize, now: Duration) -> usize {
+        let max = max.min(self.room(now).1);
+        self.bucket.as_ref().map_or(max, |bucket| bucket.lock().take(max, now))
     }
 
     /// Puts tokens back for which there was no entry.
@@ -82,17 +82,17 @@ impl Gate {
         match change {
             Some(Change::Opened { pause }) => {
                 tracing::warn!(%handler, ?pause, "the handler only fails; leaving it alone for a while");
-                self.tell(1.0);
+                self.report(1.0);
             }
             Some(Change::Closed) => {
                 tracing::info!(%handler, "the handler works again");
-                self.tell(0.0);
+                self.report(0.0);
             }
             None => {}
         }
     }
 
-    fn tell(&self, open: f64) {
+    fn report(&self, open: f64) {
         emit::set(names::BREAKER_OPEN, open, [emit::handler(&self.handler)]);
     }
 

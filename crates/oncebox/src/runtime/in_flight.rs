@@ -66,7 +66,7 @@ struct Flight {
 
 #[derive(Default)]
 struct Table {
-    flights: HashMap<Id, Flight, BuildHasherDefault<Spread>>,
+    in_flight: HashMap<Id, Flight, BuildHasherDefault<Spread>>,
     per_handler: HashMap<HandlerKey, usize>,
     /// Nothing may be begun any more.
     closed: bool,
@@ -74,14 +74,14 @@ struct Table {
 
 impl Table {
     fn get(&mut self, claim: &Claim) -> Option<&mut Flight> {
-        let flight = self.flights.get_mut(&Id::of(claim))?;
+        let flight = self.in_flight.get_mut(&Id::of(claim))?;
         // A rescued entry can come back to the same worker: the older claim must not take the newer one's place.
         (flight.claim.token == claim.token).then_some(flight)
     }
 
     fn remove(&mut self, claim: &Claim) -> Option<Flight> {
         self.get(claim)?;
-        let flight = self.flights.remove(&Id::of(claim))?;
+        let flight = self.in_flight.remove(&Id::of(claim))?;
         if let Some(count) = self.per_handler.get_mut(&flight.handler) {
             *count -= 1;
         }
@@ -91,14 +91,14 @@ impl Table {
 
 /// All entries in hand.
 #[derive(Default)]
-pub(crate) struct Flights {
+pub(crate) struct InFlight {
     table: Mutex<Table>,
     landed: Arc<Notify>,
-    /// Their spans end when they land or are lost.
+    /// Their spans end when they are released or lost.
     spans: Arc<ClaimSpans>,
 }
 
-impl Flights {
+impl InFlight {
     /// Makes an empty table whose claims have their spans in `spans`.
     pub(super) fn new(spans: Arc<ClaimSpans>) -> Self {
         Self { spans, ..Self::default() }
@@ -110,7 +110,7 @@ impl Flights {
         let (claim, handler) = (claim.clone(), handler.clone());
         let id = Id::of(&claim);
         let flight = Flight { claim, handler: handler.clone(), deadline, task: None, stopped: false };
-        match table.flights.insert(id, flight) {
+        match table.in_flight.insert(id, flight) {
             None => *table.per_handler.entry(handler).or_default() += 1,
             Some(Flight { task: Some(task), .. }) => task.abort(),
             Some(_) => {}
@@ -129,7 +129,7 @@ impl Flights {
     }
 
     /// Frees the capacity of settled claims.
-    pub(super) fn land<'a>(&self, claims: impl IntoIterator<Item = &'a Claim>) {
+    pub(super) fn release<'a>(&self, claims: impl IntoIterator<Item = &'a Claim>) {
         let mut table = self.table.lock();
         for claim in claims {
             table.remove(claim);
@@ -169,7 +169,7 @@ impl Flights {
     pub(super) fn close(&self) {
         let mut table = self.table.lock();
         table.closed = true;
-        for flight in table.flights.values() {
+        for flight in table.in_flight.values() {
             if let Some(task) = &flight.task {
                 task.abort();
             }
@@ -193,12 +193,12 @@ impl Flights {
 
     fn select(&self, chosen: impl Fn(&Flight) -> bool) -> Vec<Claim> {
         let table = self.table.lock();
-        table.flights.values().filter(|flight| chosen(flight)).map(|flight| flight.claim.clone()).collect()
+        table.in_flight.values().filter(|flight| chosen(flight)).map(|flight| flight.claim.clone()).collect()
     }
 
     /// Whether the lease of a claim in hand has run out, as far as this worker knows.
     pub(super) fn is_any_over(&self, now: Duration) -> bool {
-        self.table.lock().flights.values().any(|flight| flight.deadline <= now)
+        self.table.lock().in_flight.values().any(|flight| flight.deadline <= now)
     }
 
     /// Moves the deadline of claims that were renewed.
@@ -217,7 +217,7 @@ impl Flights {
     }
 
     /// Tells how many are in hand.
-    pub(super) fn tell(&self, inbox: &InboxName) {
+    pub(super) fn report(&self, inbox: &InboxName) {
         emit::set_number(names::IN_FLIGHT, self.len(), [emit::inbox(inbox)]);
     }
 
@@ -236,7 +236,7 @@ impl Flights {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.lock().flights.len()
+        self.table.lock().in_flight.len()
     }
 
     /// Completes at the next landing after the call.
@@ -282,52 +282,52 @@ mod tests {
     // FAULTS B4: an entry that was rescued and claimed again by the same worker.
     #[tokio::test]
     async fn a_newer_claim_stops_the_run_of_an_older_one() {
-        let (flights, older, newer) = (Flights::default(), claim(1), claim(2));
+        let (in_flight, older, newer) = (InFlight::default(), claim(1), claim(2));
         let handler = older.handler.clone();
         let run = task();
-        flights.insert(&older, &handler, Duration::ZERO);
-        flights.attach(&older, run.abort_handle());
-        flights.insert(&newer, &handler, Duration::ZERO);
+        in_flight.insert(&older, &handler, Duration::ZERO);
+        in_flight.attach(&older, run.abort_handle());
+        in_flight.insert(&newer, &handler, Duration::ZERO);
         assert!(is_stopped(run).await);
-        flights.land([&older]);
-        assert!(!flights.holds(&older) && flights.holds(&newer));
-        assert_eq!((flights.len(), flights.count(&handler)), (1, 1));
-        flights.land([&newer]);
-        assert_eq!((flights.len(), flights.count(&handler)), (0, 0));
+        in_flight.release([&older]);
+        assert!(!in_flight.holds(&older) && in_flight.holds(&newer));
+        assert_eq!((in_flight.len(), in_flight.count(&handler)), (1, 1));
+        in_flight.release([&newer]);
+        assert_eq!((in_flight.len(), in_flight.count(&handler)), (0, 0));
     }
 
     #[tokio::test]
     async fn a_run_that_begins_too_late_is_stopped() {
-        let (flights, lost, stopped, closed) = (Flights::default(), claim(1), claim(2), claim(3));
+        let (in_flight, lost, stopped, closed) = (InFlight::default(), claim(1), claim(2), claim(3));
         let late = task();
-        flights.attach(&lost, late.abort_handle());
+        in_flight.attach(&lost, late.abort_handle());
         assert!(is_stopped(late).await);
 
-        flights.insert(&stopped, &stopped.handler, Duration::ZERO);
-        flights.stop(std::slice::from_ref(&stopped));
+        in_flight.insert(&stopped, &stopped.handler, Duration::ZERO);
+        in_flight.stop(std::slice::from_ref(&stopped));
         let late = task();
-        flights.attach(&stopped, late.abort_handle());
+        in_flight.attach(&stopped, late.abort_handle());
         assert!(is_stopped(late).await);
-        assert!(flights.holds(&stopped) && !flights.may_run(&stopped, Duration::ZERO));
-        assert!(flights.claims().is_empty(), "a stopped run is not renewed");
+        assert!(in_flight.holds(&stopped) && !in_flight.may_run(&stopped, Duration::ZERO));
+        assert!(in_flight.claims().is_empty(), "a stopped run is not renewed");
 
-        flights.insert(&closed, &closed.handler, Duration::ZERO);
-        flights.close();
+        in_flight.insert(&closed, &closed.handler, Duration::ZERO);
+        in_flight.close();
         let late = task();
-        flights.attach(&closed, late.abort_handle());
+        in_flight.attach(&closed, late.abort_handle());
         assert!(is_stopped(late).await);
     }
 
     // FAULTS B6
     #[test]
     fn nothing_begins_when_its_lease_is_over() {
-        let (flights, claim, second) = (Flights::default(), claim(1), Duration::from_secs(1));
-        flights.insert(&claim, &claim.handler, second);
-        assert!(flights.may_run(&claim, Duration::ZERO));
-        assert!(!flights.may_run(&claim, second) && flights.holds(&claim));
-        flights.extend(std::slice::from_ref(&claim), 2 * second);
-        assert!(flights.may_run(&claim, second));
-        flights.lose(std::slice::from_ref(&claim));
-        assert!(!flights.may_run(&claim, Duration::ZERO));
+        let (in_flight, claim, second) = (InFlight::default(), claim(1), Duration::from_secs(1));
+        in_flight.insert(&claim, &claim.handler, second);
+        assert!(in_flight.may_run(&claim, Duration::ZERO));
+        assert!(!in_flight.may_run(&claim, second) && in_flight.holds(&claim));
+        in_flight.extend(std::slice::from_ref(&claim), 2 * second);
+        assert!(in_flight.may_run(&claim, second));
+        in_flight.lose(std::slice::from_ref(&claim));
+        assert!(!in_flight.may_run(&claim, Duration::ZERO));
     }
 }
