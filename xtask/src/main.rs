@@ -41,6 +41,7 @@ Examples:
   cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
   cargo xtask faults                    write docs/faults.md anew: which test is for which fault
   cargo xtask decisions                 write docs/adr/README.md anew after a new decision
+  cargo xtask hygiene                   check the rules that no compiler knows, such as the length of files
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
   cargo xtask bench http --load         many clients over HTTP, bad ones among them
@@ -106,6 +107,10 @@ enum Command {
     /// Write docs/adr/README.md from the titles of the decisions
     Decisions,
 
+    /// Check the rules of this repository that no compiler knows
+    #[command(after_help = "Example: cargo xtask hygiene")]
+    Hygiene,
+
     /// Build the benchmark with optimisations and run it; all arguments are its own, after `postgres`, `http`, `rabbitmq` or
     /// `peers` too
     #[command(after_help = "Example: cargo xtask bench --help", disable_help_flag = true)]
@@ -138,6 +143,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Faults { check: true } => faults::check(&workspace::root()),
         Command::Faults { check: false } => faults::write(&workspace::root()),
         Command::Decisions => hygiene::write_decisions(&workspace::root()),
+        Command::Hygiene => hygiene::check(&Workspace::load()?),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {
             peers::bench(&peers::Options::parse_from(args))
         }

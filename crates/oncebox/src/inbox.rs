@@ -1,21 +1,21 @@
 //! The inbox: the three ways in, and the way to start it.
 
+mod allowed_conflicts;
 mod answers;
 mod conflicts;
 mod dry_run;
 mod duplicate_counts;
 mod incoming;
-mod parts;
-mod prepared;
 mod receive;
-mod variants;
+mod routing;
+mod split_batch;
 
+pub(crate) use allowed_conflicts::AllowedConflicts;
 pub use answers::{HandlerAnswer, Processed, Receipt, Received, Results};
 pub use dry_run::DryRun;
 pub(crate) use duplicate_counts::DuplicateCounts;
 pub use incoming::Incoming;
-pub(crate) use prepared::{Answer, Prepared};
-pub(crate) use variants::Variants;
+pub(crate) use routing::{Answer, Prepared};
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::runtime::{self, Core, Forget, Inline, LocalWakeup, Running};
 use crate::state::BreakerState;
 use crate::store::{Accepted, Store, SweepId, Swept};
 use crate::time::{SharedClock, SystemClock, Timestamp};
-use prepared::{Offers, short_answer};
+use routing::{Offers, short_answer};
 
 /// What everything that belongs to one inbox shares.
 pub(crate) struct Shared<S: Store> {
@@ -48,7 +48,7 @@ pub(crate) struct Shared<S: Store> {
     pub(crate) local_wakeup: LocalWakeup,
     pub(crate) lateness: Lateness,
     pub(crate) duplicate_counts: DuplicateCounts,
-    pub(crate) variants: Variants,
+    pub(crate) allowed_conflicts: AllowedConflicts,
     /// Sweeps of this inbox wait for each other here, because all of them have the same identity.
     pub(crate) sweeps: tokio::sync::Mutex<SweepId>,
     pub(crate) redactor: Redactor,
@@ -373,7 +373,7 @@ impl<S: Store> Builder<S> {
                 local_wakeup: LocalWakeup::default(),
                 lateness: Lateness::default(),
                 duplicate_counts: DuplicateCounts::default(),
-                variants: Variants::default(),
+                allowed_conflicts: AllowedConflicts::default(),
                 sweeps: tokio::sync::Mutex::new(SweepId::fresh()),
                 redactor: self.redactor,
                 forget: Forget::default(),

@@ -1,8 +1,8 @@
 //! Accept: each message once per key, with one pending entry per handler.
 
-mod care;
-mod short;
-mod wary;
+mod duplicate_expectation;
+mod fast_path;
+mod rare_cases;
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use sqlx::postgres::PgRow;
 use crate::db::{Db, Lines, millis};
 use crate::error::corrupt;
 use crate::row::get;
-use crate::unit::{Ask, Units, ask};
-use care::take_care;
-pub(crate) use care::{group_of, order_of};
-use short::{Short, Way};
-pub(crate) use wary::Wary;
+use crate::session::{Query, Sessions, query};
+pub(crate) use duplicate_expectation::DuplicateExpectation;
+use fast_path::{FastPath, Statement};
+use rare_cases::handle_rare_cases;
+pub(crate) use rare_cases::{group_of, order_of};
 
 /// The most messages in one statement.
 const MAX_ROUND: usize = 1_000;
@@ -76,7 +76,7 @@ impl Offer {
         self.new.delay.is_zero() && self.new.message.ordering_key().is_none() && self.handlers == handlers
     }
 
-    /// Whether it can be told with others whether it was forgotten: by the same handlers, or because nobody has to ask.
+    /// Whether it can be told with others whether it was forgotten: by the same handlers, or because no handler asks for it.
     fn is_doubted_by(&self, doubted: &[i16]) -> bool {
         self.doubted == doubted || self.new.message.time().is_none()
     }
@@ -115,11 +115,11 @@ enum Verdict {
     /// Its key came in at the same moment: it has to be offered again.
     Raced,
     /// It needs more than the one statement.
-    Care(Care),
+    RareCase(RareCase),
 }
 
 #[derive(Clone, Copy)]
-enum Care {
+enum RareCase {
     Quarantine(QuarantineReason, Option<Seq>),
     AddHandlers,
 }
@@ -132,13 +132,13 @@ pub(crate) struct Stored {
 }
 
 /// Stores a batch. Everything new of it is stored in one commit.
-pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<Stored> {
+pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offer]) -> Result<Stored> {
     let mut answers: Vec<Option<Accepted>> = vec![None; offers.len()];
     let mut waiting: Vec<usize> = (0..offers.len()).collect();
     let mut work = false;
     for turn in 0..RACES {
-        let mut cares = Vec::new();
-        let verdicts = offer(db, units, offers, &waiting).await;
+        let mut rare_cases = Vec::new();
+        let verdicts = offer(db, sessions, offers, &waiting).await;
         let verdicts = verdicts.map_err(|error| if turn == 0 { error } else { partly(error) })?;
         waiting.clear();
         for (index, verdict) in verdicts {
@@ -148,12 +148,12 @@ pub(crate) async fn store(db: &Db, units: &Units, offers: &[Offer]) -> Result<St
                     answers[index] = Some(accepted);
                 }
                 Verdict::Raced => waiting.push(index),
-                Verdict::Care(care) => cares.push((index, care)),
+                Verdict::RareCase(rare_case) => rare_cases.push((index, rare_case)),
             }
         }
-        if !cares.is_empty() {
-            let cared = take_care(db, units, offers, &cares).await.map_err(partly)?;
-            for ((index, _), accepted) in cares.into_iter().zip(cared) {
+        if !rare_cases.is_empty() {
+            let cared = handle_rare_cases(db, sessions, offers, &rare_cases).await.map_err(partly)?;
+            for ((index, _), accepted) in rare_cases.into_iter().zip(cared) {
                 work |= matches!(accepted, Some(Accepted::HandlersAdded(..)));
                 match accepted {
                     Some(accepted) => answers[index] = Some(accepted),
@@ -186,55 +186,60 @@ fn partly(error: Error) -> Error {
 }
 
 /// Offers messages: in one statement that commits by itself, unless a key or an inbox makes it several.
-async fn offer(db: &Db, units: &Units, offers: &[Offer], indexes: &[usize]) -> Result<Vec<(usize, Verdict)>> {
+async fn offer(
+    db: &Db,
+    sessions: &Sessions,
+    offers: &[Offer],
+    indexes: &[usize],
+) -> Result<Vec<(usize, Verdict)>> {
     let rounds = rounds(offers, indexes);
     let mut lines = Lines::default();
     for index in indexes {
         offers[*index].add_lines(&mut lines);
     }
     if let ([round], true) = (&rounds[..], lines.is_empty()) {
-        return offer_round(db, units, offers, round).await;
+        return offer_round(db, sessions, offers, round).await;
     }
     let single = rounds.len() == 1;
-    let mut unit = if single { units.single().await? } else { units.transaction().await? };
+    let mut session = if single { sessions.single().await? } else { sessions.transaction().await? };
     let mut verdicts = Vec::with_capacity(indexes.len());
     // The first takes all locks, so that they are taken in order. What it does not know of yet it leaves as it is.
     let mut locks = lines.locks();
     for round in &rounds {
         let offered = long_way(db, offers, round, std::mem::take(&mut locks), &lines);
-        verdicts.extend(verdicts_of(offers, said(&unit.rows(offered).await?)?)?);
+        verdicts.extend(verdicts_of(offers, said(&session.rows(offered).await?)?)?);
     }
-    unit.end().await?;
+    session.end().await?;
     Ok(verdicts)
 }
 
-/// Offers messages in one statement, or in two if one that was stored without looking is known. The short way fails if a key comes in
+/// Offers messages in one statement, or in two if one that was stored without looking is known. The short statement fails if a key comes in
 /// from elsewhere at the same moment; the long one waits for it.
 async fn offer_round(
     db: &Db,
-    units: &Units,
+    sessions: &Sessions,
     offers: &[Offer],
     round: &[usize],
 ) -> Result<Vec<(usize, Verdict)>> {
-    let mut looks = db.wary.looks();
-    while let Some(Short { ask, way }) = Short::new(db, offers, round, looks) {
-        let mut unit = units.single().await?;
-        match unit.rows(ask).await {
+    let mut looks = db.duplicate_expectation.looks();
+    while let Some(FastPath { query, statement }) = FastPath::new(db, offers, round, looks) {
+        let mut session = sessions.single().await?;
+        match session.rows(query).await {
             Ok(rows) => {
-                unit.end().await?;
-                let said = match way {
-                    Way::New if rows.is_empty() => {
-                        db.wary.learn(true);
+                session.end().await?;
+                let said = match statement {
+                    Statement::New if rows.is_empty() => {
+                        db.duplicate_expectation.learn(true);
                         looks = true;
                         continue;
                     }
-                    Way::New | Way::Plain => short::said(&rows)?,
-                    Way::One => said(&rows)?,
+                    Statement::New | Statement::Plain => fast_path::said(&rows)?,
+                    Statement::One => said(&rows)?,
                 };
                 let known = said.iter().any(|said| !said.is_new);
                 // One by itself says little of how batches fare, unless it was known.
-                if known || way != Way::One {
-                    db.wary.learn(known);
+                if known || statement != Statement::One {
+                    db.duplicate_expectation.learn(known);
                 }
                 return verdicts_of(offers, said);
             }
@@ -242,14 +247,14 @@ async fn offer_round(
             Err(error) if error.kind() == ErrorKind::Corrupt => break,
             Err(error) => {
                 // It may have waited in vain for somebody who is changing what is known of a key: who looks does not wait for that.
-                db.wary.learn(true);
+                db.duplicate_expectation.learn(true);
                 return Err(error);
             }
         }
     }
-    let mut unit = units.single().await?;
-    let rows = unit.rows(long_way(db, offers, round, Vec::new(), &Lines::default())).await?;
-    unit.end().await?;
+    let mut session = sessions.single().await?;
+    let rows = session.rows(long_way(db, offers, round, Vec::new(), &Lines::default())).await?;
+    session.end().await?;
     verdicts_of(offers, said(&rows)?)
 }
 
@@ -293,7 +298,7 @@ fn column<'a, T>(chosen: &[(i32, &'a Offer)], value: impl Fn(&'a Offer) -> T) ->
 }
 
 /// The statement for all kinds of messages of one inbox, with the locks that it takes first.
-fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, lines: &Lines) -> Ask<'a> {
+fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, lines: &Lines) -> Query<'a> {
     let chosen = chosen(offers, round);
     let inbox = chosen.first().map_or(0, |(_, offer)| offer.inbox);
     let mut entries = (Vec::new(), Vec::new());
@@ -314,7 +319,7 @@ fn long_way<'a>(db: &Db, offers: &'a [Offer], round: &[usize], locks: Vec<i32>, 
     let numbered = asked.iter().enumerate();
     let pairs = numbered.flat_map(|(number, handlers)| handlers.iter().map(move |id| (place(number), *id)));
     let doubted: (Vec<i32>, Vec<i16>) = pairs.unzip();
-    let accept = ask(&db.sql.accept)
+    let accept = query(&db.sql.accept)
         .bind(db.now())
         .bind(inbox)
         .bind(places(&chosen))
@@ -396,7 +401,7 @@ fn verdict(offers: &[Offer], said: Said) -> Result<(usize, Verdict)> {
         (Some(seq), _) if said.is_new => Verdict::Answer(Accepted::First(seq)),
         (Some(seq), Some(with)) => known(offer, known_for(seq, with.age), &with.fingerprint, &with.handlers),
         (Some(_), None) => return Err(corrupt("an answer knows a message and says nothing of it")),
-        (None, _) if said.is_stale => Verdict::Care(Care::Quarantine(QuarantineReason::Stale, None)),
+        (None, _) if said.is_stale => Verdict::RareCase(RareCase::Quarantine(QuarantineReason::Stale, None)),
         (None, _) => Verdict::Raced,
     };
     Ok((index, verdict))
@@ -415,12 +420,12 @@ fn known(offer: &Offer, known: Known, fingerprint: &[u8], handlers: &[u8]) -> Ve
     let stored = <[u8; 16]>::try_from(fingerprint).map(Fingerprint::from_bytes);
     let in_conflict = stored.map_or(true, |stored| offer.new.conflicts_with(&stored));
     if in_conflict {
-        return Verdict::Care(Care::Quarantine(QuarantineReason::Conflict, Some(known.seq)));
+        return Verdict::RareCase(RareCase::Quarantine(QuarantineReason::Conflict, Some(known.seq)));
     }
     if missing(offer, &decode_handlers(handlers)).is_empty() {
         return Verdict::Answer(Accepted::Duplicate(known.varied(varied)));
     }
-    Verdict::Care(Care::AddHandlers)
+    Verdict::RareCase(RareCase::AddHandlers)
 }
 
 /// The handlers of a message that have no entry yet, under their key or a former one; with all of these.

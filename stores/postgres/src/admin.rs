@@ -17,7 +17,7 @@ use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::corrupt;
 use crate::names::Handler;
 use crate::row::{self, get};
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
@@ -25,40 +25,44 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
         return Ok(counts);
     };
     let (entries, totals) = match tenant.map(str::to_owned) {
-        None => (ask(&db.sql.admin_count).bind(inbox), ask(&db.sql.admin_totals).bind(inbox)),
+        None => (query(&db.sql.admin_count).bind(inbox), query(&db.sql.admin_totals).bind(inbox)),
         Some(tenant) => (
-            ask(&db.sql.admin_count_tenant).bind(inbox).bind(tenant.clone()),
-            ask(&db.sql.admin_totals_tenant).bind(inbox).bind(tenant),
+            query(&db.sql.admin_count_tenant).bind(inbox).bind(tenant.clone()),
+            query(&db.sql.admin_totals_tenant).bind(inbox).bind(tenant),
         ),
     };
-    let mut unit = db.reads().await?;
-    for row in unit.rows(entries).await? {
+    let mut session = db.reads().await?;
+    for row in session.rows(entries).await? {
         let (handler, status) = (handler_key(&row, 0)?, status_of(get(&row, 1)?)?);
         counts.entries.push(HandlerCount { handler, status, count: get::<i64>(&row, 2)?.unsigned_abs() });
     }
-    if let Some(row) = unit.rows(totals).await?.first() {
+    if let Some(row) = session.rows(totals).await?.first() {
         let total = |column| -> Result<u64> { Ok(get::<i64>(row, column)?.unsigned_abs()) };
         (counts.messages, counts.unrouted) = (total(0)?, total(1)?);
         (counts.quarantined, counts.stale) = (total(2)?, total(3)?);
         counts.conflicts = counts.quarantined - counts.stale;
     }
-    for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
+    for row in session.rows(query(&db.sql.admin_paused).bind(inbox)).await? {
         counts.paused.push(handler_key(&row, 0)?);
     }
-    for (key, _) in paused_keys(db, &mut unit, inbox).await? {
+    for (key, _) in paused_keys(db, &mut session, inbox).await? {
         if tenant.is_none() || key.line.tenant.as_deref() == tenant {
             counts.paused_keys.push(key);
         }
     }
-    unit.end().await?;
+    session.end().await?;
     counts.paused_keys.sort();
     counts.entries.sort_by(|a, b| (&a.handler, a.status).cmp(&(&b.handler, b.status)));
     Ok(counts)
 }
 
 /// Lines of an inbox that an operator holds back, with their order keys.
-pub(crate) async fn paused_keys(db: &Db, unit: &mut Unit, inbox: i16) -> Result<Vec<(PausedKey, Vec<u8>)>> {
-    let rows = unit.rows(ask(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
+pub(crate) async fn paused_keys(
+    db: &Db,
+    session: &mut Session,
+    inbox: i16,
+) -> Result<Vec<(PausedKey, Vec<u8>)>> {
+    let rows = session.rows(query(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
     let read = |row: &PgRow| {
         let line = Line::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
         let line = line.ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
@@ -89,16 +93,16 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
         filter.after.as_ref().map_or((0, ""), |after| (after.seq().0, after.handler().as_str()));
     let wanted: Vec<&str> =
         Status::ALL.into_iter().filter(|status| filter.wants(*status)).map(Status::as_str).collect();
-    let question = ask(&db.sql.admin_list)
+    let question = query(&db.sql.admin_list)
         .bind(after_seq)
         .bind(after_key.to_owned())
         .bind(i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX))
         .bind(wanted)
         .bind(db.all_lanes())
         .bind(handlers);
-    let mut unit = db.reads().await?;
-    let rows = unit.rows(question).await?;
-    unit.end().await?;
+    let mut session = db.reads().await?;
+    let rows = session.rows(question).await?;
+    session.end().await?;
     filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == Filter::EXAMINED)
 }
 
@@ -129,9 +133,9 @@ pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<Block
         return Ok(Vec::new());
     };
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
-    let mut unit = db.reads().await?;
-    let rows = unit.rows(ask(&db.sql.admin_blocked).bind(inbox).bind(limit).bind(tenant)).await?;
-    unit.end().await?;
+    let mut session = db.reads().await?;
+    let rows = session.rows(query(&db.sql.admin_blocked).bind(inbox).bind(limit).bind(tenant)).await?;
+    session.end().await?;
     let blocked = |row: &PgRow| {
         let since = Timestamp::from_millis(get(row, 2)?);
         let mut key = BlockedKey::new(handler_key(row, 1)?, Seq(get(row, 0)?), row::key(row, 4)?, since);
@@ -148,29 +152,30 @@ pub(crate) async fn show(db: &Db, inbox: &InboxName, key: &Key) -> Result<Option
     let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(None) };
     let handlers = db.handlers_of(inbox).await?;
     let mut view = MessageView::new(*key);
-    let mut unit = db.reads().await?;
-    if let Some(found) = find(db, &mut unit, inbox, key).await? {
+    let mut session = db.reads().await?;
+    if let Some(found) = find(db, &mut session, inbox, key).await? {
         // The message itself may have left before its key, or be damaged: the rest is shown.
-        let message = unless_damaged(message(db, &mut unit, found.seq).await)?;
+        let message = unless_damaged(message(db, &mut session, found.seq).await)?;
         let message = message.unwrap_or_else(|error| {
             tracing::error!(seq = found.seq.0, %error, "a stored message is damaged");
             None
         });
-        let entries = entries(db, &mut unit, &handlers, found.seq, key).await?;
+        let entries = entries(db, &mut session, &handlers, found.seq, key).await?;
         view.entries = entries.into_iter().map(|entry| found.label(entry, message.as_deref())).collect();
         view.stored = message.map(|message| (found.seq, found.received_at, message));
         (view.tenant, view.erased) = (found.tenant, found.erased);
     }
     let max = i64::try_from(MessageView::MAX_QUARANTINED).unwrap_or(i64::MAX);
-    let quarantined = ask(&db.sql.admin_show_quarantine).bind(key.as_bytes().to_vec()).bind(inbox).bind(max);
-    for row in unit.rows(quarantined).await? {
+    let quarantined =
+        query(&db.sql.admin_show_quarantine).bind(key.as_bytes().to_vec()).bind(inbox).bind(max);
+    for row in session.rows(quarantined).await? {
         view.quarantined.push(Quarantined {
             reason: reason_of(get(&row, 0)?)?,
             received_at: Timestamp::from_millis(get(&row, 1)?),
             message: row::message(&row, 2)?,
         });
     }
-    unit.end().await?;
+    session.end().await?;
     if let (None, Some(item)) = (&view.tenant, view.quarantined.first()) {
         view.tenant = item.message.tenant().map(Into::into);
     }
@@ -191,16 +196,16 @@ pub(crate) async fn quarantined(db: &Db, filter: &QuarantineFilter) -> Result<Qu
     else {
         return Ok(page);
     };
-    let question = ask(&db.sql.admin_list_quarantine)
+    let question = query(&db.sql.admin_list_quarantine)
         .bind(inbox)
         .bind(filter.reason.map(QuarantineReason::as_str))
         .bind(filter.after.map_or(0, |id| id.0))
         // One more than asked tells whether there is another page.
         .bind(i64::try_from(filter.limit).unwrap_or(i64::MAX).saturating_add(1))
         .bind(tenant);
-    let mut unit = db.reads().await?;
-    let rows = unit.rows(question).await?;
-    unit.end().await?;
+    let mut session = db.reads().await?;
+    let rows = session.rows(question).await?;
+    session.end().await?;
     for row in rows.iter().take(filter.limit) {
         let (id, reason) = (QuarantineId(get(row, 0)?), reason_of(get(row, 1)?)?);
         let received_at = Timestamp::from_millis(get(row, 2)?);
@@ -238,9 +243,9 @@ impl Found {
     }
 }
 
-pub(crate) async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Result<Option<Found>> {
-    let question = ask(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
-    let rows = unit.rows(question).await?;
+pub(crate) async fn find(db: &Db, session: &mut Session, inbox: i16, key: &Key) -> Result<Option<Found>> {
+    let question = query(&db.sql.admin_find).bind(db.lane_of(key)).bind(key.as_bytes().to_vec()).bind(inbox);
+    let rows = session.rows(question).await?;
     let found = |row: &PgRow| {
         let (seq, received_at) = (Seq(get(row, 0)?), Timestamp::from_millis(get(row, 1)?));
         let erased = get::<&[u8]>(row, 3)? == Fingerprint::ERASED.as_bytes();
@@ -249,19 +254,19 @@ pub(crate) async fn find(db: &Db, unit: &mut Unit, inbox: i16, key: &Key) -> Res
     rows.first().map(found).transpose()
 }
 
-pub(crate) async fn message(db: &Db, unit: &mut Unit, seq: Seq) -> Result<Option<Arc<Message>>> {
-    let rows = unit.rows(ask(&db.sql.admin_show_message).bind(seq.0)).await?;
+pub(crate) async fn message(db: &Db, session: &mut Session, seq: Seq) -> Result<Option<Arc<Message>>> {
+    let rows = session.rows(query(&db.sql.admin_show_message).bind(seq.0)).await?;
     rows.first().map(|row| row::message(row, 0)).transpose()
 }
 
 pub(crate) async fn entries(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     handlers: &[i16],
     seq: Seq,
     key: &Key,
 ) -> Result<Vec<EntryView>> {
-    let rows = unit.rows(ask(&db.sql.admin_show_entries).bind(seq.0).bind(handlers.to_vec())).await?;
+    let rows = session.rows(query(&db.sql.admin_show_entries).bind(seq.0).bind(handlers.to_vec())).await?;
     rows.iter().map(|row| row::entry(row, 10, *key)).collect()
 }
 
@@ -300,8 +305,8 @@ impl<'a> Operating<'a> {
     }
 
     /// The line that the entry stands in, while it is not finished: lane, handler and order key.
-    pub(crate) async fn line(&self, unit: &mut Unit, seq: Seq) -> Result<Option<(i16, i16, Vec<u8>)>> {
-        let rows = unit.rows(ask(&self.db.sql.admin_order).bind(seq.0).bind(self.handler)).await?;
+    pub(crate) async fn line(&self, session: &mut Session, seq: Seq) -> Result<Option<(i16, i16, Vec<u8>)>> {
+        let rows = session.rows(query(&self.db.sql.admin_order).bind(seq.0).bind(self.handler)).await?;
         let order = rows.first().map_or(Ok(None), |row| row::order(row, 0))?;
         Ok(order.map(|order| (lane(seq), self.handler, order.as_bytes().to_vec())))
     }
@@ -309,15 +314,15 @@ impl<'a> Operating<'a> {
     /// Does it; nothing if somebody took the entry meanwhile.
     pub(crate) async fn attempt(
         &self,
-        unit: &mut Unit,
+        session: &mut Session,
         released: &mut Released,
     ) -> Result<Option<EntryView>> {
         let Self { db, key, name, handler, .. } = *self;
         let missing = || missing(key, name);
-        let found = find(db, unit, self.inbox_id, key).await?.ok_or_else(missing)?;
+        let found = find(db, session, self.inbox_id, key).await?.ok_or_else(missing)?;
         let seq = found.seq;
-        let message = unless_damaged(message(db, unit, seq).await)?;
-        let rows = unit.rows(ask(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
+        let message = unless_damaged(message(db, session, seq).await)?;
+        let rows = session.rows(query(&db.sql.admin_order).bind(seq.0).bind(handler)).await?;
         // One that is finished has the place that its message asks for.
         let order = match rows.first() {
             Some(row) => row::order(row, 0)?,
@@ -326,24 +331,24 @@ impl<'a> Operating<'a> {
         let mut lines = Lines::default();
         if let Some(order) = &order {
             lines.add(lane(seq), handler, order.as_bytes().to_vec());
-            lines.lock(db, unit).await?;
+            lines.lock(db, session).await?;
         }
-        let hold = ask(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
-        match unit.rows(hold).await?.first() {
+        let hold = query(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
+        match session.rows(hold).await?.first() {
             None => return Err(missing()),
             // The key was forgotten and came anew since it was found: what is left of the old message is nobody's to run.
             Some(row) if get::<i64>(row, 0)? != seq.0 => return Ok(None),
             Some(_) => {}
         }
         // The latest generation is the one that can still be acted on.
-        let current = entries(db, unit, &self.handlers, seq, key).await?;
+        let current = entries(db, session, &self.handlers, seq, key).await?;
         let current = current.into_iter().filter(|entry| entry.origin == self.origin);
         let mut entry = current.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         let next = decide(entry.status, entry.in_line, self.operation)?;
         let unblock = self.operation == Operation::Unblock;
         let taken = if unblock { &db.sql.admin_unblock } else { &db.sql.admin_remove };
         if matches!(entry.status, Status::Pending | Status::Poisoned)
-            && unit.rows(ask(taken).bind(seq.0).bind(handler)).await?.is_empty()
+            && session.rows(query(taken).bind(seq.0).bind(handler)).await?.is_empty()
         {
             return Ok(None);
         }
@@ -356,17 +361,17 @@ impl<'a> Operating<'a> {
                 return Err(Error::new(ErrorKind::Refused, what));
             }
             entry.generation += u32::from(self.operation == Operation::Replay);
-            self.pend(unit, &entry, handler, order).await?;
+            self.pend(session, &entry, handler, order).await?;
         } else if !unblock {
-            self.discard(unit, &entry, handler).await?;
+            self.discard(session, &entry, handler).await?;
         }
         if entry.in_line == Some(InLine::Parks) {
-            lines.unpark(db, unit).await?;
+            lines.unpark(db, session).await?;
         }
         if !lines.is_empty() {
-            released.extend(lines.rearrange(db, unit).await?);
+            released.extend(lines.rearrange(db, session).await?);
         }
-        let changed = entries(db, unit, &self.handlers, seq, key).await?;
+        let changed = entries(db, session, &self.handlers, seq, key).await?;
         let changed = changed.into_iter().filter(|entry| entry.origin == self.origin);
         let changed = changed.max_by_key(|entry| entry.generation).ok_or_else(missing)?;
         Ok(Some(found.label(changed, message.ok().flatten().as_deref())))
@@ -374,25 +379,25 @@ impl<'a> Operating<'a> {
 
     async fn pend(
         &self,
-        unit: &mut Unit,
+        session: &mut Session,
         entry: &EntryView,
         handler: i16,
         order: Option<OrderKey>,
     ) -> Result<()> {
-        let pending = ask(&self.db.sql.admin_pending)
+        let pending = query(&self.db.sql.admin_pending)
             .bind(self.db.now())
             .bind(entry.seq.0)
             .bind(handler)
             .bind(i32::try_from(entry.generation).unwrap_or(i32::MAX))
             .bind(order.map(|order| order.as_bytes().to_vec()))
             .bind(text(entry));
-        unit.run(pending).await?;
+        session.run(pending).await?;
         Ok(())
     }
 
-    async fn discard(&self, unit: &mut Unit, entry: &EntryView, handler: i16) -> Result<()> {
+    async fn discard(&self, session: &mut Session, entry: &EntryView, handler: i16) -> Result<()> {
         let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        let discarded = ask(&self.db.sql.admin_discarded)
+        let discarded = query(&self.db.sql.admin_discarded)
             .bind(self.db.now())
             .bind(entry.seq.0)
             .bind(handler)
@@ -400,7 +405,7 @@ impl<'a> Operating<'a> {
             .bind(count(entry.attempts))
             .bind(count(entry.suspicion.stored()))
             .bind(text(entry));
-        unit.run(discarded).await?;
+        session.run(discarded).await?;
         Ok(())
     }
 }
@@ -414,21 +419,21 @@ fn missing(key: &Key, handler: &HandlerKey) -> Error {
 }
 
 /// Pauses or resumes a handler; says whether that changed anything.
-pub(crate) async fn set_paused(db: &Db, unit: &mut Unit, handler: i16, paused: bool) -> Result<bool> {
-    Ok(unit.run(ask(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
+pub(crate) async fn set_paused(db: &Db, session: &mut Session, handler: i16, paused: bool) -> Result<bool> {
+    Ok(session.run(query(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
 }
 
 pub(crate) async fn purge(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     inbox: i16,
     age: Duration,
     limit: usize,
 ) -> Result<usize> {
-    let purge = ask(&db.sql.admin_purge_quarantine)
+    let purge = query(&db.sql.admin_purge_quarantine)
         .bind(db.now())
         .bind(inbox)
         .bind(millis(age))
         .bind(i64::try_from(limit).unwrap_or(i64::MAX));
-    Ok(usize::try_from(unit.run(purge).await?).unwrap_or(usize::MAX))
+    Ok(usize::try_from(session.run(purge).await?).unwrap_or(usize::MAX))
 }

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use crate::accept::{decode_handlers, encode_handlers, group_of, order_of};
 use crate::db::{Db, Lines, Released, lane};
 use crate::row::get;
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 /// A message that has no entry for the handler yet.
 struct Missing {
@@ -27,11 +27,11 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
     // Before a connection is taken: whoever holds one must not wait for another.
     let route = db.link(inbox, &params.route).await?;
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
-    let page = ask(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
+    let page = query(&db.sql.backfill_page).bind(params.after.map_or(0, |seq| seq.0)).bind(limit);
     // One transaction: as long as it has looked at the messages, no partition of them is dropped.
-    let mut unit = db.control.transaction().await?;
-    let rows = unit.rows(page).await?;
-    let group = group_of(db, &mut unit, &route).await?;
+    let mut session = db.control.transaction().await?;
+    let rows = session.rows(page).await?;
+    let group = group_of(db, &mut session, &route).await?;
     let mut chosen = Vec::new();
     for row in &rows {
         if get::<i16>(row, 1)? == inbox {
@@ -39,13 +39,13 @@ pub(crate) async fn backfill(db: &Db, params: &BackfillParams) -> Result<Backfil
         }
     }
     // Asked after the messages: what was forgotten before one of them came back is known by now.
-    let forgotten = unit.rows(ask(&db.sql.accept_forgotten).bind(group.clone())).await?;
+    let forgotten = session.rows(query(&db.sql.accept_forgotten).bind(group.clone())).await?;
     let forgotten: Option<i64> = forgotten.first().map_or(Ok(None), |row| get(row, 0))?;
     let all = chosen.len();
     chosen.retain(|message| message.time.zip(forgotten).is_none_or(|(time, mark)| time > mark));
     let stale = all - chosen.len();
-    let (added, released) = add(db, &mut unit, route[0], &group, chosen).await?;
-    unit.end().await?;
+    let (added, released) = add(db, &mut session, route[0], &group, chosen).await?;
+    session.end().await?;
     released.notify(db);
     let last = rows.last().map(|row| Ok(Seq(get(row, 0)?))).transpose()?;
     let full = params.limit > 0 && rows.len() >= params.limit;
@@ -74,7 +74,7 @@ fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option
 /// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
 async fn add(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     handler: i16,
     group: &[i16],
     chosen: Vec<Missing>,
@@ -89,12 +89,12 @@ async fn add(
         }
     }
     if !lines.is_empty() {
-        lines.lock(db, unit).await?;
+        lines.lock(db, session).await?;
     }
     // They are a page, and so in the order of their numbers.
     let seqs: Vec<i64> = chosen.iter().map(|message| message.seq).collect();
     let erased = Fingerprint::ERASED.as_bytes().to_vec();
-    let rows = unit.rows(ask(&db.sql.backfill_hold).bind(seqs).bind(erased)).await?;
+    let rows = session.rows(query(&db.sql.backfill_hold).bind(seqs).bind(erased)).await?;
     let mut known = HashMap::with_capacity(rows.len());
     for row in &rows {
         known.insert(get::<i64>(row, 0)?, decode_handlers(get(row, 1)?));
@@ -110,7 +110,7 @@ async fn add(
             missing.then_some(Missing { handlers, ..message })
         })
         .collect();
-    let add = ask(&db.sql.backfill_add)
+    let add = query(&db.sql.backfill_add)
         .bind(db.now())
         .bind(handler)
         .bind(chosen.iter().map(|message| message.lane).collect::<Vec<_>>())
@@ -118,7 +118,7 @@ async fn add(
         .bind(chosen.iter().map(|message| message.seq).collect::<Vec<_>>())
         .bind(chosen.iter().map(|message| encode_handlers(&message.handlers)).collect::<Vec<_>>())
         .bind(chosen.iter().map(|message| message.order.clone()).collect::<Vec<_>>());
-    unit.run(add).await?;
-    let released = if lines.is_empty() { Released::default() } else { lines.rearrange(db, unit).await? };
+    session.run(add).await?;
+    let released = if lines.is_empty() { Released::default() } else { lines.rearrange(db, session).await? };
     Ok((chosen.len(), released))
 }

@@ -7,18 +7,18 @@ use oncebox::{HandlerKey, Result};
 
 use crate::db::Db;
 use crate::row::get;
-use crate::unit::ask;
+use crate::session::query;
 
 pub(crate) async fn backlog(db: &Db, params: &BacklogParams) -> Result<Vec<Backlog>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
-    let question = ask(&db.sql.backlog)
+    let question = query(&db.sql.backlog)
         .bind(db.now())
         .bind(inbox)
         .bind(db.all_lanes())
         .bind(BacklogParams::COUNTED.cast_signed());
-    let mut unit = db.control.look().await?;
-    let rows = unit.rows(question).await?;
-    unit.end().await?;
+    let mut session = db.control.look().await?;
+    let rows = session.rows(question).await?;
+    session.end().await?;
     rows.iter()
         .map(|row| {
             let handler = HandlerKey::new(get::<String>(row, 0)?)?;

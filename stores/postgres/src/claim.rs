@@ -13,8 +13,8 @@ use crate::claimed::{Answer, Caller, Entry};
 use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
+use crate::session::{Query, Session, query};
 use crate::settle::settle;
-use crate::unit::{Ask, Unit, ask};
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
 /// its share.
@@ -108,16 +108,16 @@ async fn healthy(
         let extent = if exact { Extent::Oldest } else { Extent::Many };
         let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
-        let mut unit = db.control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
+        let mut session = db.control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
         let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
-        let asked = round.ask(&mut unit, exact, short).await;
+        let asked = round.query(&mut session, exact, short).await;
         // One that failed has taken its time as well.
         for (look, _) in looks.iter().zip(&starts).filter(|(_, start)| start.least == 0) {
             db.cursors.looked_back(look.place(), start.elapsed());
         }
         let (answer, by_short) = asked?;
-        unit.end().await.map_err(|error| lost_after(goes_on, error))?;
+        session.end().await.map_err(|error| lost_after(goes_on, error))?;
         if !answer.is_all() {
             return held(db, &caller).await.map_err(unread);
         }
@@ -249,23 +249,23 @@ struct Round<'a> {
 
 impl Round<'_> {
     /// What the claim is answered, and whether by the short statement, if that is to be tried first.
-    async fn ask(&self, unit: &mut Unit, exact: bool, short: bool) -> Result<(Answer, bool)> {
+    async fn query(&self, session: &mut Session, exact: bool, short: bool) -> Result<(Answer, bool)> {
         if short {
-            let answer = Answer::read(unit.rows(self.few()).await?).map_err(unread)?;
+            let answer = Answer::read(session.rows(self.few()).await?).map_err(unread)?;
             if answer.is_all() {
                 return Ok((answer, true));
             }
         }
-        let rows = unit.rows(self.all(exact)).await.map_err(|error| lost_after(self.goes_on, error))?;
+        let rows = session.rows(self.all(exact)).await.map_err(|error| lost_after(self.goes_on, error))?;
         Ok((Answer::read(rows).map_err(unread)?, false))
     }
 
-    fn few(&self) -> Ask<'static> {
+    fn few(&self) -> Query<'static> {
         let few = self.limits.iter().map(|limit| count(FAST_PATH_LIMIT.min(*limit)));
         self.places(&self.db.sql.claim_few).bind(self.leasts()).bind(few.collect::<Vec<_>>())
     }
 
-    fn all(&self, exact: bool) -> Ask<'static> {
+    fn all(&self, exact: bool) -> Query<'static> {
         let shares = |of: fn(Share) -> usize| -> Vec<i64> {
             self.looks.iter().map(|look| count(of(look.share))).collect()
         };
@@ -286,8 +286,8 @@ impl Round<'_> {
         }
     }
 
-    fn places(&self, sql: &Arc<str>) -> Ask<'static> {
-        at(under(ask(sql), self.db, self.params.claim_id, self.params.lease), self.looks)
+    fn places(&self, sql: &Arc<str>) -> Query<'static> {
+        at(under(query(sql), self.db, self.params.claim_id, self.params.lease), self.looks)
     }
 
     fn leasts(&self) -> Vec<i64> {
@@ -300,15 +300,16 @@ fn count(count: usize) -> i64 {
 }
 
 /// The places to look at, and which want each is for.
-fn at(ask: Ask<'static>, looks: &[Look]) -> Ask<'static> {
-    ask.bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
+fn at(query: Query<'static>, looks: &[Look]) -> Query<'static> {
+    query
+        .bind(looks.iter().map(|look| look.lane).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| look.handler).collect::<Vec<_>>())
         .bind(looks.iter().map(|look| number(look.want)).collect::<Vec<_>>())
 }
 
 /// What claims and rescues start with: the time, their id, and the lease.
-fn under(ask: Ask<'static>, db: &Db, id: ClaimId, lease: Duration) -> Ask<'static> {
-    ask.bind(db.now()).bind(uuid(id)).bind(millis(lease))
+fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<'static> {
+    query.bind(db.now()).bind(uuid(id)).bind(millis(lease))
 }
 
 async fn suspects(
@@ -321,15 +322,15 @@ async fn suspects(
     let caller = Caller::of_claim(params);
     let limits: Vec<i64> = wants.iter().map(|want| count(want.limit)).collect();
     let company: Vec<i64> = (1..=3).map(|number| count(Suspicion::from_stored(number).company())).collect();
-    let suspects = at(under(ask(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
+    let suspects = at(under(query(&db.sql.claim_suspect), db, params.claim_id, params.lease), looks)
         .bind(kin.wants.clone())
         .bind(kin.handlers.clone())
         .bind(limits)
         .bind(company)
         .bind(params.idle);
-    let mut unit = db.control.claiming().await?;
-    unit.run(suspects).await?;
-    unit.end().await?;
+    let mut session = db.control.claiming().await?;
+    session.run(suspects).await?;
+    session.end().await?;
     held(db, &caller).await.map_err(unread)
 }
 
@@ -340,21 +341,21 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     for route in &params.routes {
         handlers.extend(db.route(inbox, route).await?);
     }
-    let rescue = under(ask(&db.sql.rescue), db, params.claim_id, params.lease)
+    let rescue = under(query(&db.sql.rescue), db, params.claim_id, params.lease)
         .bind(handlers)
         .bind(count(params.limit));
-    let mut unit = db.control.transaction().await?;
-    unit.run(rescue).await?;
-    unit.run(ask(&db.sql.rescue_forget).bind(db.now())).await?;
-    unit.end().await?;
+    let mut session = db.control.transaction().await?;
+    session.run(rescue).await?;
+    session.run(query(&db.sql.rescue_forget).bind(db.now())).await?;
+    session.end().await?;
     held(db, &caller).await.map_err(unread)
 }
 
 /// What a claim id holds.
 async fn held(db: &Db, caller: &Caller<'_>) -> Result<Vec<Claimed>> {
-    let mut unit = db.control.single().await?;
-    let rows = unit.rows(ask(&db.sql.claim_held).bind(uuid(caller.id))).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let rows = session.rows(query(&db.sql.claim_held).bind(uuid(caller.id))).await?;
+    session.end().await?;
     Answer::read(rows)?.claimed(db, caller).await
 }
 

@@ -109,7 +109,7 @@ impl Pool {
     }
 
     /// Borrows a connection. Waits for one to be free, but not for ever.
-    pub(crate) async fn lend(&self) -> Result<Lent> {
+    pub(crate) async fn acquire(&self) -> Result<PooledConn> {
         let inner = &self.inner;
         let waiting = Waiting::new(self);
         let place = tokio::time::timeout(inner.patience, Arc::clone(&inner.places).acquire_owned()).await;
@@ -125,18 +125,18 @@ impl Pool {
             }
         };
         if let Some(connection) = waiting.take_begun() {
-            return Ok(self.lent(connection, place, true));
+            return Ok(self.pooled(connection, place, true));
         }
         while let Some(mut idle) = self.take_idle() {
             if idle.since.elapsed() < TRUST || self.is_alive(&mut idle.connection).await {
-                return Ok(self.lent(idle.connection, place, false));
+                return Ok(self.pooled(idle.connection, place, false));
             }
             // The others are of the same age or older: a server that hangs is waited for once, not once for each.
             self.forget_idle();
         }
         let connection = tokio::time::timeout(inner.patience, self.connect()).await;
         match connection {
-            Ok(Ok(connection)) => Ok(self.lent(connection, place, false)),
+            Ok(Ok(connection)) => Ok(self.pooled(connection, place, false)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(unusable("not answering")),
         }
@@ -212,9 +212,9 @@ impl Pool {
         Ok(connection)
     }
 
-    fn lent(&self, connection: PgConnection, place: OwnedSemaphorePermit, begun: bool) -> Lent {
+    fn pooled(&self, connection: PgConnection, place: OwnedSemaphorePermit, begun: bool) -> PooledConn {
         let pool = self.clone();
-        Lent { pool, connection: Some(connection), place: Some(place), begun, broken: false }
+        PooledConn { pool, connection: Some(connection), place: Some(place), begun, broken: false }
     }
 
     fn keep(&self, connection: PgConnection) {
@@ -284,7 +284,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
 const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// A borrowed connection.
-pub(crate) struct Lent {
+pub(crate) struct PooledConn {
     pool: Pool,
     /// There until it is given back or dropped.
     connection: Option<PgConnection>,
@@ -295,7 +295,7 @@ pub(crate) struct Lent {
     broken: bool,
 }
 
-impl Lent {
+impl PooledConn {
     /// Gives the connection back: no transaction is open on it, and no answer outstanding.
     pub(crate) fn give_back(mut self) {
         if let Some(connection) = self.connection.take() {
@@ -327,13 +327,13 @@ impl Lent {
     pub(crate) async fn answer<T>(
         &mut self,
         phase: Phase,
-        ask: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
+        query: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
     ) -> Result<T> {
         let patience = self.pool.inner.patience;
         let Some(connection) = self.connection.as_mut().filter(|_| !self.broken) else {
             return Err(lost(Phase::Before));
         };
-        match tokio::time::timeout(patience, ask(connection)).await {
+        match tokio::time::timeout(patience, query(connection)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
                 if is_connection_lost(&error) {
@@ -350,7 +350,7 @@ impl Lent {
     }
 }
 
-impl Deref for Lent {
+impl Deref for PooledConn {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -358,13 +358,13 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for PooledConn {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.connection.as_mut().expect("it is taken out only when the borrower is gone")
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledConn {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         // After a loss it is closed. Otherwise: whoever had it did not say that it is clean.

@@ -9,13 +9,13 @@ use oncebox::{Key, OrderKey, Result};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgRow;
 
-use crate::accept::Wary;
+use crate::accept::DuplicateExpectation;
 use crate::cursors::Cursors;
 use crate::names::Names;
 use crate::row::get;
+use crate::session::{Query, Session, Sessions, query};
 use crate::sql::Statements;
 use crate::timeline::Timeline;
-use crate::unit::{Ask, Unit, Units, ask};
 use crate::vacuum::VacuumSchedule;
 use crate::wake::Waker;
 
@@ -29,11 +29,11 @@ pub(crate) const FOREVER: i64 = i64::MAX / 4;
 
 pub(crate) struct Db {
     pub(crate) sql: Statements,
-    pub(crate) control: Units,
-    pub(crate) reads: Units,
+    pub(crate) control: Sessions,
+    pub(crate) reads: Sessions,
     pub(crate) names: Names,
     pub(crate) cursors: Cursors,
-    pub(crate) wary: Wary,
+    pub(crate) duplicate_expectation: DuplicateExpectation,
     pub(crate) vacuum: VacuumSchedule,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) waker: Waker,
@@ -63,7 +63,7 @@ impl Db {
     }
 
     /// One view of everything, for operators.
-    pub(crate) async fn reads(&self) -> Result<Unit> {
+    pub(crate) async fn reads(&self) -> Result<Session> {
         self.reads.view().await
     }
 
@@ -109,33 +109,34 @@ impl Lines {
     }
 
     /// Takes the locks of the lines, for the rest of the transaction.
-    pub(crate) async fn lock(&mut self, db: &Db, unit: &mut Unit) -> Result<()> {
+    pub(crate) async fn lock(&mut self, db: &Db, session: &mut Session) -> Result<()> {
         let locks = self.locks();
-        unit.rows(ask(&db.sql.order_lock).bind(db.lock_class).bind(locks)).await?;
+        session.rows(query(&db.sql.order_lock).bind(db.lock_class).bind(locks)).await?;
         Ok(())
     }
 
     /// Lets the first of each line go that may, and parks those that one before them parks.
-    pub(crate) async fn release(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
-        let rows = unit.rows(self.bind(ask(&db.sql.order_release).bind(db.now()))).await?;
+    pub(crate) async fn release(&self, db: &Db, session: &mut Session) -> Result<Released> {
+        let rows = session.rows(self.bind(query(&db.sql.order_release).bind(db.now()))).await?;
         let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
         Ok(Released(rows.iter().map(released).collect::<Result<_>>()?))
     }
 
     /// Makes those pending again that nothing parks any more.
-    pub(crate) async fn unpark(&self, db: &Db, unit: &mut Unit) -> Result<()> {
-        unit.run(self.bind(ask(&db.sql.order_unpark))).await?;
+    pub(crate) async fn unpark(&self, db: &Db, session: &mut Session) -> Result<()> {
+        session.run(self.bind(query(&db.sql.order_unpark))).await?;
         Ok(())
     }
 
     /// The same after an entry has joined that may be older than one that was let go before.
-    pub(crate) async fn rearrange(&self, db: &Db, unit: &mut Unit) -> Result<Released> {
-        unit.run(self.bind(ask(&db.sql.order_wait_turn))).await?;
-        self.release(db, unit).await
+    pub(crate) async fn rearrange(&self, db: &Db, session: &mut Session) -> Result<Released> {
+        session.run(self.bind(query(&db.sql.order_wait_turn))).await?;
+        self.release(db, session).await
     }
 
-    pub(crate) fn bind<'q>(&self, ask: Ask<'q>) -> Ask<'q> {
-        ask.bind(self.lines.iter().map(|(lane, ..)| *lane).collect::<Vec<_>>())
+    pub(crate) fn bind<'q>(&self, query: Query<'q>) -> Query<'q> {
+        query
+            .bind(self.lines.iter().map(|(lane, ..)| *lane).collect::<Vec<_>>())
             .bind(self.lines.iter().map(|(_, handler, _)| *handler).collect::<Vec<_>>())
             .bind(self.lines.iter().map(|(_, _, order_key)| order_key.clone()).collect::<Vec<_>>())
     }

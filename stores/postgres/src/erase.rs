@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::admin::{self, Operating};
 use crate::db::{Db, Lines, Released};
 use crate::row::get;
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 /// An erasure, with the names that it needs: found before a connection is taken.
 pub(crate) struct Erasing<'a> {
@@ -25,12 +25,12 @@ pub(crate) struct Erasing<'a> {
 pub(crate) async fn unfinished(db: &Db, inbox: &InboxName, key: &Key) -> Result<Vec<HandlerKey>> {
     let Some(inbox) = db.known_inbox(inbox).await? else { return Ok(Vec::new()) };
     let handlers = db.handlers_of(inbox).await?;
-    let mut unit = db.reads().await?;
-    let entries = match admin::find(db, &mut unit, inbox, key).await? {
-        Some(found) => admin::entries(db, &mut unit, &handlers, found.seq, key).await?,
+    let mut session = db.reads().await?;
+    let entries = match admin::find(db, &mut session, inbox, key).await? {
+        Some(found) => admin::entries(db, &mut session, &handlers, found.seq, key).await?,
         None => Vec::new(),
     };
-    unit.end().await?;
+    session.end().await?;
     Ok(entries.into_iter().filter(is_unfinished).map(|entry| entry.handler).collect())
 }
 
@@ -58,31 +58,31 @@ impl<'a> Erasing<'a> {
     /// Does it; nothing if an entry changed meanwhile.
     pub(crate) async fn attempt(
         &self,
-        unit: &mut Unit,
+        session: &mut Session,
         released: &mut Released,
     ) -> Result<Option<ErasureCounts>> {
         let Self { db, key, inbox, .. } = *self;
-        let found = admin::find(db, unit, inbox, key).await?;
+        let found = admin::find(db, session, inbox, key).await?;
         let (digest, mut discarded) = (key.as_bytes().to_vec(), 0);
         if let Some(found) = &found {
             // As everybody does: first lines, all of them at once, then the key.
             let mut lines = Lines::default();
             for one in &self.unfinished {
-                if let Some((lane, handler, order)) = one.line(unit, found.seq).await? {
+                if let Some((lane, handler, order)) = one.line(session, found.seq).await? {
                     lines.add(lane, handler, order);
                 }
             }
             if !lines.is_empty() {
-                lines.lock(db, unit).await?;
+                lines.lock(db, session).await?;
             }
-            let hold = ask(&db.sql.admin_hold).bind(db.lane_of(key)).bind(digest.clone());
-            match unit.rows(hold).await?.first() {
+            let hold = query(&db.sql.admin_hold).bind(db.lane_of(key)).bind(digest.clone());
+            match session.rows(hold).await?.first() {
                 Some(row) if get::<i64>(row, 0)? == found.seq.0 => {}
                 _ => return Ok(None),
             }
             // All of it is decided before anything is changed.
             let mut chosen = Vec::new();
-            for entry in admin::entries(db, unit, &self.handlers, found.seq, key).await? {
+            for entry in admin::entries(db, session, &self.handlers, found.seq, key).await? {
                 if decide(entry.status, self.discard_unfinished)?.is_some() {
                     // One that was not there before: its line is not locked.
                     let Some(one) = self.unfinished.iter().find(|one| one.is_for(&entry)) else {
@@ -92,19 +92,19 @@ impl<'a> Erasing<'a> {
                 }
             }
             for one in &chosen {
-                if one.attempt(unit, released).await?.is_none() {
+                if one.attempt(session, released).await?.is_none() {
                     return Ok(None);
                 }
             }
             discarded = chosen.len();
         }
-        let erase = ask(&db.sql.erase)
+        let erase = query(&db.sql.erase)
             .bind(db.lane_of(key))
             .bind(digest.clone())
             .bind(inbox)
             .bind(found.as_ref().map(|found| found.seq.0))
             .bind(Fingerprint::ERASED.as_bytes().to_vec());
-        let rows = unit.rows(erase).await?;
+        let rows = session.rows(erase).await?;
         let (quarantined, marked) = match rows.first() {
             Some(row) => (get::<i64>(row, 0)?, get::<bool>(row, 1)?),
             None => (0, false),
@@ -112,10 +112,10 @@ impl<'a> Erasing<'a> {
         if found.is_none() && quarantined == 0 && !marked {
             return Err(nothing_to_erase(key));
         }
-        for row in unit.rows(ask(&db.sql.erase_answers).bind(digest)).await? {
+        for row in session.rows(query(&db.sql.erase_answers).bind(digest)).await? {
             if let Some(without) = Answer::without_content(get(&row, 1)?) {
                 let id: Uuid = get(&row, 0)?;
-                unit.run(ask(&db.sql.operation_answer).bind(id).bind(without)).await?;
+                session.run(query(&db.sql.operation_answer).bind(id).bind(without)).await?;
             }
         }
         Ok(Some(ErasureCounts::new(discarded, usize::try_from(quarantined).unwrap_or(usize::MAX))))

@@ -10,8 +10,8 @@ use crate::db::{Db, FOREVER};
 use crate::migrate::{Plan, standby_missing};
 use crate::register;
 use crate::row::get;
+use crate::session::{Session, query};
 use crate::timeline::failovers;
-use crate::unit::{Unit, ask};
 
 /// A table with more dead rows than this, and than living ones, costs every reader.
 const DEAD: i64 = 100_000;
@@ -21,28 +21,28 @@ const FAILOVERS: i64 = 10;
 pub(crate) async fn examine(db: &Db, plan: &Plan, params: &ExamineParams) -> Result<Vec<Finding>> {
     // Before a connection is taken: whoever holds one must not wait for another.
     let inbox = db.known_inbox(&params.inbox).await?;
-    let mut unit = db.reads().await?;
-    let mut findings = server(db, &mut unit, params).await?;
+    let mut session = db.reads().await?;
+    let mut findings = server(db, &mut session, params).await?;
     if let Some(inbox) = inbox {
-        findings.extend(windows(db, &mut unit, inbox, params).await?);
+        findings.extend(windows(db, &mut session, inbox, params).await?);
     }
-    findings.extend(indexes(db, &mut unit, plan).await?);
-    findings.extend(tables(db, &mut unit).await?);
-    findings.extend(transactions(db, &mut unit, params).await?);
-    findings.extend(unending(db, &mut unit, params).await?);
-    findings.extend(waiting(db, &mut unit).await?);
-    findings.extend(lost(db, &mut unit).await?);
-    for failover in failovers(db, &mut unit, FAILOVERS).await? {
+    findings.extend(indexes(db, &mut session, plan).await?);
+    findings.extend(tables(db, &mut session).await?);
+    findings.extend(transactions(db, &mut session, params).await?);
+    findings.extend(unending(db, &mut session, params).await?);
+    findings.extend(waiting(db, &mut session).await?);
+    findings.extend(lost(db, &mut session).await?);
+    for failover in failovers(db, &mut session, FAILOVERS).await? {
         findings.extend(failover.finding(params.now));
     }
-    unit.end().await?;
+    session.end().await?;
     Ok(findings)
 }
 
 /// Settings and the clock.
-async fn server(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<Finding>> {
+async fn server(db: &Db, session: &mut Session, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for row in unit.rows(ask(&db.sql.examine_settings)).await? {
+    for row in session.rows(query(&db.sql.examine_settings)).await? {
         let (name, value): (&str, &str) = (get(&row, 0)?, get(&row, 1)?);
         let finding = match (name, value) {
             ("fsync", "off") => Finding::new(
@@ -83,26 +83,26 @@ async fn server(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<
 }
 
 /// Whether keys are remembered for long enough.
-async fn windows(db: &Db, unit: &mut Unit, inbox: i16, params: &ExamineParams) -> Result<Vec<Finding>> {
-    let (registered, now) = register::registered(db, unit, inbox).await?;
+async fn windows(db: &Db, session: &mut Session, inbox: i16, params: &ExamineParams) -> Result<Vec<Finding>> {
+    let (registered, now) = register::registered(db, session, inbox).await?;
     let lanes = db.all_lanes();
     let looked = i64::try_from(ExamineParams::LOOKED.div_ceil(lanes.len().max(1))).unwrap_or(i64::MAX);
-    let rows = unit.rows(ask(&db.sql.examine_late).bind(inbox).bind(lanes).bind(looked)).await?;
+    let rows = session.rows(query(&db.sql.examine_late).bind(inbox).bind(lanes).bind(looked)).await?;
     let late = rows.first().map(|row| get::<Option<i64>>(row, 0)).transpose()?.flatten();
     let late = late.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
     Ok(params.windows(&registered, late, now))
 }
 
 /// Indexes that are missing or cannot be used.
-async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> {
+async fn indexes(db: &Db, session: &mut Session, plan: &Plan) -> Result<Vec<Finding>> {
     let mut wanted: Vec<String> = Vec::new();
     for step in plan.steps() {
         let made = step.sql.lines().filter_map(|line| line.split_once(" INDEX "));
         wanted.extend(made.filter_map(|(_, rest)| rest.split('"').nth(1)).map(str::to_owned));
     }
     let mut findings = Vec::new();
-    let question = ask(&db.sql.examine_indexes).bind(plan.place.schema.clone()).bind(wanted);
-    for row in unit.rows(question).await? {
+    let question = query(&db.sql.examine_indexes).bind(plan.place.schema.clone()).bind(wanted);
+    for row in session.rows(question).await? {
         let (name, missing): (&str, bool) = (get(&row, 0)?, get(&row, 1)?);
         let state = if missing { "missing" } else { "not valid: it was built half" };
         findings.push(Finding::new(
@@ -118,8 +118,8 @@ async fn indexes(db: &Db, unit: &mut Unit, plan: &Plan) -> Result<Vec<Finding>> 
 }
 
 /// Commits that wait for a standby.
-async fn waiting(db: &Db, unit: &mut Unit) -> Result<Option<Finding>> {
-    let rows = unit.rows(ask(&db.sql.schema_waiting)).await?;
+async fn waiting(db: &Db, session: &mut Session) -> Result<Option<Finding>> {
+    let rows = session.rows(query(&db.sql.schema_waiting)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let fix =
         "if it lasts, start the standby, or take it out of synchronous_standby_names and reload the server";
@@ -128,25 +128,25 @@ async fn waiting(db: &Db, unit: &mut Unit) -> Result<Option<Finding>> {
 }
 
 /// Windows that have no end.
-async fn unending(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Option<Finding>> {
-    let question = ask(&db.sql.examine_windows).bind(params.inbox.as_str().to_owned()).bind(FOREVER);
-    let rows = unit.rows(question).await?;
+async fn unending(db: &Db, session: &mut Session, params: &ExamineParams) -> Result<Option<Finding>> {
+    let question = query(&db.sql.examine_windows).bind(params.inbox.as_str().to_owned()).bind(FOREVER);
+    let rows = session.rows(question).await?;
     let handlers: Vec<&str> = rows.iter().map(|row| get(row, 0)).collect::<Result<_>>()?;
     Ok(params.unending(handlers))
 }
 
 /// Entries whose message is gone.
-async fn lost(db: &Db, unit: &mut Unit) -> Result<Option<Finding>> {
+async fn lost(db: &Db, session: &mut Session) -> Result<Option<Finding>> {
     let looked = i64::try_from(ExamineParams::LOOKED).unwrap_or(i64::MAX);
-    let rows = unit.rows(ask(&db.sql.examine_lost).bind(looked)).await?;
+    let rows = session.rows(query(&db.sql.examine_lost).bind(looked)).await?;
     let count: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
     Ok(ExamineParams::lost(count.unsigned_abs()))
 }
 
 /// Tables with more dead rows than living ones.
-async fn tables(db: &Db, unit: &mut Unit) -> Result<Vec<Finding>> {
+async fn tables(db: &Db, session: &mut Session) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for row in unit.rows(ask(&db.sql.examine_tables).bind(DEAD)).await? {
+    for row in session.rows(query(&db.sql.examine_tables).bind(DEAD)).await? {
         let (name, dead, living): (&str, i64, i64) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
         findings.push(Finding::new(
             Severity::Warning,
@@ -159,10 +159,10 @@ async fn tables(db: &Db, unit: &mut Unit) -> Result<Vec<Finding>> {
 }
 
 /// Transactions that keep dead rows from being removed.
-async fn transactions(db: &Db, unit: &mut Unit, params: &ExamineParams) -> Result<Vec<Finding>> {
+async fn transactions(db: &Db, session: &mut Session, params: &ExamineParams) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let long = i64::try_from(params.long_transaction.as_secs()).unwrap_or(i64::MAX);
-    for row in unit.rows(ask(&db.sql.examine_transactions).bind(long)).await? {
+    for row in session.rows(query(&db.sql.examine_transactions).bind(long)).await? {
         let (what, seconds): (&str, i64) = (get(&row, 0)?, get(&row, 1)?);
         findings.push(Finding::new(
             Severity::Warning,

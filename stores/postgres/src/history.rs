@@ -11,36 +11,36 @@ use crate::admin::{self, Found, handler_key};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::{self, get};
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Result<()> {
-    let count = ask(&db.sql.history_count_duplicates)
+    let count = query(&db.sql.history_count_duplicates)
         .bind(batch.iter().map(|one| one.seq.0).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| i64::try_from(one.count).unwrap_or(i64::MAX)).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| one.first.as_millis()).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| one.last.as_millis()).collect::<Vec<_>>())
         .bind(batch.iter().map(|one| i64::try_from(one.varied).unwrap_or(i64::MAX)).collect::<Vec<_>>());
-    let mut unit = db.control.single().await?;
-    unit.run(count).await?;
-    unit.end().await
+    let mut session = db.control.single().await?;
+    session.run(count).await?;
+    session.end().await
 }
 
 pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Option<History>> {
     let Some(inbox) = db.known_inbox(name).await? else { return Ok(None) };
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.handlers_of(inbox).await?;
-    let mut unit = db.reads().await?;
-    let Some(Found { seq, .. }) = admin::find(db, &mut unit, inbox, key).await? else {
-        unit.end().await?;
+    let mut session = db.reads().await?;
+    let Some(Found { seq, .. }) = admin::find(db, &mut session, inbox, key).await? else {
+        session.end().await?;
         return Ok(None);
     };
     let mut history = History::default();
-    let attempts = unit.rows(ask(&db.sql.history_attempts).bind(seq.0)).await?;
+    let attempts = session.rows(query(&db.sql.history_attempts).bind(seq.0)).await?;
     history.attempts = attempts.iter().map(attempt).collect::<Result<_>>()?;
-    let duplicates = unit.rows(ask(&db.sql.history_duplicates).bind(seq.0)).await?;
+    let duplicates = session.rows(query(&db.sql.history_duplicates).bind(seq.0)).await?;
     history.duplicates = duplicates.first().map(|row| read_duplicates(row, seq)).transpose()?;
     for row in
-        unit.rows(ask(&db.sql.history_holders).bind(seq.0).bind(handlers.clone()).bind(db.now())).await?
+        session.rows(query(&db.sql.history_holders).bind(seq.0).bind(handlers.clone()).bind(db.now())).await?
     {
         match get::<Option<Uuid>>(&row, 1)? {
             None => history.now = Timestamp::from_millis(get(&row, 2)?),
@@ -52,11 +52,11 @@ pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Opti
             }),
         }
     }
-    for row in unit.rows(ask(&db.sql.admin_paused).bind(inbox)).await? {
+    for row in session.rows(query(&db.sql.admin_paused).bind(inbox)).await? {
         history.paused.push(handler_key(&row, 0)?);
     }
-    ahead(db, &mut unit, (name, inbox), &handlers, (seq, key), &mut history).await?;
-    unit.end().await?;
+    ahead(db, &mut session, (name, inbox), &handlers, (seq, key), &mut history).await?;
+    session.end().await?;
     Ok(Some(history))
 }
 
@@ -84,28 +84,28 @@ fn read_duplicates(row: &PgRow, seq: Seq) -> Result<DuplicateCount> {
 /// What stands before the entries of a message that wait for their turn.
 async fn ahead(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     (name, inbox): (&InboxName, i16),
     handlers: &[i16],
     (seq, key): (Seq, &Key),
     history: &mut History,
 ) -> Result<()> {
     // One that cannot be read keeps nobody from the rest of its story.
-    let message = admin::unless_damaged(admin::message(db, unit, seq).await)?.unwrap_or_default();
+    let message = admin::unless_damaged(admin::message(db, session, seq).await)?.unwrap_or_default();
     let Some(order) = message.and_then(|message| OrderKey::of(name, &message)) else { return Ok(()) };
-    for (key, of) in admin::paused_keys(db, unit, inbox).await? {
+    for (key, of) in admin::paused_keys(db, session, inbox).await? {
         if of == order.as_bytes() {
             history.key_paused.push(key.handler);
         }
     }
     history.key_paused.sort();
-    for entry in admin::entries(db, unit, handlers, seq, key).await? {
+    for entry in admin::entries(db, session, handlers, seq, key).await? {
         let Some(handler) = db.known_handler_id(inbox, &entry.origin) else { continue };
         if !matches!(entry.status, Status::Pending | Status::Poisoned) {
             continue;
         }
-        let question = ask(&db.sql.history_ahead).bind(seq.0).bind(handler).bind(order.as_bytes().to_vec());
-        for row in unit.rows(question).await? {
+        let question = query(&db.sql.history_ahead).bind(seq.0).bind(handler).bind(order.as_bytes().to_vec());
+        for row in session.rows(question).await? {
             let status = admin::status_of(get(&row, 1)?)?;
             let handler = entry.handler.clone();
             history.ahead.push(Ahead { handler, seq: Seq(get(&row, 0)?), key: row::key(&row, 2)?, status });

@@ -38,12 +38,12 @@ mod orphans;
 mod partition;
 mod register;
 mod row;
+mod session;
 mod settle;
 mod sql;
 mod sweep;
 mod timeline;
 mod transaction;
-mod unit;
 mod url;
 mod vacuum;
 mod wake;
@@ -81,9 +81,9 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, R
 use sqlx::PgConnection;
 
 use db::SharedDb;
-use mark::{Place, QuarantineValues, Question};
+use mark::{MarkQuery, Place, QuarantineValues};
 use partition::PartitionLimits;
-use unit::Units;
+use session::Sessions;
 use wake::{Tasks, Waker};
 use writer::Writer;
 
@@ -95,7 +95,7 @@ pub struct Postgres {
 
 struct Inner {
     db: SharedDb,
-    handlers: Units,
+    handlers: Sessions,
     writer: Writer,
     waker: Waker,
     tasks: Tasks,
@@ -301,8 +301,8 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
         fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        let question = Question::new(&self.inner.db, inbox, key, handler, fingerprint);
-        mark::mark(question, !self.inner.options.pooled, tx).await
+        let mark_query = MarkQuery::new(&self.inner.db, inbox, key, handler, fingerprint);
+        mark::mark(mark_query, !self.inner.options.pooled, tx).await
     }
 
     async fn quarantine(&self, tx: &mut PgConnection, message: &NewMessage) -> Result<()> {

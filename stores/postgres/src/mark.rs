@@ -11,7 +11,7 @@ use crate::db::{Db, lock_number};
 use crate::error::corrupt;
 
 /// What marking a key needs, whoever sends it.
-pub(crate) struct Question {
+pub(crate) struct MarkQuery {
     pub(crate) sql: Arc<str>,
     pub(crate) lock: i64,
     pub(crate) now: Option<i64>,
@@ -24,7 +24,7 @@ pub(crate) struct Question {
     pub(crate) home: Arc<str>,
 }
 
-impl Question {
+impl MarkQuery {
     pub(crate) fn new(
         db: &Db,
         inbox: &InboxName,
@@ -114,13 +114,13 @@ pub(crate) async fn record(
     connection: &mut sqlx::PgConnection,
 ) -> Result<()> {
     use crate::error::{Phase, store_error};
-    let ask = crate::unit::ask(&place.record)
+    let query = crate::session::query(&place.record)
         .bind(result.to_vec())
         .bind(place.lane)
         .bind(place.digest)
         .bind(place.handler)
         .persistent(persistent);
-    let done = ask.execute(connection).await.map_err(|error| store_error(error, Phase::Before))?;
+    let done = query.execute(connection).await.map_err(|error| store_error(error, Phase::Before))?;
     recorded(done.rows_affected())
 }
 
@@ -132,19 +132,19 @@ pub(crate) async fn recall(
 ) -> Result<Option<Bytes>> {
     use crate::error::{Phase, store_error, unreadable};
     use sqlx::Row as _;
-    let ask = crate::unit::ask(&place.recall)
+    let query = crate::session::query(&place.recall)
         .bind(place.lane)
         .bind(place.digest)
         .bind(place.handler)
         .persistent(persistent);
-    let row = ask.fetch_optional(connection).await.map_err(|error| store_error(error, Phase::Before))?;
+    let row = query.fetch_optional(connection).await.map_err(|error| store_error(error, Phase::Before))?;
     let result: Option<Option<Vec<u8>>> = row.map(|row| row.try_get(0).map_err(unreadable)).transpose()?;
     Ok(result.flatten().map(Into::into))
 }
 
 /// Marks a key on any connection that has a transaction open.
 pub(crate) async fn mark(
-    question: Question,
+    mark_query: MarkQuery,
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<Mark> {
@@ -154,16 +154,16 @@ pub(crate) async fn mark(
     if crate::connect::Manager::get_transaction_depth(connection) == 0 {
         in_transaction(connection).await?;
     }
-    let fingerprint = question.fingerprint.clone();
-    let row = crate::unit::ask(&question.sql)
-        .bind(question.lock)
-        .bind(question.now)
-        .bind(question.lane)
-        .bind(question.digest)
-        .bind(question.inbox)
-        .bind(question.handler)
-        .bind(question.fingerprint)
-        .bind(question.home.to_string())
+    let fingerprint = mark_query.fingerprint.clone();
+    let row = crate::session::query(&mark_query.sql)
+        .bind(mark_query.lock)
+        .bind(mark_query.now)
+        .bind(mark_query.lane)
+        .bind(mark_query.digest)
+        .bind(mark_query.inbox)
+        .bind(mark_query.handler)
+        .bind(mark_query.fingerprint)
+        .bind(mark_query.home.to_string())
         .persistent(persistent)
         .fetch_one(connection)
         .await
@@ -214,7 +214,7 @@ pub(crate) async fn quarantine(
 ) -> Result<()> {
     use crate::error::{Phase, store_error};
     let (time, message) = (values.time(), &values.message);
-    let ask = crate::unit::ask(&values.sql)
+    let query = crate::session::query(&values.sql)
         .bind(values.now)
         .bind(values.inbox)
         .bind(values.digest)
@@ -228,7 +228,7 @@ pub(crate) async fn quarantine(
         .bind(&message.payload()[..])
         .bind(message.tenant())
         .persistent(persistent);
-    ask.execute(connection).await.map(drop).map_err(|error| store_error(error, Phase::Before))
+    query.execute(connection).await.map(drop).map_err(|error| store_error(error, Phase::Before))
 }
 
 /// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be

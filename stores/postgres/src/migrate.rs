@@ -9,8 +9,8 @@ use oncebox::{Error, ErrorKind, Result};
 use crate::db::lock_number;
 use crate::error::GRANTS;
 use crate::row::get;
+use crate::session::{Session, Sessions, query};
 use crate::sql::{Place, Statements};
-use crate::unit::{Unit, Units, ask};
 
 /// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
 /// belongs to builds that were never published.
@@ -64,28 +64,28 @@ pub(crate) fn whole(plan: &Plan) -> String {
 }
 
 /// The version of the schema, and whether there is a schema to put it in.
-async fn look(unit: &mut Unit, sql: &Statements) -> Result<(u32, bool)> {
-    let rows = unit.rows(ask(&sql.schema_exists)).await?;
+async fn look(session: &mut Session, sql: &Statements) -> Result<(u32, bool)> {
+    let rows = session.rows(query(&sql.schema_exists)).await?;
     let Some(row) = rows.first() else { return Ok((0, false)) };
     let (table, schema) = (get::<bool>(row, 0)?, get::<bool>(row, 1)?);
     if !table {
         return Ok((0, schema));
     }
-    let rows = unit.rows(ask(&sql.schema_version)).await?;
+    let rows = session.rows(query(&sql.schema_version)).await?;
     let version = rows.first().map_or(Ok(0), |row| get::<i32>(row, 0))?;
     Ok((version.unsigned_abs(), schema))
 }
 
-pub(crate) async fn current(units: &Units, sql: &Statements) -> Result<u32> {
-    let mut unit = units.single().await?;
-    let (version, _) = look(&mut unit, sql).await?;
-    unit.end().await?;
+pub(crate) async fn current(sessions: &Sessions, sql: &Statements) -> Result<u32> {
+    let mut session = sessions.single().await?;
+    let (version, _) = look(&mut session, sql).await?;
+    session.end().await?;
     Ok(version)
 }
 
 /// The steps that are missing; an error if the schema is newer than this build, or of an unpublished one.
-pub(crate) async fn pending(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
-    missing(current(units, sql).await?, plan)
+pub(crate) async fn pending(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+    missing(current(sessions, sql).await?, plan)
 }
 
 fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
@@ -108,8 +108,8 @@ fn missing(current: u32, plan: &Plan) -> Result<Vec<Migration>> {
 }
 
 /// Checks that nothing is missing.
-pub(crate) async fn check(units: &Units, sql: &Statements, plan: &Plan) -> Result<()> {
-    match pending(units, sql, plan).await?.first() {
+pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<()> {
+    match pending(sessions, sql, plan).await?.first() {
         None => Ok(()),
         Some(step) => {
             let what = format!(
@@ -123,14 +123,14 @@ pub(crate) async fn check(units: &Units, sql: &Statements, plan: &Plan) -> Resul
 }
 
 /// Applies what is missing, in one transaction and under a lock: two that start at once do it once.
-pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+pub(crate) async fn apply(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
     // Looked at first without a lock, and without any right to change the schema.
-    if pending(units, sql, plan).await?.is_empty() {
+    if pending(sessions, sql, plan).await?.is_empty() {
         return Ok(Vec::new());
     }
-    let made = match make(units, sql, plan).await {
+    let made = match make(sessions, sql, plan).await {
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::CommitUnknown) => {
-            Err(waits_for_standby(units, sql)
+            Err(waits_for_standby(sessions, sql)
                 .await
                 .map_or(error.to_shared(), |cause| Error::new(error.kind(), cause).caused_by(error)))
         }
@@ -152,10 +152,10 @@ pub(crate) async fn apply(units: &Units, sql: &Statements, plan: &Plan) -> Resul
 }
 
 /// Says so if commits wait for a standby: the caller sees a commit without an answer, and another process a lock that is not free.
-async fn waits_for_standby(units: &Units, sql: &Statements) -> Option<String> {
-    let mut unit = units.look().await.ok()?;
-    let rows = unit.rows(ask(&sql.schema_waiting)).await.ok()?;
-    unit.end().await.ok()?;
+async fn waits_for_standby(sessions: &Sessions, sql: &Statements) -> Option<String> {
+    let mut session = sessions.look().await.ok()?;
+    let rows = session.rows(query(&sql.schema_waiting)).await.ok()?;
+    session.end().await.ok()?;
     Some(standby_missing(&get::<String>(rows.first()?, 0).ok()?))
 }
 
@@ -167,21 +167,21 @@ pub(crate) fn standby_missing(names: &str) -> String {
     )
 }
 
-async fn make(units: &Units, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
-    let mut unit = units.transaction().await?;
+async fn make(sessions: &Sessions, sql: &Statements, plan: &Plan) -> Result<Vec<Migration>> {
+    let mut session = sessions.transaction().await?;
     let lock = lock_number(&[b"migrate", plan.place.schema.as_bytes(), plan.place.prefix.as_bytes()]);
-    unit.rows(ask(&sql.schema_lock).bind(lock)).await?;
-    let (version, schema) = look(&mut unit, sql).await?;
+    session.rows(query(&sql.schema_lock).bind(lock)).await?;
+    let (version, schema) = look(&mut session, sql).await?;
     let missing = missing(version, plan)?;
     if !schema {
-        unit.batch(Arc::clone(&sql.schema_create_schema)).await?;
+        session.batch(Arc::clone(&sql.schema_create_schema)).await?;
     }
-    unit.batch(Arc::clone(&sql.schema_create)).await?;
+    session.batch(Arc::clone(&sql.schema_create)).await?;
     for step in &missing {
-        unit.batch(step.sql.as_ref().into()).await?;
+        session.batch(step.sql.as_ref().into()).await?;
         let version = i32::try_from(step.version).unwrap_or(i32::MAX);
-        unit.run(ask(&sql.schema_add).bind(version).bind(step.name)).await?;
+        session.run(query(&sql.schema_add).bind(version).bind(step.name)).await?;
     }
-    unit.end().await?;
+    session.end().await?;
     Ok(missing)
 }

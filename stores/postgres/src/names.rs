@@ -11,7 +11,7 @@ use sqlx::Row as _;
 use crate::db::Db;
 use crate::error::{corrupt, unreadable};
 use crate::row::get;
-use crate::unit::ask;
+use crate::session::query;
 
 /// How long a name that was looked for in vain is not looked for again by claims, which ask all the time.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -107,9 +107,9 @@ impl Db {
     }
 
     async fn add_inbox(&self, name: &InboxName) -> Result<i16> {
-        let mut unit = self.control.single().await?;
-        unit.run(ask(&self.sql.names_add_inbox).bind(name.as_str().to_owned())).await?;
-        unit.end().await?;
+        let mut session = self.control.single().await?;
+        session.run(query(&self.sql.names_add_inbox).bind(name.as_str().to_owned())).await?;
+        session.end().await?;
         self.known_inbox(name).await?.ok_or_else(|| corrupt("an inbox that was just added is missing"))
     }
 
@@ -143,34 +143,34 @@ impl Db {
         if let Some(ids) = self.names.linked(inbox, route) {
             return Ok(ids);
         }
-        let mut unit = self.control.transaction().await?;
-        unit.run(ask(&self.sql.names_lock)).await?;
+        let mut session = self.control.transaction().await?;
+        session.run(query(&self.sql.names_lock)).await?;
         let keys: Vec<String> = route.keys().map(|key| key.as_str().to_owned()).collect();
         let mut known = HashMap::new();
-        for row in unit.rows(ask(&self.sql.names_known).bind(inbox).bind(keys)).await? {
+        for row in session.rows(query(&self.sql.names_known).bind(inbox).bind(keys)).await? {
             known.insert(get::<String>(&row, 0)?, get::<i16>(&row, 1)?);
         }
         let HandlerLink { mut ids, added, renamed, .. } = route.link(|key| known.get(key.as_str()).copied());
         let name = route.key.as_str().to_owned();
         if let Some(first) = ids.first() {
             if renamed {
-                unit.run(ask(&self.sql.names_rename).bind(*first).bind(name)).await?;
+                session.run(query(&self.sql.names_rename).bind(*first).bind(name)).await?;
             }
         } else {
             let origin = route.origin().as_str().to_owned();
-            let add = ask(&self.sql.names_add_handler).bind(inbox).bind(name).bind(origin);
-            let made = unit.rows(add).await?;
+            let add = query(&self.sql.names_add_handler).bind(inbox).bind(name).bind(origin);
+            let made = session.rows(add).await?;
             let row = made.first().ok_or_else(|| corrupt("a handler that was just added has no number"))?;
             ids.push(get(row, 0)?);
         }
         if !added.is_empty() {
             let added: Vec<String> = added.iter().map(|key| key.as_str().to_owned()).collect();
-            unit.run(ask(&self.sql.names_add_keys).bind(inbox).bind(added).bind(ids[0])).await?;
+            session.run(query(&self.sql.names_add_keys).bind(inbox).bind(added).bind(ids[0])).await?;
         }
         if ids.len() > 1 {
-            unit.run(ask(&self.sql.names_join).bind(ids)).await?;
+            session.run(query(&self.sql.names_join).bind(ids)).await?;
         }
-        unit.end().await?;
+        session.end().await?;
         self.load_names().await?;
         self.names.linked(inbox, route).ok_or_else(|| corrupt("keys that were just linked are not"))
     }
@@ -213,10 +213,10 @@ impl Db {
     }
 
     async fn load_names(&self) -> Result<()> {
-        let mut unit = self.control.look().await?;
-        let inboxes = unit.rows(ask(&self.sql.names_inboxes)).await?;
-        let handlers = unit.rows(ask(&self.sql.names_handlers)).await?;
-        unit.end().await?;
+        let mut session = self.control.look().await?;
+        let inboxes = session.rows(query(&self.sql.names_inboxes)).await?;
+        let handlers = session.rows(query(&self.sql.names_handlers)).await?;
+        session.end().await?;
         let mut known = self.names.known.write();
         known.loaded = Some(Instant::now());
         for row in inboxes {

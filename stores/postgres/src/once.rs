@@ -5,7 +5,7 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, M
 use sqlx::PgConnection;
 
 use crate::Postgres;
-use crate::mark::{self, Place, Question};
+use crate::mark::{self, MarkQuery, Place};
 
 impl Postgres {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
@@ -39,8 +39,8 @@ impl Postgres {
         key: &Key,
         handler: &str,
     ) -> Result<Mark> {
-        let question = Question::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?, None);
-        not_busy(mark::mark(question, !self.inner.options.pooled, tx).await?)
+        let mark_query = MarkQuery::new(&self.inner.db, inbox, key, &HandlerKey::new(handler)?, None);
+        not_busy(mark::mark(mark_query, !self.inner.options.pooled, tx).await?)
     }
 
     /// Leaves a result with the mark that [`once`](Self::once) has just made in the same transaction, for duplicates to be

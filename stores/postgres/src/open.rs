@@ -6,9 +6,9 @@ use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
 use crate::db::Db;
+use crate::session::query;
 use crate::sql::Statements;
 use crate::timeline::Timeline;
-use crate::unit::ask;
 use crate::wake::{Tasks, Waker};
 use crate::writer::Writer;
 use crate::{Inner, Options, Postgres, accept, cursors, error, names, options, row, vacuum};
@@ -28,16 +28,16 @@ impl Options {
         let timeline = Timeline::new(&sql, self.clock.clone());
         let control = self.control(&timeline);
         let (lanes, incarnation) = {
-            let mut unit = control.single().await?;
-            let recovering = unit.rows(ask(&sql.recovering)).await?;
+            let mut session = control.single().await?;
+            let recovering = session.rows(query(&sql.recovering)).await?;
             if recovering.first().map_or(Ok(false), |row| row::get(row, 0))? {
                 let what = "this PostgreSQL server is a standby: it takes no writes, and may lag behind";
                 return Err(Error::new(ErrorKind::ReadOnly, what));
             }
-            let rows = unit.rows(ask(&sql.meta)).await?;
+            let rows = session.rows(query(&sql.meta)).await?;
             let meta = rows.first().map(|row| Ok((row::get::<i16>(row, 0)?, row::get::<Uuid>(row, 1)?)));
             let meta = meta.transpose()?;
-            unit.end().await?;
+            session.end().await?;
             meta.ok_or_else(|| error::corrupt("the table of what all messages share is empty"))?
         };
         let (notify, waker) = (Arc::clone(&sql.notify), Waker::new(&self.plan.place));
@@ -47,7 +47,7 @@ impl Options {
             reads: self.reads(),
             names: names::Names::default(),
             cursors: cursors::Cursors::default(),
-            wary: accept::Wary::default(),
+            duplicate_expectation: accept::DuplicateExpectation::default(),
             vacuum: vacuum::VacuumSchedule::new(self.clock.as_ref()),
             timeline: Arc::clone(&timeline),
             waker: waker.clone(),

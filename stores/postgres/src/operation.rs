@@ -12,7 +12,7 @@ use crate::admin::{self, Operating};
 use crate::db::{Db, Lines, Released, millis};
 use crate::erase::{self, Erasing};
 use crate::row::{self, get};
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 /// How often an operation is tried on an entry that is claimed or settled at the same moment.
 const RACES: usize = 20;
@@ -63,19 +63,19 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         | What::ResumeKey { handler, .. } => Some(db.handler(inbox, handler).await?),
         _ => None,
     };
-    let mut unit = db.control.transaction().await?;
-    if !begin(db, &mut unit, inbox, action).await? {
-        unit.undo().await;
+    let mut session = db.control.transaction().await?;
+    if !begin(db, &mut session, inbox, action).await? {
+        session.undo().await;
         return known(db, action).await;
     }
     let mut released = Released::default();
     let done = match (&operating, &erasing) {
         (Some(operating), _) => {
-            let done = operating.attempt(&mut unit, &mut released).await;
+            let done = operating.attempt(&mut session, &mut released).await;
             Some(done.map(|entry| entry.map(|entry| Answer::Entry(Box::new(entry)))))
         }
         (None, Some(erasing)) => {
-            Some(erasing.attempt(&mut unit, &mut released).await.map(|counts| counts.map(Answer::Erased)))
+            Some(erasing.attempt(&mut session, &mut released).await.map(|counts| counts.map(Answer::Erased)))
         }
         (None, None) => None,
     };
@@ -84,31 +84,31 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         Some(Ok(Some(answer))) => Some(answer),
         // A worker took the entry meanwhile, or it is refused.
         Some(not_done) => {
-            unit.undo().await;
+            session.undo().await;
             return not_done.map(|_| None);
         }
     };
     let answer = match (&action.what, done, handler) {
         (_, Some(answer), _) => answer,
         (What::Pause { .. }, _, Some(handler)) => {
-            Answer::Changed(admin::set_paused(db, &mut unit, handler, true).await?)
+            Answer::Changed(admin::set_paused(db, &mut session, handler, true).await?)
         }
         (What::Resume { .. }, _, Some(handler)) => {
-            Answer::Changed(admin::set_paused(db, &mut unit, handler, false).await?)
+            Answer::Changed(admin::set_paused(db, &mut session, handler, false).await?)
         }
         (What::PauseKey { line, .. }, _, Some(handler)) => Answer::Changed(
-            pause_key(db, &mut unit, (&action.inbox, handler), (line, true), &mut released).await?,
+            pause_key(db, &mut session, (&action.inbox, handler), (line, true), &mut released).await?,
         ),
         (What::ResumeKey { line, .. }, _, Some(handler)) => Answer::Changed(
-            pause_key(db, &mut unit, (&action.inbox, handler), (line, false), &mut released).await?,
+            pause_key(db, &mut session, (&action.inbox, handler), (line, false), &mut released).await?,
         ),
         (What::Purge { age, limit }, ..) => {
-            Answer::Purged(admin::purge(db, &mut unit, inbox, *age, *limit).await?)
+            Answer::Purged(admin::purge(db, &mut session, inbox, *age, *limit).await?)
         }
         _ => Answer::Begun,
     };
-    unit.run(ask(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
-    unit.end().await?;
+    session.run(query(&db.sql.operation_answer).bind(uuid(action.id)).bind(answer.encode())).await?;
+    session.end().await?;
     released.notify(db);
     Ok(Some(Acted::now(answer)))
 }
@@ -116,7 +116,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 async fn pause_key(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     (inbox, handler): (&InboxName, i16),
     (line, paused): (&Line, bool),
     released: &mut Released,
@@ -125,22 +125,22 @@ async fn pause_key(
     let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
     let mut lines = Lines::default();
     lines.add(lane, handler, bytes.clone());
-    lines.lock(db, unit).await?;
+    lines.lock(db, session).await?;
     if paused {
-        let stop = ask(&db.sql.order_stop).bind(db.now()).bind(lane).bind(handler).bind(bytes.clone());
-        let stopped = unit.rows(stop.bind(line.encode())).await?;
-        unit.run(ask(&db.sql.order_hold).bind(lane).bind(handler).bind(bytes)).await?;
+        let stop = query(&db.sql.order_stop).bind(db.now()).bind(lane).bind(handler).bind(bytes.clone());
+        let stopped = session.rows(stop.bind(line.encode())).await?;
+        session.run(query(&db.sql.order_hold).bind(lane).bind(handler).bind(bytes)).await?;
         return Ok(!stopped.is_empty());
     }
-    let gone = unit.run(ask(&db.sql.order_go).bind(lane).bind(handler).bind(bytes)).await?;
-    released.extend(lines.release(db, unit).await?);
+    let gone = session.run(query(&db.sql.order_go).bind(lane).bind(handler).bind(bytes)).await?;
+    released.extend(lines.release(db, session).await?);
     Ok(gone > 0)
 }
 
 /// Takes the identity of an action; says whether nobody had it.
-async fn begin(db: &Db, unit: &mut Unit, inbox: i16, action: &Action) -> Result<bool> {
+async fn begin(db: &Db, session: &mut Session, inbox: i16, action: &Action) -> Result<bool> {
     let record = OperationView::of(action, &Answer::Begun, 0, Timestamp::ZERO);
-    let add = ask(&db.sql.operation_add)
+    let add = query(&db.sql.operation_add)
         .bind(db.now())
         .bind(uuid(action.id))
         .bind(action.parent.map(uuid))
@@ -152,14 +152,14 @@ async fn begin(db: &Db, unit: &mut Unit, inbox: i16, action: &Action) -> Result<
         .bind(record.handler.map(|handler| handler.as_str().to_owned()))
         .bind(record.body.into_string())
         .bind(record.token.map(<str>::into_string));
-    Ok(!unit.rows(add).await?.is_empty())
+    Ok(!session.rows(add).await?.is_empty())
 }
 
 /// The answer to an action that was done before; nothing if none was done under its identity.
 async fn known(db: &Db, action: &Action) -> Result<Option<Acted>> {
-    let mut unit = db.control.look().await?;
-    let rows = unit.rows(ask(&db.sql.operation_known).bind(uuid(action.id))).await?;
-    unit.end().await?;
+    let mut session = db.control.look().await?;
+    let rows = session.rows(query(&db.sql.operation_known).bind(uuid(action.id))).await?;
+    session.end().await?;
     rows.first().map(|row| Acted::again(action, get(row, 0)?, get(row, 1)?, get(row, 2)?)).transpose()
 }
 
@@ -168,20 +168,20 @@ fn uuid(id: OperationId) -> Uuid {
 }
 
 pub(crate) async fn note(db: &Db, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
-    let note = ask(&db.sql.operation_note)
+    let note = query(&db.sql.operation_note)
         .bind(uuid(id))
         .bind(i32::try_from(noted).unwrap_or(i32::MAX))
         .bind(progress.to_owned());
-    let mut unit = db.control.single().await?;
-    let noted = unit.run(note).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let noted = session.run(note).await?;
+    session.end().await?;
     Ok(noted == 1)
 }
 
 pub(crate) async fn audit(db: &Db, filter: &AuditFilter) -> Result<AuditPage> {
     let mut page = AuditPage::default();
     let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(page) };
-    let question = ask(&db.sql.operation_audit)
+    let question = query(&db.sql.operation_audit)
         .bind(inbox)
         .bind(filter.before.unwrap_or(i64::MAX))
         // One more than asked tells whether there is another page.
@@ -192,9 +192,9 @@ pub(crate) async fn audit(db: &Db, filter: &AuditFilter) -> Result<AuditPage> {
         // Text columns take no NUL, so no name has one.
         .bind(filter.actor.as_ref().map(|actor| actor.replace('\0', "\u{fffd}")))
         .bind(filter.token.as_ref().map(|token| token.replace('\0', "\u{fffd}")));
-    let mut unit = db.reads().await?;
-    let rows = unit.rows(question).await?;
-    unit.end().await?;
+    let mut session = db.reads().await?;
+    let rows = session.rows(question).await?;
+    session.end().await?;
     page.operations = rows.iter().take(filter.limit).map(read).collect::<Result<_>>()?;
     if rows.len() > filter.limit {
         page.next = page.operations.last().map(|last| last.number);
@@ -226,11 +226,16 @@ fn read(row: &PgRow) -> Result<OperationView> {
 }
 
 /// Forgets records past their window, a bounded number at a time; returns how many.
-pub(crate) async fn forget(db: &Db, unit: &mut Unit, inbox: i16, params: &SweepParams) -> Result<usize> {
-    let forget = ask(&db.sql.operation_forget)
+pub(crate) async fn forget(
+    db: &Db,
+    session: &mut Session,
+    inbox: i16,
+    params: &SweepParams,
+) -> Result<usize> {
+    let forget = query(&db.sql.operation_forget)
         .bind(db.now())
         .bind(inbox)
         .bind(millis(params.audit))
         .bind(i64::try_from(params.limit).unwrap_or(i64::MAX));
-    Ok(usize::try_from(unit.run(forget).await?).unwrap_or(usize::MAX))
+    Ok(usize::try_from(session.run(forget).await?).unwrap_or(usize::MAX))
 }

@@ -15,9 +15,9 @@ use crate::error::at_start;
 use crate::login::Login;
 use crate::migrate::{self, Plan};
 use crate::partition::{self, PartitionLimits};
+use crate::session::Sessions;
 use crate::sql::{Place, Statements, strip};
 use crate::timeline::Timeline;
-use crate::unit::Units;
 use crate::url;
 
 /// The shortest time to wait for an answer of the server.
@@ -202,7 +202,7 @@ impl Options {
             .replace(":scope", scope)
     }
 
-    fn units(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Units {
+    fn sessions(&self, name: &'static str, files: &[&str], size: usize, begin: &str) -> Sessions {
         self.units_on(None, name, files, size, begin)
     }
 
@@ -214,7 +214,7 @@ impl Options {
         files: &[&str],
         size: usize,
         begin: &str,
-    ) -> Units {
+    ) -> Sessions {
         let begin = strip(begin);
         let session = self.session(files);
         let (setup, begin) = if self.pooled {
@@ -226,51 +226,56 @@ impl Options {
         // Behind a pooler the check comes with each claim.
         let of_connections = timeline.clone().filter(|_| !self.pooled);
         let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
-        Units { pool, begin: begin.into(), pooled: self.pooled, timeline }
+        Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline }
     }
 
     /// Claims, settlements, renewals: what keeps the inbox going.
-    pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Units {
+    pub(crate) fn control(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/control.sql")];
         self.units_on(Some(timeline), "control", &files, 6, READ_COMMITTED)
     }
 
     /// Messages coming in.
-    pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Units {
+    pub(crate) fn ingest(&self, timeline: &Arc<Timeline>) -> Sessions {
         let files = [include_str!("../sql/session/store.sql"), include_str!("../sql/session/ingest.sql")];
         self.units_on(Some(timeline), "ingest", &files, 2, READ_COMMITTED)
     }
 
     /// Handlers' own transactions.
-    pub(crate) fn for_handlers(&self) -> Units {
+    pub(crate) fn for_handlers(&self) -> Sessions {
         let begin = include_str!("../sql/transaction/begin.sql");
         let finish = self.plan.place.render(include_str!("../sql/session/finish.sql"));
         // A pooler lends another connection every time: nothing can be left on it.
         let finish = if self.pooled { "" } else { &finish };
-        self.units("handlers", &[include_str!("../sql/session/handlers.sql"), finish], self.handlers, begin)
+        self.sessions(
+            "handlers",
+            &[include_str!("../sql/session/handlers.sql"), finish],
+            self.handlers,
+            begin,
+        )
     }
 
     /// What operators look at: plans over everything are the server's business.
-    pub(crate) fn reads(&self) -> Units {
+    pub(crate) fn reads(&self) -> Sessions {
         let files = [include_str!("../sql/session/reads.sql")];
-        self.units("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
+        self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
     }
 
     /// Telling other processes of work.
-    pub(crate) fn wakeups(&self) -> Units {
-        self.units("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
+    pub(crate) fn wakeups(&self) -> Sessions {
+        self.sessions("wakeups", &[include_str!("../sql/session/wakeups.sql")], 1, READ_COMMITTED)
     }
 
-    fn migrations(&self) -> Units {
-        self.units("migrations", &[], 1, READ_COMMITTED)
+    fn migrations(&self) -> Sessions {
+        self.sessions("migrations", &[], 1, READ_COMMITTED)
     }
 
     pub(crate) async fn apply_if_asked(&self, sql: &Statements) -> Result<()> {
-        let units = self.migrations();
+        let sessions = self.migrations();
         if self.migrate {
-            migrate::apply(&units, sql, &self.plan).await?;
+            migrate::apply(&sessions, sql, &self.plan).await?;
         }
-        migrate::check(&units, sql, &self.plan).await
+        migrate::check(&sessions, sql, &self.plan).await
     }
 
     /// The SQL of the whole schema with these settings, for whoever applies it by hand: all of it, in one transaction.

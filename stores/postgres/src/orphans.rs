@@ -6,12 +6,12 @@ use oncebox::{HandlerKey, Result};
 
 use crate::db::{Db, millis};
 use crate::row::get;
-use crate::unit::ask;
+use crate::session::query;
 
 pub(crate) async fn orphans(db: &Db, params: &OrphanParams) -> Result<Vec<Orphan>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let known: Vec<String> = params.known.iter().map(|key| key.as_str().to_owned()).collect();
-    let question = ask(&db.sql.orphans)
+    let question = query(&db.sql.orphans)
         .bind(db.now())
         .bind(inbox)
         .bind(known)
@@ -19,9 +19,9 @@ pub(crate) async fn orphans(db: &Db, params: &OrphanParams) -> Result<Vec<Orphan
         .bind(i64::try_from(params.limit).unwrap_or(i64::MAX))
         .bind(db.all_lanes())
         .bind(i64::try_from(OrphanParams::COUNTED).unwrap_or(i64::MAX));
-    let mut unit = db.control.look().await?;
-    let rows = unit.rows(question).await?;
-    unit.end().await?;
+    let mut session = db.control.look().await?;
+    let rows = session.rows(question).await?;
+    session.end().await?;
     rows.iter()
         .map(|row| {
             let handler = HandlerKey::new(get::<String>(row, 0)?)?;

@@ -8,7 +8,7 @@ use oncebox::{ErrorKind, Result};
 
 use crate::db::{Db, lock_number, millis};
 use crate::row::get;
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 /// The most messages that are moved out of the way when a partition is dropped. With more, it stays a while longer.
 const KEPT: i64 = 10_000;
@@ -55,40 +55,40 @@ pub(crate) async fn look_after(db: &Db, partitions: &PartitionLimits, retention:
 
 /// Ends the partition if it is time; returns the current one and the time.
 pub(crate) async fn go_on(db: &Db, partitions: &PartitionLimits) -> Result<(i64, i64)> {
-    let mut unit = db.control.transaction().await?;
+    let mut session = db.control.transaction().await?;
     // Asked first: what is read afterwards stays true while we have it.
-    let alone = alone(db, &mut unit).await?;
-    let rows = unit.rows(ask(&db.sql.partition_state).bind(db.now())).await?;
+    let alone = alone(db, &mut session).await?;
+    let rows = session.rows(query(&db.sql.partition_state).bind(db.now())).await?;
     let Some(row) = rows.first() else {
         return Err(crate::error::corrupt("the table of what all messages share is empty"));
     };
     let (current, started_at): (i64, Option<i64>) = (get(row, 0)?, get(row, 1)?);
     let (count, now): (i64, i64) = (get(row, 2)?, get(row, 3)?);
     if !alone {
-        unit.end().await?;
+        session.end().await?;
         return Ok((current, now));
     }
     if started_at.is_none() {
-        unit.run(ask(&db.sql.partition_start).bind(now)).await?;
+        session.run(query(&db.sql.partition_start).bind(now)).await?;
     }
     let old = started_at.is_some_and(|at| now.saturating_sub(at) >= millis(partitions.life));
     if count < partitions.size && !(old && count > 0) {
-        unit.end().await?;
+        session.end().await?;
         return Ok((current, now));
     }
-    unit.batch(Arc::clone(&db.sql.partition_patience)).await?;
+    session.batch(Arc::clone(&db.sql.partition_patience)).await?;
     // The one that comes next is there since the last time; the one after it is made ahead.
     for next in [current + 1, current + 2] {
-        unit.rows(ask(&db.sql.partition_make).bind(next)).await?;
+        session.rows(query(&db.sql.partition_make).bind(next)).await?;
     }
-    unit.run(ask(&db.sql.partition_rotate).bind(current).bind(now)).await?;
-    unit.end().await?;
+    session.run(query(&db.sql.partition_rotate).bind(current).bind(now)).await?;
+    session.end().await?;
     Ok((current + 1, now))
 }
 
-async fn alone(db: &Db, unit: &mut Unit) -> Result<bool> {
+async fn alone(db: &Db, session: &mut Session) -> Result<bool> {
     let lock = lock_number(&[b"partitions", &db.lock_class.to_le_bytes()]);
-    let rows = unit.rows(ask(&db.sql.partition_lock).bind(lock)).await?;
+    let rows = session.rows(query(&db.sql.partition_lock).bind(lock)).await?;
     rows.first().map_or(Ok(false), |row| get(row, 0))
 }
 
@@ -99,9 +99,9 @@ async fn drop_old(
     now: i64,
     retention: Duration,
 ) -> Result<()> {
-    let mut unit = db.control.single().await?;
-    let rows = unit.rows(ask(&db.sql.partition_list).bind(current)).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let rows = session.rows(query(&db.sql.partition_list).bind(current)).await?;
+    session.end().await?;
     for row in rows {
         let (id, ended_at, payload): (i64, i64, bool) = (get(&row, 0)?, get(&row, 1)?, get(&row, 2)?);
         let age = now.saturating_sub(ended_at);
@@ -118,30 +118,36 @@ async fn drop_old(
 /// Drops a partition, or only its messages. Says whether it did: it does not while much of it is still needed.
 async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
     let (first, last) = (id << PARTITION_BITS, ((id + 1) << PARTITION_BITS) - 1);
-    let mut unit = db.control.transaction().await?;
-    if !alone(db, &mut unit).await? || needed(db, &mut unit, whole, first, last).await?.is_none() {
+    let mut session = db.control.transaction().await?;
+    if !alone(db, &mut session).await? || needed(db, &mut session, whole, first, last).await?.is_none() {
         return Ok(false);
     }
-    unit.batch(Arc::clone(&db.sql.partition_patience)).await?;
-    unit.batch(Arc::clone(&db.sql.partition_lock_messages)).await?;
+    session.batch(Arc::clone(&db.sql.partition_patience)).await?;
+    session.batch(Arc::clone(&db.sql.partition_lock_messages)).await?;
     // Looked at again: from here on nobody can give new work to a message of the partition.
-    let Some(kept) = needed(db, &mut unit, whole, first, last).await? else { return Ok(false) };
+    let Some(kept) = needed(db, &mut session, whole, first, last).await? else { return Ok(false) };
     let sql = if whole { &db.sql.partition_drop } else { &db.sql.partition_drop_payload };
-    unit.rows(ask(sql).bind(id).bind(kept)).await?;
-    unit.end().await?;
+    session.rows(query(sql).bind(id).bind(kept)).await?;
+    session.end().await?;
     Ok(true)
 }
 
 /// The messages of a partition that must stay; nothing if they are too many.
-async fn needed(db: &Db, unit: &mut Unit, whole: bool, first: i64, last: i64) -> Result<Option<Vec<i64>>> {
+async fn needed(
+    db: &Db,
+    session: &mut Session,
+    whole: bool,
+    first: i64,
+    last: i64,
+) -> Result<Option<Vec<i64>>> {
     let question = if whole {
-        ask(&db.sql.partition_proofs)
+        query(&db.sql.partition_proofs)
     } else {
-        let rows = unit.rows(ask(&db.sql.partition_handlers)).await?;
+        let rows = session.rows(query(&db.sql.partition_handlers)).await?;
         let handlers = rows.iter().map(|row| get::<i16>(row, 0)).collect::<Result<Vec<_>>>()?;
-        ask(&db.sql.partition_unfinished).bind(db.all_lanes()).bind(handlers)
+        query(&db.sql.partition_unfinished).bind(db.all_lanes()).bind(handlers)
     };
-    let rows = unit.rows(question.bind(first).bind(last).bind(KEPT + 1)).await?;
+    let rows = session.rows(question.bind(first).bind(last).bind(KEPT + 1)).await?;
     let seqs = rows.iter().map(|row| get::<i64>(row, 0)).collect::<Result<Vec<_>>>()?;
     Ok((i64::try_from(seqs.len()).unwrap_or(i64::MAX) <= KEPT).then_some(seqs))
 }

@@ -8,7 +8,7 @@ use oncebox::{HandlerKey, Result};
 
 use crate::db::{Db, FOREVER, millis};
 use crate::row::get;
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     let inbox = db.inbox(&params.inbox).await?;
@@ -24,11 +24,11 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
         handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());
         spans.push(millis(window));
     }
-    let register = ask(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
-    let mut unit = db.control.transaction().await?;
-    unit.run(register.bind(handlers).bind(spans)).await?;
-    unit.run(ask(&db.sql.register_forget).bind(db.now()).bind(inbox)).await?;
-    unit.end().await
+    let register = query(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
+    let mut session = db.control.transaction().await?;
+    session.run(register.bind(handlers).bind(spans)).await?;
+    session.run(query(&db.sql.register_forget).bind(db.now()).bind(inbox)).await?;
+    session.end().await
 }
 
 /// Records how the process treats tenants, or refuses it. Processes that register at the same moment are compared with each other.
@@ -37,15 +37,15 @@ async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<
         return Ok(());
     }
     loop {
-        let mut unit = db.control.look().await?;
-        let rows = unit.rows(ask(&db.sql.register_tenants).bind(inbox)).await?;
-        unit.end().await?;
+        let mut session = db.control.look().await?;
+        let rows = session.rows(query(&db.sql.register_tenants).bind(inbox)).await?;
+        session.end().await?;
         let recorded: Option<String> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
         let Some(tenants) = params.new_tenancy(recorded.as_deref())? else { return Ok(()) };
-        let set = ask(&db.sql.register_set_tenants).bind(inbox).bind(tenants.to_owned()).bind(recorded);
-        let mut unit = db.control.single().await?;
-        let written = unit.run(set).await?;
-        unit.end().await?;
+        let set = query(&db.sql.register_set_tenants).bind(inbox).bind(tenants.to_owned()).bind(recorded);
+        let mut session = db.control.single().await?;
+        let written = session.run(set).await?;
+        session.end().await?;
         if written == 1 || rows.is_empty() {
             return Ok(());
         }
@@ -55,21 +55,21 @@ async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<
 /// The windows that a sweep goes by, and the time.
 pub(crate) async fn windows(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     inbox: i16,
     params: &SweepParams,
 ) -> Result<(Windows, Timestamp)> {
-    let (windows, now) = registered(db, unit, inbox).await?;
+    let (windows, now) = registered(db, session, inbox).await?;
     Ok((Windows::new(params, &windows, now), now))
 }
 
 /// Everything that was said of an inbox, and the time.
 pub(crate) async fn registered(
     db: &Db,
-    unit: &mut Unit,
+    session: &mut Session,
     inbox: i16,
 ) -> Result<(Vec<RegisteredWindow>, Timestamp)> {
-    let rows = unit.rows(ask(&db.sql.register_windows).bind(db.now()).bind(inbox)).await?;
+    let rows = session.rows(query(&db.sql.register_windows).bind(db.now()).bind(inbox)).await?;
     let (mut windows, mut now) = (Vec::new(), Timestamp::ZERO);
     for row in &rows {
         now = Timestamp::from_millis(get(row, 3)?);

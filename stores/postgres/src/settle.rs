@@ -11,8 +11,8 @@ use crate::claim::uuid;
 use crate::db::{Db, Lines, Released, lane, millis};
 use crate::error::unread;
 use crate::row::get;
+use crate::session::{Query, Session, query};
 use crate::sql::strip;
-use crate::unit::{Ask, Unit, ask};
 
 /// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
 #[derive(Default)]
@@ -60,8 +60,9 @@ impl Fences {
         self.places.is_empty()
     }
 
-    fn bind(&self, ask: Ask<'static>) -> Ask<'static> {
-        ask.bind(self.places.clone())
+    fn bind(&self, query: Query<'static>) -> Query<'static> {
+        query
+            .bind(self.places.clone())
             .bind(self.lanes.clone())
             .bind(self.handlers.clone())
             .bind(self.seqs.clone())
@@ -70,8 +71,9 @@ impl Fences {
     }
 
     /// The first of them alone.
-    fn bind_one(&self, ask: Ask<'static>) -> Ask<'static> {
-        ask.bind(self.lanes[0])
+    fn bind_one(&self, query: Query<'static>) -> Query<'static> {
+        query
+            .bind(self.lanes[0])
             .bind(self.handlers[0])
             .bind(self.seqs[0])
             .bind(self.tokens[0])
@@ -125,9 +127,9 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
     if fences.is_empty() {
         return Ok(vec![Settled::LeaseLost; batch.len()]);
     }
-    let mut unit = db.control.single().await?;
-    let rows = unit.rows(statement(db, &fences, batch)).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let rows = session.rows(statement(db, &fences, batch)).await?;
+    session.end().await?;
     let (mut answers, released) = settled(batch.len(), &rows)?;
     released.notify(db);
     recognise(db, &fences, batch, &mut answers).await.map_err(unread)?;
@@ -135,11 +137,11 @@ pub(crate) async fn settle(db: &Db, batch: &[Settlement]) -> Result<Vec<Settled>
 }
 
 /// Most batches only complete, and ask for no order; theirs is the short way.
-fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
+fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
     let lines = fences.lines(|at| &batch[at].claim);
     if batch.iter().all(|settlement| settlement.is_completion() && settlement.error.is_none()) {
         return if lines.is_empty() {
-            fences.bind(ask(&db.sql.settle_complete).bind(db.now()))
+            fences.bind(query(&db.sql.settle_complete).bind(db.now()))
         } else {
             completion(db, fences, lines, false)
         };
@@ -148,7 +150,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
     let delay = |next: Next| if let Next::Pending { delay } = next { millis(delay) } else { 0 };
     let reason = |next: Next| if let Next::Poisoned { reason } = next { Some(reason.as_str()) } else { None };
     let settlements = fences
-        .bind(ask(&db.sql.settle).bind(db.now()))
+        .bind(query(&db.sql.settle).bind(db.now()))
         .bind(fences.column(|at| of(at).next.status().as_str()))
         .bind(fences.column(|at| delay(of(at).next)))
         .bind(fences.column(|at| count(of(at).attempts)))
@@ -160,9 +162,9 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Ask<'static> {
 }
 
 /// Completes claims of which some have an ordering key.
-fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Ask<'static> {
+fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Query<'static> {
     let completion = fences
-        .bind(ask(&db.sql.settle).bind(db.now()))
+        .bind(query(&db.sql.settle).bind(db.now()))
         .bind(None::<Vec<String>>)
         .bind(None::<Vec<i64>>)
         .bind(None::<Vec<i32>>)
@@ -174,7 +176,7 @@ fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Ask<'static>
 }
 
 /// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.
-fn in_lines(db: &Db, settlements: Ask<'static>, mut lines: Lines, own: bool) -> Ask<'static> {
+fn in_lines(db: &Db, settlements: Query<'static>, mut lines: Lines, own: bool) -> Query<'static> {
     settlements.bind(own).bind(db.lock_class).bind(lines.locks())
 }
 
@@ -193,16 +195,16 @@ async fn recognise(db: &Db, fences: &Fences, batch: &[Settlement], answers: &mut
         return Ok(());
     }
     let status = |place: i32| batch[usize::try_from(place).unwrap_or(0)].next.status().as_str();
-    let question = ask(&db.sql.settle_settled_by)
+    let question = query(&db.sql.settle_settled_by)
         .bind(refused.iter().map(|at| fences.places[*at]).collect::<Vec<_>>())
         .bind(refused.iter().map(|at| fences.lanes[*at]).collect::<Vec<_>>())
         .bind(refused.iter().map(|at| fences.seqs[*at]).collect::<Vec<_>>())
         .bind(refused.iter().map(|at| fences.handlers[*at]).collect::<Vec<_>>())
         .bind(refused.iter().map(|at| fences.tokens[*at]).collect::<Vec<_>>())
         .bind(refused.iter().map(|at| status(fences.places[*at])).collect::<Vec<_>>());
-    let mut unit = db.control.single().await?;
-    let rows = unit.rows(question).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let rows = session.rows(question).await?;
+    session.end().await?;
     for row in rows {
         if let Some(answer) = answers.get_mut(usize::try_from(get::<i32>(&row, 0)?).unwrap_or(usize::MAX)) {
             *answer = Settled::Applied;
@@ -213,11 +215,11 @@ async fn recognise(db: &Db, fences: &Fences, batch: &[Settlement], answers: &mut
 
 pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>> {
     let fences = Fences::new(db, params.claims.iter()).await?;
-    let renew = fences.bind(ask(&db.sql.renew).bind(db.now()).bind(millis(params.lease)));
+    let renew = fences.bind(query(&db.sql.renew).bind(db.now()).bind(millis(params.lease)));
     let renew = renew.bind(fences.column(|at| params.claims[at].alone));
-    let mut unit = db.control.single().await?;
-    let rows = unit.rows(renew).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let rows = session.rows(renew).await?;
+    session.end().await?;
     let held = held(params.claims.len(), &rows)?;
     let renewed = |held| if held == Settled::Applied { Renewed::Extended } else { Renewed::LeaseLost };
     Ok(held.into_iter().map(renewed).collect())
@@ -225,19 +227,23 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
 
 /// Completes claims in a handler's own transaction. Never the repeat of a completion: the transaction holds writes of its
 /// own, which must not come in twice. What it lets go is there when the transaction commits.
-pub(crate) async fn complete(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<(Vec<Settled>, Released)> {
+pub(crate) async fn complete(
+    db: &Db,
+    session: &mut Session,
+    claims: &[Claim],
+) -> Result<(Vec<Settled>, Released)> {
     let fences = Fences::new(db, claims.iter()).await?;
     let lines = fences.lines(|at| &claims[at]);
     let (settled, released) = if let (true, [_], [_]) = (lines.is_empty(), claims, &fences.places[..]) {
-        let one = fences.bind_one(ask(&db.sql.settle_complete_one).bind(db.now()));
-        let settled = if unit.run(one).await? == 1 { Settled::Applied } else { Settled::LeaseLost };
+        let one = fences.bind_one(query(&db.sql.settle_complete_one).bind(db.now()));
+        let settled = if session.run(one).await? == 1 { Settled::Applied } else { Settled::LeaseLost };
         (vec![settled], Released::default())
     } else {
-        settled(claims.len(), &unit.rows(completion(db, &fences, lines, true)).await?)?
+        settled(claims.len(), &session.rows(completion(db, &fences, lines, true)).await?)?
     };
     if settled.contains(&Settled::LeaseLost) {
         // Lost, or the handler has ended its transaction: then nothing of it may be taken for done.
-        unit.check_own().await?;
+        session.check_own().await?;
     }
     Ok((settled, released))
 }
@@ -260,8 +266,8 @@ pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<Str
 }
 
 /// Locks claims in a transaction that several runs share.
-pub(crate) async fn hold(db: &Db, unit: &mut Unit, claims: &[Claim]) -> Result<Vec<Settled>> {
+pub(crate) async fn hold(db: &Db, session: &mut Session, claims: &[Claim]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, claims.iter()).await?;
-    let rows = unit.rows(fences.bind(ask(&db.sql.settle_hold))).await?;
+    let rows = session.rows(fences.bind(query(&db.sql.settle_hold))).await?;
     held(claims.len(), &rows)
 }

@@ -13,15 +13,15 @@ use crate::operation;
 use crate::partition::{self, PartitionLimits};
 use crate::register;
 use crate::row::get;
-use crate::unit::{Unit, ask};
+use crate::session::{Session, query};
 
 pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepParams) -> Result<Swept> {
     let inbox = db.inbox(&params.inbox).await?;
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.keys_of(inbox).await?;
-    let mut unit = db.control.single().await?;
-    let (windows, _) = register::windows(db, &mut unit, inbox, params).await?;
-    unit.end().await?;
+    let mut session = db.control.single().await?;
+    let (windows, _) = register::windows(db, &mut session, inbox, params).await?;
+    session.end().await?;
     let windows = windows.over(handlers.values().filter(|keys| keys.len() > 1).cloned());
     let handlers = handlers.into_iter().map(|(id, keys)| (id, windows.of(&keys[0]))).collect();
     let mut page = Page { db, inbox, params, windows, handlers, swept: Swept::NOTHING };
@@ -69,53 +69,53 @@ impl Page<'_> {
     async fn one(&mut self, cursor: Option<SweepPosition>) -> Result<bool> {
         let (db, params) = (self.db, self.params);
         let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
-        let mut unit = db.control.transaction().await?;
-        let of = |sql| ask(sql).bind(db.now()).bind(self.inbox).bind(sweep_id);
+        let mut session = db.control.transaction().await?;
+        let of = |sql| query(sql).bind(db.now()).bind(self.inbox).bind(sweep_id);
         let (begin, go_on) = (of(&db.sql.sweep_begin), of(&db.sql.sweep_go_on));
-        if unit.rows(begin).await?.is_empty() && unit.rows(go_on).await?.is_empty() {
-            unit.end().await?;
+        if session.rows(begin).await?.is_empty() && session.rows(go_on).await?.is_empty() {
+            session.end().await?;
             self.swept.next = None;
             return Ok(false);
         }
         if let Some(at) = cursor {
             let limit = params.limit.saturating_sub(self.swept.looked);
-            self.swept.next = self.scan_page(&mut unit, at, limit).await?;
+            self.swept.next = self.scan_page(&mut session, at, limit).await?;
         } else {
-            self.marks(&mut unit, params).await?;
-            self.swept.operations = operation::forget(db, &mut unit, self.inbox, params).await?;
+            self.marks(&mut session, params).await?;
+            self.swept.operations = operation::forget(db, &mut session, self.inbox, params).await?;
         }
         self.swept.next = self.swept.next.filter(|_| params.limit > 0);
         let goes_on = cursor.is_some() || self.swept.next.is_some();
-        let renew_sweep = ask(&db.sql.sweep_renew)
+        let renew_sweep = query(&db.sql.sweep_renew)
             .bind(db.now())
             .bind(self.inbox)
             .bind(goes_on.then_some(sweep_id))
             .bind(millis(params.lease));
-        unit.run(renew_sweep).await?;
-        unit.end().await?;
+        session.run(renew_sweep).await?;
+        session.end().await?;
         Ok(true)
     }
 
     /// Looks at messages that may have left one window; says where to go on.
     async fn scan_page(
         &mut self,
-        unit: &mut Unit,
+        session: &mut Session,
         at: SweepPosition,
         limit: usize,
     ) -> Result<Option<SweepPosition>> {
-        let before = self.load(unit, at.window).await?;
+        let before = self.load(session, at.window).await?;
         let mut cursor = before.clone();
         let (again, from) = (cursor.again(at.seq, limit), cursor.from(at.seq));
-        let looked = self.look(unit, at.window, from, limit - again.len()).await?;
+        let looked = self.look(session, at.window, from, limit - again.len()).await?;
         // Last, because it waits for nobody.
         if !again.is_empty() {
-            cursor.gone(&self.look_again(unit, &again).await?);
+            cursor.gone(&self.look_again(session, &again).await?);
         }
         if let Some(passed) = looked.passed {
             cursor.pass(from, passed, &looked.stays);
         }
         if cursor != before {
-            self.save(unit, at.window, &cursor).await?;
+            self.save(session, at.window, &cursor).await?;
         }
         let count = again.len() + looked.count;
         self.swept.looked += count;
@@ -124,10 +124,16 @@ impl Page<'_> {
     }
 
     /// Looks at messages in order, and forgets those that are over.
-    async fn look(&mut self, unit: &mut Unit, window: Duration, after: Seq, limit: usize) -> Result<Looked> {
+    async fn look(
+        &mut self,
+        session: &mut Session,
+        window: Duration,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Looked> {
         let longer = self.handlers.iter().filter(|(_, own)| *own > window).map(|(id, _)| *id);
         let (ids, spans) = self.spans();
-        let proofs = ask(&self.db.sql.sweep_proofs)
+        let proofs = query(&self.db.sql.sweep_proofs)
             .bind(self.db.now())
             .bind(self.inbox)
             .bind(millis(window))
@@ -140,7 +146,7 @@ impl Page<'_> {
             .bind(longer.collect::<Vec<_>>())
             .bind(millis(window.max(SweepCursor::SETTLED)))
             .bind(i64::try_from(SweepCursor::MAX_LEFT).unwrap_or(i64::MAX).saturating_add(1));
-        let rows = unit.rows(proofs).await?;
+        let rows = session.rows(proofs).await?;
         let Some(row) = rows.first() else { return Ok(Looked::default()) };
         self.count_gone(row, 5)?;
         Ok(Looked {
@@ -152,16 +158,16 @@ impl Page<'_> {
     }
 
     /// Looks at messages that were left behind; returns those that are there no longer.
-    async fn look_again(&mut self, unit: &mut Unit, seqs: &[Seq]) -> Result<Vec<Seq>> {
+    async fn look_again(&mut self, session: &mut Session, seqs: &[Seq]) -> Result<Vec<Seq>> {
         let (ids, spans) = self.spans();
-        let again = ask(&self.db.sql.sweep_again)
+        let again = query(&self.db.sql.sweep_again)
             .bind(self.db.now())
             .bind(self.inbox)
             .bind(seqs.iter().map(|seq| seq.0).collect::<Vec<_>>())
             .bind(millis(self.windows.default_window()))
             .bind(ids)
             .bind(spans);
-        let rows = unit.rows(again).await?;
+        let rows = session.rows(again).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
         self.count_gone(row, 2)?;
         Ok(get::<Vec<i64>>(row, 1)?.into_iter().map(Seq).collect())
@@ -179,17 +185,17 @@ impl Page<'_> {
         self.handlers.iter().map(|(id, window)| (*id, millis(*window))).unzip()
     }
 
-    async fn marks(&mut self, unit: &mut Unit, params: &SweepParams) -> Result<()> {
+    async fn marks(&mut self, session: &mut Session, params: &SweepParams) -> Result<()> {
         let own = self.windows.own().map(|(key, window)| (key.as_str().to_owned(), millis(window)));
         let (keys, spans): (Vec<String>, Vec<i64>) = own.unzip();
-        let marks = ask(&self.db.sql.sweep_marks)
+        let marks = query(&self.db.sql.sweep_marks)
             .bind(self.db.now())
             .bind(params.inbox.as_str().to_owned())
             .bind(millis(self.windows.default_window()))
             .bind(i64::try_from(params.limit).unwrap_or(i64::MAX))
             .bind(keys)
             .bind(spans);
-        self.swept.marks = usize::try_from(unit.run(marks).await?).unwrap_or(usize::MAX);
+        self.swept.marks = usize::try_from(session.run(marks).await?).unwrap_or(usize::MAX);
         if self.swept.marks >= params.limit {
             // Marks have no sequence: when only they are left, the next page starts behind everything.
             let behind = SweepPosition::new(self.windows.longest(), Seq(i64::MAX));
@@ -199,24 +205,26 @@ impl Page<'_> {
     }
 
     /// How far sweeps have come with a window.
-    async fn load(&self, unit: &mut Unit, window: Duration) -> Result<SweepCursor> {
-        let cursor =
-            ask(&self.db.sql.sweep_cursor).bind(self.inbox).bind(millis(window)).bind(self.windows.digest());
-        let rows = unit.rows(cursor).await?;
+    async fn load(&self, session: &mut Session, window: Duration) -> Result<SweepCursor> {
+        let cursor = query(&self.db.sql.sweep_cursor)
+            .bind(self.inbox)
+            .bind(millis(window))
+            .bind(self.windows.digest());
+        let rows = session.rows(cursor).await?;
         let Some(row) = rows.first() else { return Ok(SweepCursor::default()) };
         let behind: Vec<i64> = get(row, 1)?;
         Ok(SweepCursor::new(Seq(get(row, 0)?), behind.into_iter().map(Seq).collect()))
     }
 
-    async fn save(&self, unit: &mut Unit, window: Duration, cursor: &SweepCursor) -> Result<()> {
+    async fn save(&self, session: &mut Session, window: Duration, cursor: &SweepCursor) -> Result<()> {
         let behind: Vec<i64> = cursor.left.iter().map(|seq| seq.0).collect();
-        let save = ask(&self.db.sql.sweep_set_cursor)
+        let save = query(&self.db.sql.sweep_set_cursor)
             .bind(self.inbox)
             .bind(millis(window))
             .bind(self.windows.digest())
             .bind(cursor.upto.0)
             .bind(behind);
-        unit.run(save).await?;
+        session.run(save).await?;
         Ok(())
     }
 }

@@ -17,8 +17,8 @@ use sqlx::postgres::{PgConnection, PgRow};
 use crate::db::{Db, millis};
 use crate::error::{Phase, store_error};
 use crate::row::get;
+use crate::session::query;
 use crate::sql::Statements;
-use crate::unit::ask;
 
 /// How many acknowledged messages a process remembers, to find out after a failover which of them are gone.
 const REMEMBERED: usize = 8_192;
@@ -155,7 +155,7 @@ impl Timeline {
     /// former one.
     pub(crate) async fn check(&self, connection: &mut PgConnection) -> Result<()> {
         let check =
-            ask(&self.check).bind(self.now()).bind(self.seen.load(Ordering::Relaxed)).persistent(false);
+            query(&self.check).bind(self.now()).bind(self.seen.load(Ordering::Relaxed)).persistent(false);
         let row = check.fetch_one(&mut *connection).await.map_err(before)?;
         match self.notice(connection, &row).await? {
             Notice::Same => Ok(()),
@@ -179,7 +179,7 @@ impl Timeline {
         if former.is_some() {
             self.report_lost(connection, here.1, &remembered).await?;
         }
-        let latest = ask(&self.latest).bind(1_i64).persistent(false);
+        let latest = query(&self.latest).bind(1_i64).persistent(false);
         let rows = latest.fetch_all(&mut *connection).await.map_err(before)?;
         let failover = rows.first().map(read).transpose()?;
         *self.failover.lock() = failover;
@@ -213,7 +213,7 @@ impl Timeline {
     ) -> Result<()> {
         let recent: Vec<&Acknowledged> =
             remembered.iter().filter(|one| one.at.elapsed() < RECENTLY).collect();
-        let missing = ask(&self.missing)
+        let missing = query(&self.missing)
             .bind(recent.iter().map(|one| one.lane).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.key.as_bytes().to_vec()).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.handler()).collect::<Vec<_>>())
@@ -226,7 +226,7 @@ impl Timeline {
         let lost = lost(&recent, &gone);
         let (Some(first), Some(last)) = (lost.first(), lost.last()) else { return Ok(()) };
         let named: Vec<(&str, &[u8])> = lost.iter().filter_map(|one| one.name()).collect();
-        let report = ask(&self.lost)
+        let report = query(&self.lost)
             .bind(self.now())
             .bind(epoch)
             .bind(named.iter().map(|(source, _)| (*source).to_owned()).collect::<Vec<_>>())
@@ -271,8 +271,12 @@ fn read(row: &PgRow) -> Result<Failover> {
 }
 
 /// The latest failovers, for the check of an operator.
-pub(crate) async fn failovers(db: &Db, unit: &mut crate::unit::Unit, limit: i64) -> Result<Vec<Failover>> {
-    unit.rows(ask(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
+pub(crate) async fn failovers(
+    db: &Db,
+    session: &mut crate::session::Session,
+    limit: i64,
+) -> Result<Vec<Failover>> {
+    session.rows(query(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
 }
 
 /// The history changed: nothing was done on the connection that noticed it.

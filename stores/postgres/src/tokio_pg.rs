@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::Postgres;
 use crate::error::{Phase, by_code, lost};
-use crate::mark::{MarkRow, Place, QuarantineValues, Question, recorded};
+use crate::mark::{MarkQuery, MarkRow, Place, QuarantineValues, recorded};
 use crate::once::{not_busy, once_key};
 
 impl Postgres {
@@ -24,8 +24,8 @@ impl Postgres {
         handler: &str,
     ) -> Result<Mark> {
         let (inbox, key) = once_key(inbox, id.as_ref())?;
-        let question = Question::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?, None);
-        not_busy(mark(question, tx).await?)
+        let mark_query = MarkQuery::new(&self.inner.db, &inbox, &key, &HandlerKey::new(handler)?, None);
+        not_busy(mark(mark_query, tx).await?)
     }
 }
 
@@ -39,7 +39,7 @@ impl MarkIn<Transaction<'_>> for Postgres {
         handler: &HandlerKey,
         fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        mark(Question::new(&self.inner.db, inbox, key, handler, fingerprint), tx).await
+        mark(MarkQuery::new(&self.inner.db, inbox, key, handler, fingerprint), tx).await
     }
 
     async fn quarantine(&self, tx: &mut Transaction<'_>, message: &NewMessage) -> Result<()> {
@@ -97,20 +97,20 @@ impl MarkIn<Transaction<'_>> for Postgres {
     }
 }
 
-async fn mark(question: Question, tx: &Transaction<'_>) -> Result<Mark> {
+async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
     // With the types told, the statement needs one trip, and nothing is left on a connection that a pooler may hand on.
     let row = tx
         .query_typed_one(
-            &question.sql,
+            &mark_query.sql,
             &[
-                (&question.lock, Type::INT8),
-                (&question.now, Type::INT8),
-                (&question.lane, Type::INT2),
-                (&question.digest, Type::BYTEA),
-                (&question.inbox, Type::TEXT),
-                (&question.handler, Type::TEXT),
-                (&question.fingerprint, Type::BYTEA),
-                (&&*question.home, Type::TEXT),
+                (&mark_query.lock, Type::INT8),
+                (&mark_query.now, Type::INT8),
+                (&mark_query.lane, Type::INT2),
+                (&mark_query.digest, Type::BYTEA),
+                (&mark_query.inbox, Type::TEXT),
+                (&mark_query.handler, Type::TEXT),
+                (&mark_query.fingerprint, Type::BYTEA),
+                (&&*mark_query.home, Type::TEXT),
             ],
         )
         .await
@@ -121,7 +121,7 @@ async fn mark(question: Question, tx: &Transaction<'_>) -> Result<Mark> {
         marked: row.try_get(2).map_err(store_error)?,
         known: row.try_get(3).map_err(store_error)?,
     };
-    row.found(question.fingerprint)
+    row.found(mark_query.fingerprint)
 }
 
 /// The caller commits, so nothing that fails here is stored.

@@ -9,14 +9,14 @@ use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{Place, QuarantineValues, Question, mark, quarantine, recall, record};
+use crate::mark::{MarkQuery, Place, QuarantineValues, mark, quarantine, recall, record};
+use crate::session::{Session, Sessions};
 use crate::settle;
-use crate::unit::{Unit, Units};
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
-    unit: Unit,
+    session: Session,
     /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
     sound: bool,
     savepoint: bool,
@@ -30,9 +30,9 @@ pub struct PostgresTx {
 
 impl PostgresTx {
     /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
-    pub(crate) async fn begin(units: &Units) -> Result<Self> {
+    pub(crate) async fn begin(sessions: &Sessions) -> Result<Self> {
         Ok(Self {
-            unit: units.handlers_transaction().await?,
+            session: sessions.handlers_transaction().await?,
             sound: true,
             savepoint: false,
             released: Released::default(),
@@ -45,9 +45,9 @@ impl PostgresTx {
     pub(crate) async fn commit(mut self, db: &Db) -> Result<bool> {
         if !self.sound {
             // A COMMIT of an aborted transaction is a silent rollback; any other statement in it is an error.
-            self.unit.check_own().await?;
+            self.session.check_own().await?;
         }
-        self.unit.end().await?;
+        self.session.end().await?;
         self.released.notify(db);
         if !self.marked.is_empty() {
             db.timeline.marked(self.marked);
@@ -56,7 +56,7 @@ impl PostgresTx {
     }
 
     pub(crate) async fn rollback(self) {
-        self.unit.undo().await;
+        self.session.undo().await;
     }
 
     pub(crate) async fn mark(
@@ -67,9 +67,9 @@ impl PostgresTx {
         handler: &HandlerKey,
         fingerprint: Option<Fingerprint>,
     ) -> Result<Mark> {
-        let question = Question::new(db, inbox, key, handler, fingerprint);
-        let persistent = self.unit.is_persistent();
-        let mark = mark(question, persistent, &mut self.unit).await?;
+        let mark_query = MarkQuery::new(db, inbox, key, handler, fingerprint);
+        let persistent = self.session.is_persistent();
+        let mark = mark(mark_query, persistent, &mut self.session).await?;
         if mark == Mark::First {
             self.marked.push((db.lane_of(key), *key, handler.clone()));
         }
@@ -77,8 +77,8 @@ impl PostgresTx {
     }
 
     pub(crate) async fn quarantine(&mut self, values: QuarantineValues) -> Result<()> {
-        let persistent = self.unit.is_persistent();
-        quarantine(values, persistent, &mut self.unit).await
+        let persistent = self.session.is_persistent();
+        quarantine(values, persistent, &mut self.session).await
     }
 
     pub(crate) async fn record(
@@ -88,17 +88,17 @@ impl PostgresTx {
         handler: &HandlerKey,
         result: &[u8],
     ) -> Result<()> {
-        let persistent = self.unit.is_persistent();
-        record(Place::new(db, key, handler), result, persistent, &mut self.unit).await
+        let persistent = self.session.is_persistent();
+        record(Place::new(db, key, handler), result, persistent, &mut self.session).await
     }
 
     pub(crate) async fn recall(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
-        let persistent = self.unit.is_persistent();
-        recall(Place::new(db, key, handler), persistent, &mut self.unit).await
+        let persistent = self.session.is_persistent();
+        recall(Place::new(db, key, handler), persistent, &mut self.session).await
     }
 
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
-        let settled = settle::complete(db, &mut self.unit, claims).await;
+        let settled = settle::complete(db, &mut self.session, claims).await;
         self.sound = settled.is_ok();
         let (settled, released) = settled?;
         self.released.extend(released);
@@ -110,10 +110,10 @@ impl PostgresTx {
     pub(crate) async fn finish(mut self, db: &Db, claim: &Claim) -> Result<(Settled, bool)> {
         if claim.order.is_none()
             && !self.ordered
-            && self.unit.is_persistent()
+            && self.session.is_persistent()
             && let Some(completion) = settle::completion_text(db, claim).await?
         {
-            return Ok((self.unit.finish(completion).await?, false));
+            return Ok((self.session.finish(completion).await?, false));
         }
         // Boxed: what is seldom done must not make the future large that every handler has.
         let settled = Box::pin(self.complete(db, std::slice::from_ref(claim))).await?;
@@ -124,7 +124,7 @@ impl PostgresTx {
     }
 
     pub(crate) async fn hold(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {
-        settle::hold(db, &mut self.unit, claims).await
+        settle::hold(db, &mut self.session, claims).await
     }
 
     /// Starts the part of the next run, and keeps that of the one before.
@@ -134,14 +134,14 @@ impl PostgresTx {
         } else {
             include_str!("../sql/share/savepoint.sql")
         };
-        self.unit.batch(sql.into()).await?;
+        self.session.batch(sql.into()).await?;
         self.savepoint = true;
         Ok(())
     }
 
     /// Undoes the part of the last run.
     pub(crate) async fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.unit.batch(include_str!("../sql/share/undo.sql").into()).await
+        self.session.batch(include_str!("../sql/share/undo.sql").into()).await
     }
 }
 
@@ -149,14 +149,14 @@ impl Deref for PostgresTx {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.unit
+        &self.session
     }
 }
 
 impl DerefMut for PostgresTx {
     fn deref_mut(&mut self) -> &mut PgConnection {
         self.sound = false;
-        &mut self.unit
+        &mut self.session
     }
 }
 

@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Executor as _};
 use crate::db::{Db, SharedDb};
 use crate::error::Phase;
 use crate::row::get;
-use crate::unit::ask;
+use crate::session::query;
 
 /// How often this process looks whether it has to be done.
 const EVERY: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     let start = Instant::now();
     let vacuum = Arc::clone(&db.sql.vacuum_run);
     // Not as a change of ours: it cannot be part of a transaction.
-    let mut lent = db.reads.pool.lend().await?;
+    let mut lent = db.reads.pool.acquire().await?;
     lent.answer(Phase::Before, async |connection: &mut PgConnection| {
         connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
     })
@@ -120,9 +120,9 @@ struct State {
 }
 
 async fn state(db: &Db) -> Result<State> {
-    let mut unit = db.reads.look().await?;
-    let rows = unit.rows(ask(&db.sql.vacuum_due)).await?;
-    unit.end().await?;
+    let mut session = db.reads.look().await?;
+    let rows = session.rows(query(&db.sql.vacuum_due)).await?;
+    session.end().await?;
     let Some(row) = rows.first() else { return Ok(State { may: false, due: false, dead: 0 }) };
     Ok(State { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
 }

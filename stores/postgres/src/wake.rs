@@ -12,8 +12,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::login::Login;
+use crate::session::{Sessions, query};
 use crate::sql::Place;
-use crate::unit::{Units, ask};
 
 /// At most one NOTIFY in this time. It takes a lock that all commits of a database wait for, so it must be rare.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -101,12 +101,12 @@ impl Waker {
 
 impl Tasks {
     /// Tells the other processes of work, from a connection and a transaction of its own, many events at a time.
-    pub(crate) fn notify(&self, waker: &Waker, units: Units, notify: Arc<str>) {
+    pub(crate) fn notify(&self, waker: &Waker, sessions: Sessions, notify: Arc<str>) {
         let shared = Arc::clone(&waker.shared);
         let task = tokio::spawn(async move {
             loop {
                 shared.there.notified().await;
-                if let Err(error) = tell(&shared, &units, &notify).await {
+                if let Err(error) = tell(&shared, &sessions, &notify).await {
                     tracing::debug!(%error, "other processes were not told of work; they find it by asking");
                 }
                 pause(PAUSE).await;
@@ -125,10 +125,10 @@ impl Tasks {
     }
 }
 
-async fn tell(shared: &Shared, units: &Units, notify: &Arc<str>) -> Result<()> {
-    let mut unit = units.single().await?;
-    unit.rows(ask(notify).bind(shared.channel.clone()).bind(shared.me.clone())).await?;
-    unit.end().await
+async fn tell(shared: &Shared, sessions: &Sessions, notify: &Arc<str>) -> Result<()> {
+    let mut session = sessions.single().await?;
+    session.rows(query(notify).bind(shared.channel.clone()).bind(shared.me.clone())).await?;
+    session.end().await
 }
 
 /// Real time, whatever clock the inbox goes by: this is about the load on the server.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::accept::{Offer, Stored, store};
 use crate::db::{Db, SharedDb};
 use crate::partition::{PartitionLimits, count_of, go_on};
-use crate::unit::Units;
+use crate::session::Sessions;
 use crate::wake::Waker;
 
 /// The most messages that calls share a batch for. One call alone may bring more.
@@ -38,9 +38,9 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Starts the task that stores. It ends when the writer is dropped and every call is answered.
-    pub(crate) fn start(db: SharedDb, units: Units, waker: Waker, partitions: PartitionLimits) -> Self {
+    pub(crate) fn start(db: SharedDb, sessions: Sessions, waker: Waker, partitions: PartitionLimits) -> Self {
         let (calls, queue) = mpsc::unbounded_channel();
-        let ingest = Ingest { db, units, waker, partitions, ending: Arc::default(), busy: Arc::default() };
+        let ingest = Ingest { db, sessions, waker, partitions, ending: Arc::default(), busy: Arc::default() };
         tokio::spawn(write(ingest.clone(), queue));
         Self { calls, ingest }
     }
@@ -72,7 +72,7 @@ fn stopped(kind: ErrorKind) -> Error {
 #[derive(Clone)]
 struct Ingest {
     db: SharedDb,
-    units: Units,
+    sessions: Sessions,
     waker: Waker,
     partitions: PartitionLimits,
     /// Whether a full partition is being ended.
@@ -104,7 +104,7 @@ impl Ingest {
     }
 
     async fn store(&self, offers: &[Offer]) -> Result<Vec<Accepted>> {
-        let Stored { accepted, work } = store(&self.db, &self.units, offers).await?;
+        let Stored { accepted, work } = store(&self.db, &self.sessions, offers).await?;
         let stored = offers.iter().zip(&accepted).filter_map(|(offer, accepted)| match accepted {
             Accepted::First(_) => Some((offer.lane(), offer.new.key, &*offer.new.message)),
             _ => None,

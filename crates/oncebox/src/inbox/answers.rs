@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Shared;
-use super::prepared::{Answer, Offers};
+use super::routing::{Answer, Offers};
 use crate::message::Message;
 use crate::name::HandlerKey;
 use crate::state::{Outcome, Policy};

@@ -1,4 +1,6 @@
-//! What moves messages: small components, each with one job, each started again if it fails.
+//! The runtime: small components, each with one job, each restarted if it fails. Each module names its tests, in `tests/`.
+//!
+//! `intake` stores deliveries, `work` runs entries, `upkeep` rescues, sweeps and reports.
 //!
 //! ```text
 //! source ─▶ receiver ─▶ accept ─▶ store ─▶ dispatcher ─▶ executor ─▶ settler ─▶ store
@@ -6,41 +8,18 @@
 //!                                           renewer · rescuer · sweeper · orphans · backlog
 //! ```
 
-mod backlog;
-mod batch;
-mod delivery;
-mod direct;
-mod dispatcher;
-mod drive;
-mod dry_run;
-mod executor;
-mod forget;
-mod group;
-mod idle_waiters;
-mod in_flight;
-mod inline;
-mod intake_switch;
-mod launch;
-mod lines;
-mod local_wakeup;
-mod orphans;
-mod plan;
-mod receiver;
-mod renewer;
-mod repeat;
-mod rescuer;
-mod settler;
-mod supervisor;
-mod sweeper;
+mod intake;
+mod upkeep;
+mod work;
 
-pub(crate) use delivery::prepare;
-pub(crate) use direct::run_directly;
-pub(crate) use drive::{Drives, drain, process_pending};
-pub(crate) use dry_run::dry_run;
-pub(crate) use forget::{Forget, launch as forget};
-pub(crate) use inline::{Answer, Inline};
-pub(crate) use local_wakeup::LocalWakeup;
-pub(crate) use sweeper::{Registered, register, registered, sweep};
+pub(crate) use intake::delivery::prepare;
+pub(crate) use intake::direct::run_directly;
+pub(crate) use intake::forget::{Forget, launch as forget};
+pub(crate) use intake::inline::{Answer, Inline};
+pub(crate) use upkeep::sweeper::{Registered, register, registered, sweep};
+pub(crate) use work::drive::{Drives, drain, process_pending};
+pub(crate) use work::dry_run::dry_run;
+pub(crate) use work::local_wakeup::LocalWakeup;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,10 +33,10 @@ use crate::name::HandlerKey;
 use crate::source::Source;
 use crate::state::BreakerState;
 use crate::store::{Backlog, Store};
-use idle_waiters::IdleWaiters;
-use in_flight::InFlight;
-use intake_switch::IntakeSwitch;
-use supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
+use intake::intake_switch::IntakeSwitch;
+use upkeep::supervisor::{AbortOnDrop, RECEIVER, Stop, supervise};
+use work::idle_waiters::IdleWaiters;
+use work::in_flight::InFlight;
 
 /// How long the last settlements may take once the grace is over.
 const LAST_WRITES: Duration = Duration::from_secs(5);
@@ -69,7 +48,7 @@ pub(crate) struct Core<S: Store> {
     /// Set when entries that crashed a worker may be waiting.
     suspects: Notify,
     /// What the rescuer asks of the settler.
-    settle: settler::SettleRequests,
+    settle: work::settler::SettleRequests,
     idle_waiters: IdleWaiters,
     /// What the parts, the sources and the store tell of themselves, for health.
     pub(crate) heartbeats: ComponentHeartbeats,
@@ -115,7 +94,7 @@ impl<S: Store> Running<S> {
             heartbeats: ComponentHeartbeats::new(Arc::clone(&inbox.clock)),
             sources: parking_lot::Mutex::default(),
             backlog: parking_lot::Mutex::default(),
-            settle: settler::SettleRequests::default(),
+            settle: work::settler::SettleRequests::default(),
             in_flight: InFlight::new(Arc::clone(&inbox.store.watch().claims)),
             inbox,
             suspects: Notify::new(),
@@ -128,17 +107,17 @@ impl<S: Store> Running<S> {
         let (settlements, queue) = mpsc::unbounded_channel();
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
         let working = vec![supervise(&core, "dispatcher", true, move |core| {
-            dispatcher::run(core, settlements.clone())
+            work::dispatcher::run(core, settlements.clone())
         })];
         let mut serving = vec![
-            supervise(&core, "settler", false, move |core| settler::run(core, Arc::clone(&queue))),
-            supervise(&core, "renewer", false, renewer::run),
-            supervise(&core, "rescuer", true, rescuer::run),
-            supervise(&core, "orphans", true, orphans::run),
-            supervise(&core, "sweeper", true, sweeper::run),
+            supervise(&core, "settler", false, move |core| work::settler::run(core, Arc::clone(&queue))),
+            supervise(&core, "renewer", false, work::renewer::run),
+            supervise(&core, "rescuer", true, upkeep::rescuer::run),
+            supervise(&core, "orphans", true, upkeep::orphans::run),
+            supervise(&core, "sweeper", true, upkeep::sweeper::run),
         ];
         if let Some(every) = core.inbox.config.backlog {
-            serving.push(supervise(&core, "backlog", true, move |core| backlog::run(core, every)));
+            serving.push(supervise(&core, "backlog", true, move |core| upkeep::backlog::run(core, every)));
         }
         let runtime = tokio::runtime::Handle::current();
         Self { core, receivers: parking_lot::Mutex::default(), working, serving, runtime }
@@ -147,12 +126,14 @@ impl<S: Store> Running<S> {
     /// Receives from a source until shutdown, or until the source is over. Refused if the source may bring a message again
     /// after the inbox has forgotten it, unless [`Config::short_window`](crate::Config::short_window) allows that.
     pub fn receive(&self, source: impl Source) -> Result<()> {
-        receiver::check_window(&self.core.inbox, &source)?;
+        intake::receiver::check_window(&self.core.inbox, &source)?;
         let state = Arc::new(SourceState::new(&self.core.inbox.name, &source));
         self.core.sources.lock().push(Arc::clone(&state));
-        let intake = Arc::new(tokio::sync::Mutex::new(receiver::Intake::new(&self.core, source, state)));
-        let task =
-            supervise(&self.core, RECEIVER, true, move |core| receiver::run(core, Arc::clone(&intake)));
+        let intake =
+            Arc::new(tokio::sync::Mutex::new(intake::receiver::Intake::new(&self.core, source, state)));
+        let task = supervise(&self.core, RECEIVER, true, move |core| {
+            intake::receiver::run(core, Arc::clone(&intake))
+        });
         self.receivers.lock().push(task);
         Ok(())
     }
@@ -179,7 +160,7 @@ impl<S: Store> Running<S> {
             core.inbox.forget.empty().await;
             // Nobody needs these counts to be whole: a store that is away does not hold up the end for them.
             tokio::select! {
-                () = rescuer::write_duplicate_counts(&core.inbox) => {}
+                () = upkeep::rescuer::write_duplicate_counts(&core.inbox) => {}
                 () = clock.sleep(LAST_WRITES) => {}
             }
         });

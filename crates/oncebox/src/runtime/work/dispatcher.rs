@@ -1,0 +1,364 @@
+//! Claims entries that can run now and starts them. Tests: `tests/durable.rs`, `tests/wakeups.rs`, `tests/rate.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::launch::{give_back, launch_all};
+use super::plan::{Plan, Room, Seat};
+use crate::error::Result;
+use crate::handler::Registered;
+use crate::inbox::Shared;
+use crate::runtime::Core;
+use crate::runtime::upkeep::repeat::{Pauses, answered, is_trouble};
+use crate::state::{Outcome, Settlement};
+use crate::store::{Claim, ClaimMode, ClaimParams, Claimed, RenewParams, Store, Wakeup, Want};
+
+/// How long suspects wait until nothing else is in hand, and how long healthy work waits for them. After that they run in company,
+/// which is never blamed.
+const ALONE_WITHIN: Duration = Duration::from_secs(10);
+/// When suspects are looked at again that would have had another suspect for company.
+const ALONE_LATER: Duration = Duration::from_mins(1);
+/// How long a little room is kept free in the hope of more.
+const GATHER: Duration = Duration::from_millis(20);
+
+pub(in crate::runtime) async fn run<S: Store>(
+    core: Arc<Core<S>>,
+    settlements: UnboundedSender<Settlement>,
+) -> Result<()> {
+    Dispatcher::new(core, settlements).run().await
+}
+
+/// Tokens that were taken for a claim. Those for which there was no entry go back, whatever becomes of the claim.
+struct Tokens<'a, S: Store> {
+    handlers: &'a [Arc<Registered<S>>],
+    taken: Vec<usize>,
+}
+
+impl<S: Store> Drop for Tokens<'_, S> {
+    fn drop(&mut self) {
+        for (handler, taken) in self.handlers.iter().zip(&self.taken) {
+            handler.throttle.give_back(*taken);
+        }
+    }
+}
+
+/// How many claims are for a handler.
+fn count<S: Store>(claimed: &[Claimed], handler: &Registered<S>) -> usize {
+    claimed.iter().filter(|claimed| handler.route.answers_to(&claimed.claim.handler)).count()
+}
+
+struct Dispatcher<S: Store> {
+    core: Arc<Core<S>>,
+    settlements: UnboundedSender<Settlement>,
+    wakeup: Option<Wakeup>,
+    handlers: Vec<Arc<Registered<S>>>,
+    /// Which handlers may have work that was not asked for.
+    hungry: Vec<bool>,
+    /// Entries that a worker died with may be due.
+    suspects: bool,
+    /// The last to run was a suspect: now it is the others' turn.
+    after_suspect: bool,
+    /// Until this time no suspect is claimed if there may be healthy work.
+    healthy_until: Duration,
+    /// What was claimed to run alone, until it has ended or has company.
+    solitary: Vec<Claim>,
+    /// When everything was last looked for, whoever told of it.
+    polled: Duration,
+    /// The ticket up to which somebody waits for the end of all work.
+    ticket: u64,
+    turn: usize,
+    eager: bool,
+}
+
+impl<S: Store> Dispatcher<S> {
+    fn new(core: Arc<Core<S>>, settlements: UnboundedSender<Settlement>) -> Self {
+        let wakeup = core.inbox.store.wakeups().map(crate::store::Wakeups::subscribe);
+        let handlers: Vec<_> = core.inbox.registry.durable().cloned().collect();
+        let polled = core.inbox.clock.monotonic();
+        Self {
+            wakeup,
+            hungry: vec![true; handlers.len()],
+            suspects: !handlers.is_empty(),
+            handlers,
+            after_suspect: false,
+            healthy_until: Duration::ZERO,
+            solitary: Vec::new(),
+            polled,
+            ticket: 0,
+            turn: 0,
+            eager: false,
+            core,
+            settlements,
+        }
+    }
+
+    async fn run(mut self) -> Result<()> {
+        let core = Arc::clone(&self.core);
+        let mut pauses = Pauses::default();
+        while !core.stop.requested() {
+            core.heartbeats.turn("dispatcher", core.inbox.config.poll);
+            // Listens before it looks: what lands in between ends the wait.
+            let landing = core.in_flight.landing();
+            let grounded = core.in_flight.len() == 0;
+            self.listen();
+            let plan = self.plan();
+            let claimed = if self.is_turn_of_suspects(&plan) {
+                self.suspects(&plan).await
+            } else if plan.claims() {
+                self.healthy(&plan).await
+            } else {
+                if grounded && !self.has_work() {
+                    core.idle_waiters.answer(self.ticket);
+                }
+                self.idle(landing, plan.short).await;
+                continue;
+            };
+            match claimed {
+                Ok(()) => pauses = Pauses::default(),
+                Err(error) if is_trouble(error.kind()) => {
+                    core.inbox.store.watch().trouble(&core.inbox.name, "claim", &error);
+                    tokio::select! {
+                        () = core.inbox.clock.sleep(pauses.next()) => {}
+                        () = core.stop.wait() => {}
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of everything that tells of work. Whatever is told from here on ends the next wait.
+    fn listen(&mut self) {
+        let Shared { clock, config, local_wakeup, .. } = &*self.core.inbox;
+        let now = clock.monotonic();
+        let woken = self.wakeup.as_mut().is_some_and(|wakeup| wakeup.woken().now_or_never().is_some());
+        let mut told = local_wakeup.take() || woken;
+        let ticket = self.core.idle_waiters.ticket();
+        // Under steady work no wait lasts as long as a poll, so this cannot be left to the wait.
+        if local_wakeup.take_passed(now)
+            || now >= self.polled.saturating_add(config.poll)
+            || ticket > self.ticket
+        {
+            self.suspects = !self.handlers.is_empty();
+            self.polled = now;
+            told = true;
+        }
+        self.ticket = ticket;
+        if told {
+            self.hungry.fill(true);
+        }
+    }
+
+    /// Whether there may be work that can be begun now or soon. What is left alone until its handler works again is not
+    /// waited for.
+    fn has_work(&self) -> bool {
+        let now = self.core.inbox.clock.monotonic();
+        let mut handlers = self.handlers.iter().zip(&self.hungry);
+        handlers.any(|(handler, hungry)| (self.suspects || *hungry) && !handler.throttle.is_shut(now))
+    }
+
+    fn is_turn_of_suspects(&self, plan: &Plan) -> bool {
+        let others = (self.after_suspect && plan.claims())
+            || (self.hungry.contains(&true) && self.core.inbox.clock.monotonic() < self.healthy_until);
+        self.suspects && plan.has_room() && !others
+    }
+
+    fn plan(&mut self) -> Plan {
+        let (Shared { config, clock, .. }, in_flight) = (&*self.core.inbox, &self.core.in_flight);
+        let (total, now) = (Room { capacity: config.in_flight, busy: in_flight.len() }, clock.monotonic());
+        let seat = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
+            let busy = in_flight.count(&handler.route.key);
+            let room = Room { capacity: handler.registration.concurrency, busy };
+            let (capacity, free) = handler.throttle.room(now);
+            Seat { room, throttle: Room { capacity, busy: capacity - free }, hungry: *hungry }
+        };
+        let seats: Vec<Seat> = self.handlers.iter().zip(&self.hungry).map(seat).collect();
+        self.turn = self.turn.wrapping_add(1);
+        Plan::new(total, config.batch, &seats, self.turn, std::mem::take(&mut self.eager))
+    }
+
+    /// Waits until there is something to look for, or room for it.
+    async fn idle(&mut self, landing: impl Future<Output = ()>, short: bool) {
+        let Shared { clock, config, local_wakeup, .. } = &*self.core.inbox;
+        let room_is_waited_for = self.suspects || self.hungry.contains(&true);
+        let wakeup = self.wakeup.as_mut();
+        let woken = async {
+            match wakeup {
+                Some(wakeup) => wakeup.woken().await,
+                None => std::future::pending().await,
+            }
+        };
+        let (poll, now) = (self.polled.saturating_add(config.poll), clock.monotonic());
+        let waits = |(handler, hungry): (&Arc<Registered<S>>, &bool)| {
+            if self.suspects || *hungry { handler.throttle.opens_at(now) } else { None }
+        };
+        let gates = self.handlers.iter().zip(&self.hungry).filter_map(waits);
+        let suspects = Some(self.healthy_until).filter(|until| self.suspects && now < *until);
+        let next = gates
+            .chain(local_wakeup.next_due())
+            .chain(suspects)
+            .fold(poll, Duration::min)
+            .saturating_sub(now);
+        tokio::select! {
+            () = landing, if room_is_waited_for || self.core.idle_waiters.is_waited_for() => {}
+            () = self.core.stop.wait() => {}
+            () = clock.sleep(GATHER), if short => self.eager = true,
+            () = woken => self.hungry.fill(true),
+            () = local_wakeup.wait() => self.hungry.fill(true),
+            () = self.core.suspects.notified() => self.suspects = !self.handlers.is_empty(),
+            // These two are what `listen` looks at itself.
+            () = self.core.idle_waiters.taken() => {}
+            () = clock.sleep(next) => {}
+        }
+    }
+
+    /// Claims and starts what no worker died with.
+    async fn healthy(&mut self, plan: &Plan) -> Result<()> {
+        self.after_suspect = false;
+        let (claimed, asked) = self.claim(&plan.limits, ClaimMode::Healthy).await?;
+        // Whoever waits for the end of all work is told of it by a claim that found nothing: a store may put off looking for what it
+        // has passed as long as it finds others.
+        let more = !claimed.is_empty() && self.core.idle_waiters.is_waited_for();
+        for (index, handler) in self.handlers.iter().enumerate() {
+            // A handler that got all it asked for may have more, and so may one that was not asked.
+            if count(&claimed, handler) < asked[index] && !more {
+                self.hungry[index] = false;
+            }
+        }
+        self.end_solitude(&claimed).await?;
+        launch_all(&self.core, &self.settlements, claimed);
+        Ok(())
+    }
+
+    /// Claims and starts entries that a worker died with. Those of the first level run beside others; the rest wait until nothing
+    /// else is in hand, and nothing healthy is claimed until they have landed.
+    async fn suspects(&mut self, plan: &Plan) -> Result<()> {
+        let (begun, idle) = (self.core.inbox.clock.monotonic(), self.core.in_flight.len() == 0);
+        let mut claimed = self.claim(&plan.suspects, ClaimMode::Suspect).await?.0;
+        self.suspects = !claimed.is_empty();
+        self.after_suspect |= self.suspects;
+        if !idle && !claimed.iter().all(runs_beside_others) {
+            claimed = self.separate(plan, claimed).await?;
+        }
+        self.end_solitude(&claimed).await?;
+        let alone = claimed.iter().map(|claimed| &claimed.claim).filter(|claim| claim.alone);
+        self.solitary.extend(alone.cloned());
+        let apart =
+            claimed.iter().any(|claimed| claimed.claim.alone) || !claimed.iter().all(runs_beside_others);
+        let rest = self.core.in_flight.len().saturating_sub(claimed.len());
+        launch_all(&self.core, &self.settlements, claimed);
+        if apart && rest == 0 {
+            self.down_to(0).await;
+        }
+        // Healthy work gets as much time as it was kept waiting.
+        let now = self.core.inbox.clock.monotonic();
+        self.healthy_until = now.saturating_add(now.saturating_sub(begun));
+        Ok(())
+    }
+
+    /// Waits until nothing but these suspects is in hand, and claims them anew: then the store knows that they run alone. If other
+    /// work lasts too long they run beside it, which is never blamed; but never beside another suspect, which could take them down
+    /// time and again.
+    async fn separate(&self, plan: &Plan, claimed: Vec<Claimed>) -> Result<Vec<Claimed>> {
+        let claims: Vec<Claim> = claimed.iter().map(|claimed| claimed.claim.clone()).collect();
+        self.down_to(claims.len()).await;
+        let neighbours = self.core.in_flight.neighbours(&claims);
+        let outcome = if self.core.stop.requested() || neighbours.is_empty() {
+            Outcome::Released
+        } else if neighbours.iter().any(|claim| claim.suspicion.is_suspect()) {
+            Outcome::Snooze { delay: ALONE_LATER }
+        } else {
+            return Ok(claimed);
+        };
+        for claim in &claims {
+            give_back(&self.core, &self.settlements, claim, outcome.clone());
+        }
+        if self.core.stop.requested() || outcome != Outcome::Released {
+            return Ok(Vec::new());
+        }
+        self.down_to(0).await;
+        Ok(self.claim(&plan.suspects, ClaimMode::Suspect).await?.0)
+    }
+
+    /// Waits until at most so many entries are in hand, but not for ever: neither healthy work nor suspects may starve.
+    async fn down_to(&self, rest: usize) {
+        tokio::select! {
+            () = self.core.in_flight.down_to(rest) => {}
+            () = self.core.inbox.clock.sleep(ALONE_WITHIN) => {}
+            () = self.core.stop.wait() => {}
+        }
+    }
+
+    /// Tells the store that a run which began alone is about to get company: from then on the death of its worker is not its own.
+    /// If the store does not take that, the company is given back.
+    async fn end_solitude(&mut self, company: &[Claimed]) -> Result<()> {
+        let Shared { config, store, .. } = &*self.core.inbox;
+        self.solitary.retain(|claim| self.core.in_flight.holds(claim));
+        if self.solitary.is_empty() || company.is_empty() {
+            return Ok(());
+        }
+        let told = self.solitary.iter().map(|claim| Claim { alone: false, ..claim.clone() });
+        let params = RenewParams::new(told.collect(), config.lease);
+        if let Err(error) = store.renew(&params).await {
+            for Claimed { claim, .. } in company {
+                give_back(&self.core, &self.settlements, claim, Outcome::Released);
+            }
+            return Err(error);
+        }
+        self.solitary.clear();
+        Ok(())
+    }
+
+    /// Claims entries, at most so many of each handler; says how many of each were asked for.
+    async fn claim(&self, limits: &[usize], mode: ClaimMode) -> Result<(Vec<Claimed>, Vec<usize>)> {
+        let now = self.core.inbox.clock.monotonic();
+        let mut tokens = Tokens { handlers: &self.handlers, taken: vec![0; limits.len()] };
+        for ((handler, taken), limit) in self.handlers.iter().zip(&mut tokens.taken).zip(limits) {
+            *taken = handler.throttle.take(*limit, now);
+        }
+        let asked = tokens.taken.clone();
+        let wants: Vec<Want> = self
+            .handlers
+            .iter()
+            .zip(&asked)
+            .filter(|(_, limit)| **limit > 0)
+            .map(|(handler, limit)| Want { route: handler.route.clone(), limit: *limit })
+            .collect();
+        if wants.is_empty() {
+            return Ok((Vec::new(), asked));
+        }
+        let Shared { name, config, registry, .. } = &*self.core.inbox;
+        let params = ClaimParams::new(name.clone(), wants, config.lease).policies(registry.policies());
+        let idle = self.core.in_flight.len() == 0;
+        let params = if mode == ClaimMode::Suspect { params.suspect().idle(idle) } else { params };
+        let claimed = self.ask(params).await?;
+        for (handler, taken) in self.handlers.iter().zip(&mut tokens.taken) {
+            *taken = taken.saturating_sub(count(&claimed, handler));
+        }
+        Ok((claimed, asked))
+    }
+
+    async fn ask(&self, params: ClaimParams) -> Result<Vec<Claimed>> {
+        let Shared { clock, config, registry, store, .. } = &*self.core.inbox;
+        // Taken before the claim is first sent: the lease cannot have begun earlier.
+        let deadline = clock.monotonic().saturating_add(config.lease);
+        let claimed = answered(&self.core.inbox, &self.core.cut, || store.claim(&params)).await?;
+        for claimed in &claimed {
+            if let Some(handler) = registry.by_key(&claimed.claim.handler) {
+                store.watch().claimed(claimed);
+                self.core.in_flight.insert(&claimed.claim, &handler.route.key, deadline);
+            }
+        }
+        self.core.in_flight.report(&self.core.inbox.name);
+        Ok(claimed)
+    }
+}
+
+/// Whether a suspect may run beside other work.
+fn runs_beside_others(claimed: &Claimed) -> bool {
+    claimed.claim.suspicion.runs_beside_others()
+}

@@ -1,0 +1,33 @@
+//! Runs a handler on a stored message in a transaction that is rolled back. Tests: `tests/dry_run.rs`.
+
+use std::sync::Arc;
+
+use super::executor::{Said, context, failed, run};
+use crate::error::Result;
+use crate::handler::{Open, Registered};
+use crate::inbox::Shared;
+use crate::state::{Outcome, Settlement};
+use crate::store::{Claimed, Store};
+
+/// Runs a handler in a transaction and rolls it back; says what it said, and what would have followed.
+pub(crate) async fn dry_run<S: Store>(
+    inbox: &Arc<Shared<S>>,
+    handler: &Registered<S>,
+    open: Open<S>,
+    claimed: &Claimed,
+) -> Result<(Outcome, Settlement)> {
+    let (store, _) = inbox.surroundings();
+    let mut context = context(inbox, claimed);
+    context.set_tx(open(store).await?);
+    let longest = inbox.config.lease;
+    let said = tokio::select! {
+        biased;
+        ended = run(handler, &claimed.message, &mut context, inbox) => ended.err().unwrap_or_else(|| Outcome::Done.into()),
+        () = inbox.clock.sleep(longest) => failed(inbox, &format!("the handler did not finish within {longest:?}")),
+    };
+    if let Some(tx) = context.take_tx() {
+        tx.rollback().await;
+    }
+    let Said { outcome, .. } = &said;
+    Ok((outcome.clone(), said.decide(handler, &claimed.claim)))
+}

@@ -1,0 +1,164 @@
+//! Writes settlements in batches and releases their capacity. Tests: `tests/outcomes.rs`, `tests/outages.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Mutex, Notify};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::inbox::Shared;
+use crate::runtime::Core;
+use crate::runtime::upkeep::repeat::{Pauses, is_trouble};
+use crate::state::{ErrorText, Next, Settlement};
+use crate::store::{Claim, Settled, Store};
+
+/// The most settlements in one call.
+const BATCH: usize = 4_000;
+
+/// Runs until every sender is gone. Nothing is delayed to fill a batch: while one is written, the next one grows.
+pub(in crate::runtime) async fn run<S: Store>(
+    core: Arc<Core<S>>,
+    queue: Arc<Mutex<UnboundedReceiver<Settlement>>>,
+) -> Result<()> {
+    let mut queue = queue.lock().await;
+    loop {
+        core.heartbeats.turn("settler", Duration::MAX);
+        let mut batch = Batch { core: Arc::clone(&core), settlements: Vec::new() };
+        if queue.recv_many(&mut batch.settlements, BATCH).await == 0 {
+            return Ok(());
+        }
+        core.heartbeats.turn("settler", Duration::ZERO);
+        write(batch).await;
+        core.in_flight.report(&core.inbox.name);
+    }
+}
+
+/// Lets the rescuer ask for a settlement that waits for the store to be tried now.
+#[derive(Default)]
+pub(in crate::runtime) struct SettleRequests {
+    wanted: Notify,
+    refused: Arc<Notify>,
+}
+
+impl SettleRequests {
+    /// Ends the pause before the next try.
+    pub(in crate::runtime) fn now(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Completes when a try after this call has failed because the store is away.
+    pub(in crate::runtime) fn refused(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut refused = Box::pin(Arc::clone(&self.refused).notified_owned());
+        refused.as_mut().enable();
+        refused
+    }
+}
+
+/// Settlements on their way to the store. Whatever becomes of them, their entries are not in hand any more: an entry
+/// that was renewed for ever could never be rescued.
+struct Batch<S: Store> {
+    core: Arc<Core<S>>,
+    settlements: Vec<Settlement>,
+}
+
+impl<S: Store> Batch<S> {
+    /// Takes out one settlement, which stays in hand until its own batch is dropped.
+    fn split(&mut self) -> Option<Self> {
+        let settlements = vec![self.settlements.pop()?];
+        Some(Self { core: Arc::clone(&self.core), settlements })
+    }
+
+    /// Whether one of its entries is still in hand.
+    fn is_held(&self) -> bool {
+        self.settlements.iter().any(|settlement| self.core.in_flight.holds(&settlement.claim))
+    }
+}
+
+impl<S: Store> Drop for Batch<S> {
+    fn drop(&mut self) {
+        self.core.in_flight.release(self.settlements.iter().map(|settlement| &settlement.claim));
+    }
+}
+
+/// Writes a batch, and tries again while the store is away: a settlement is idempotent under its fence. Leases are renewed
+/// meanwhile. What cannot be written before the leases run out is refused then, and runs again elsewhere.
+async fn write<S: Store>(mut batch: Batch<S>) {
+    let core = Arc::clone(&batch.core);
+    let mut pauses = Pauses::default();
+    loop {
+        match settle(&core.inbox, &batch.settlements).await {
+            Ok(()) => return,
+            Err(error) if is_trouble(error.kind()) => {
+                core.inbox.store.watch().trouble(&core.inbox.name, "settle", &error);
+                core.heartbeats.turn("settler", Duration::ZERO);
+                core.settle.refused.notify_waiters();
+                tokio::select! {
+                    () = core.inbox.clock.sleep(pauses.next()) => {}
+                    () = core.settle.wanted.notified() => {}
+                }
+            }
+            Err(_) if batch.settlements.len() > 1 => {
+                // One of them spoils it for all: each gets its own call, so that only that one fails.
+                while let Some(one) = batch.split() {
+                    Box::pin(write(one)).await;
+                }
+                return;
+            }
+            Err(error) => {
+                // The others do not wait for it.
+                tokio::spawn(insist(batch, error));
+                return;
+            }
+        }
+        if !batch.is_held() {
+            let count = batch.settlements.len();
+            tracing::warn!(inbox = %core.inbox.name, count, "leases ran out before they could be settled");
+            return;
+        }
+    }
+}
+
+/// Tries to write one settlement that the store refuses, until its lease runs out. The lease is not renewed: an entry that can
+/// never be settled has to be rescued at some time, and be poisoned in the end.
+async fn insist<S: Store>(batch: Batch<S>, mut error: Error) {
+    let Shared { clock, name, store, .. } = &*batch.core.inbox;
+    let (mut pauses, in_flight) = (Pauses::default(), &batch.core.in_flight);
+    for settlement in &batch.settlements {
+        in_flight.stop(std::slice::from_ref(&settlement.claim));
+        while in_flight.deadline(&settlement.claim).is_some_and(|deadline| clock.monotonic() < deadline) {
+            store.watch().trouble(name, "settle one", &error);
+            clock.sleep(pauses.next()).await;
+            error = match settle(&batch.core.inbox, std::slice::from_ref(settlement)).await {
+                Ok(()) => return,
+                Err(error) => error,
+            };
+        }
+    }
+    if let Some(suppressed) = store.watch().log_throttle.allow("unsettled", "") {
+        let error = ErrorText::new(error.to_string());
+        tracing::error!(inbox = %name, %error, suppressed, "cannot settle; leaving it to its lease");
+    }
+}
+
+/// Writes a batch once, and tells the dispatcher what follows from it.
+pub(in crate::runtime) async fn settle<S: Store>(inbox: &Shared<S>, batch: &[Settlement]) -> Result<()> {
+    let settled = inbox.store.settle(batch).await?;
+    for (settlement, settled) in batch.iter().zip(settled) {
+        match (settled, settlement.next) {
+            (Settled::LeaseLost, _) => report_lost(&settlement.claim),
+            (Settled::Applied, Next::Pending { delay }) if !delay.is_zero() => {
+                inbox.local_wakeup.at(inbox.clock.monotonic().saturating_add(delay));
+            }
+            // An entry that is pending again, or one that waited behind this one for order.
+            (Settled::Applied, Next::Pending { .. }) => inbox.local_wakeup.now(),
+            (Settled::Applied, _) if settlement.claim.order.is_some() => inbox.local_wakeup.now(),
+            (Settled::Applied, _) => {}
+        }
+    }
+    Ok(())
+}
+
+fn report_lost(claim: &Claim) {
+    tracing::info!(seq = claim.seq.0, handler = %claim.handler, kind = ?ErrorKind::LeaseLost, "settlement refused: the claim belongs to somebody else");
+}

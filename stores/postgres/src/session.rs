@@ -1,0 +1,353 @@
+//! One change: a statement that commits by itself, or a transaction.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use futures_util::TryStreamExt as _;
+use oncebox::store::Settled;
+use oncebox::{Error, ErrorKind, Result};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::Query as SqlxQuery;
+use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
+use sqlx_core::transaction::TransactionManager as _;
+
+use crate::connect::{Manager, Pool, PooledConn, roll_back};
+use crate::error::{Phase, corrupt, is_connection_lost, refused, store_error};
+use crate::row::get;
+use crate::sql::strip;
+use crate::timeline::{Notice, Timeline, changed};
+
+/// A query of ours.
+pub(crate) type Query<'q> = SqlxQuery<'q, Postgres, PgArguments>;
+
+/// Where changes are made.
+#[derive(Clone)]
+pub(crate) struct Sessions {
+    pub(crate) pool: Pool,
+    /// Starts a transaction. Through a pooler it also says what a connection of our own is told once.
+    pub(crate) begin: Arc<str>,
+    /// Whether the connection may be another one for every transaction: then nothing is kept between them.
+    pub(crate) pooled: bool,
+    /// Where tokens are claimed or messages stored: what is known of the database's history.
+    pub(crate) timeline: Option<Arc<Timeline>>,
+}
+
+impl Sessions {
+    /// A change of one statement.
+    pub(crate) async fn single(&self) -> Result<Session> {
+        if self.pooled {
+            return self.transaction().await;
+        }
+        Ok(Session { conn: self.pool.acquire().await?, begun: Begun::No, looks: false, persistent: true })
+    }
+
+    /// A claim: its connection leads to the history that this process knows. Behind a pooler it may be another server's by now.
+    pub(crate) async fn claiming(&self) -> Result<Session> {
+        let Some(timeline) = self.timeline.as_ref().filter(|_| self.pooled) else {
+            return self.single().await;
+        };
+        let mut conn = self.pool.acquire().await?;
+        let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
+        let rows = conn
+            .answer(Phase::Before, async |connection: &mut PgConnection| {
+                connection.fetch_all(sqlx::raw_sql(begin)).await
+            })
+            .await?;
+        let mut session = Session { conn, begun: Begun::Plain, looks: false, persistent: false };
+        let row = rows.last().ok_or_else(|| corrupt("the check of the timeline has no answer"))?;
+        if timeline.notice(&mut session, row).await? == Notice::Changed {
+            session.end().await?;
+            return Err(changed());
+        }
+        Ok(session)
+    }
+
+    /// A statement or several that change nothing.
+    pub(crate) async fn look(&self) -> Result<Session> {
+        Ok(Session { looks: true, ..self.single().await? })
+    }
+
+    /// The same, with one view of everything.
+    pub(crate) async fn view(&self) -> Result<Session> {
+        Ok(Session { looks: true, ..self.transaction().await? })
+    }
+
+    /// A change of several statements.
+    pub(crate) async fn transaction(&self) -> Result<Session> {
+        let mut conn = self.pool.acquire().await?;
+        let begin = Arc::clone(&self.begin);
+        conn.answer(Phase::Before, async |connection: &mut PgConnection| {
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
+        })
+        .await?;
+        Ok(Session { conn, begun: Begun::Plain, looks: false, persistent: !self.pooled })
+    }
+
+    /// A transaction for a handler.
+    pub(crate) async fn handlers_transaction(&self) -> Result<Session> {
+        let mut conn = self.pool.acquire().await?;
+        if !conn.is_begun() {
+            let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
+            conn.answer(Phase::Before, async |connection: &mut PgConnection| {
+                Manager::begin(connection, Some(begin)).await
+            })
+            .await?;
+        }
+        Ok(Session { conn, begun: Begun::Counted, looks: false, persistent: !self.pooled })
+    }
+}
+
+/// How a transaction was begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// Not at all: each statement commits by itself.
+    No,
+    /// By us, unseen by the driver.
+    Plain,
+    /// Through the driver, which makes a savepoint of every transaction that a handler begins within.
+    Counted,
+}
+
+/// A change under way. Dropping it rolls it back.
+pub(crate) struct Session {
+    conn: PooledConn,
+    begun: Begun,
+    /// Whether it changes nothing: then nothing is in doubt when an answer is lost.
+    looks: bool,
+    persistent: bool,
+}
+
+impl Session {
+    fn phase(&self) -> Phase {
+        if self.begun == Begun::No && !self.looks { Phase::Commit } else { Phase::Before }
+    }
+
+    /// A statement that answers with rows.
+    pub(crate) async fn rows(&mut self, query: Query<'_>) -> Result<Vec<PgRow>> {
+        let (phase, query) = (self.phase(), query.persistent(self.persistent));
+        self.conn.answer(phase, async |connection: &mut PgConnection| query.fetch_all(connection).await).await
+    }
+
+    /// A statement that answers with how many rows it changed.
+    pub(crate) async fn run(&mut self, query: Query<'_>) -> Result<u64> {
+        let (phase, query) = (self.phase(), query.persistent(self.persistent));
+        let done = self
+            .conn
+            .answer(phase, async |connection: &mut PgConnection| query.execute(connection).await)
+            .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Several statements without values.
+    pub(crate) async fn batch(&mut self, sql: Arc<str>) -> Result<()> {
+        let phase = self.phase();
+        self.conn
+            .answer(phase, async |connection: &mut PgConnection| {
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Refuses to go on if a handler has ended the transaction that it was given, or begun another one instead.
+    pub(crate) async fn check_own(&mut self) -> Result<()> {
+        let rows = self.rows(sqlx::query(include_str!("../sql/transaction/probe.sql"))).await?;
+        if rows.first().map_or(Ok(false), |row| get(row, 0))? {
+            return Ok(());
+        }
+        Err(ended())
+    }
+
+    /// Whether statements may be prepared once and kept.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
+    /// Rolls back what is open, and gives the connection back. If that fails, it is as if the change were dropped.
+    pub(crate) async fn undo(mut self) {
+        let undone = self
+            .conn
+            .answer(Phase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
+        if undone.await.is_ok() {
+            self.conn.give_back();
+        }
+    }
+
+    /// Whether the commit of a handler's transaction also begins the next one: who waits for the connection gets a transaction
+    /// with it, one round trip less.
+    pub(crate) fn chains(&self) -> bool {
+        self.begun == Begun::Counted && self.persistent && self.conn.is_waited_for()
+    }
+
+    /// Nobody but us may commit what a handler has written.
+    fn check_depth(&self) -> Result<()> {
+        if self.begun == Begun::Counted && Manager::get_transaction_depth(&self.conn) != 1 {
+            let what = "a transaction that the handler began within its own was left open";
+            return Err(Error::new(ErrorKind::Handler, what));
+        }
+        Ok(())
+    }
+
+    /// Completes the claim of a handler's transaction and commits it; in one round trip, if that also begins the next one. Nothing
+    /// of it is committed if the claim is lost.
+    pub(crate) async fn finish(mut self, completion: String) -> Result<Settled> {
+        self.check_depth()?;
+        if !self.chains() {
+            return match self.send(Phase::Before, completion).await? {
+                Sent::All => self.end().await.map(|()| Settled::Applied),
+                Sent::Failed { error, .. } => refusal(error),
+            };
+        }
+        // The completion is the second of its two statements, and the COMMIT comes behind them.
+        let sql = format!("{completion};\n{}", strip(CHAIN));
+        match self.send(Phase::HandlersCommit, sql).await? {
+            Sent::All => self.conn.return_to_pool(),
+            Sent::Failed { done, error } => match At::of(done, 2) {
+                At::Before => return refusal(error),
+                At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
+                At::Behind => not_begun(&error),
+            },
+        }
+        Ok(Settled::Applied)
+    }
+
+    /// Commits what is open, and gives the connection back.
+    pub(crate) async fn end(mut self) -> Result<()> {
+        self.check_depth()?;
+        if self.chains() {
+            match self.send(Phase::HandlersCommit, strip(CHAIN).to_owned()).await? {
+                Sent::All => self.conn.return_to_pool(),
+                Sent::Failed { done, error } => match At::of(done, 0) {
+                    At::Before | At::Commit => return Err(store_error(error, Phase::HandlersCommit)),
+                    At::Behind => not_begun(&error),
+                },
+            }
+            return Ok(());
+        }
+        let begun = self.begun;
+        if begun != Begun::No {
+            let phase = match begun {
+                Begun::Counted => Phase::HandlersCommit,
+                _ if self.looks => Phase::Before,
+                Begun::Plain | Begun::No => Phase::Commit,
+            };
+            self.conn
+                .answer(phase, async |connection: &mut PgConnection| match begun {
+                    Begun::Counted => Manager::commit(connection).await,
+                    Begun::Plain | Begun::No => {
+                        run(connection, include_str!("../sql/transaction/commit.sql")).await
+                    }
+                })
+                .await?;
+        }
+        self.conn.give_back();
+        Ok(())
+    }
+
+    /// Sends several statements without values. `lost` says what it means if no answer comes.
+    async fn send(&mut self, lost: Phase, sql: String) -> Result<Sent> {
+        self.conn
+            .answer(lost, async |connection: &mut PgConnection| {
+                let mut done = 0;
+                let mut answers = connection.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+                loop {
+                    match answers.try_next().await {
+                        Ok(None) => return Ok(Sent::All),
+                        Ok(Some(answer)) => done += usize::from(answer.is_left()),
+                        Err(error) if is_connection_lost(&error) => return Err(error),
+                        Err(error) => return Ok(Sent::Failed { done, error }),
+                    }
+                }
+            })
+            .await
+    }
+}
+
+/// Commits, and begins the next handler's transaction.
+const CHAIN: &str = include_str!("../sql/transaction/chain.sql");
+
+/// How several statements went that were sent together.
+enum Sent {
+    All,
+    /// The server has refused one, and with it all behind it. So many were done before.
+    Failed {
+        done: usize,
+        error: sqlx::Error,
+    },
+}
+
+/// Where one of several statements failed.
+#[derive(Debug, PartialEq, Eq)]
+enum At {
+    Before,
+    Commit,
+    /// What was to be committed is.
+    Behind,
+}
+
+impl At {
+    /// So many were done, and so many come before the COMMIT.
+    fn of(done: usize, before: usize) -> Self {
+        match done.cmp(&before) {
+            std::cmp::Ordering::Less => Self::Before,
+            std::cmp::Ordering::Equal => Self::Commit,
+            std::cmp::Ordering::Greater => Self::Behind,
+        }
+    }
+}
+
+/// It is committed, and only the transaction for the next one could not be begun: the connection is cleaned before it is lent.
+fn not_begun(error: &sqlx::Error) {
+    tracing::debug!(%error, "the next handler's transaction could not be begun with the commit of the last one");
+}
+
+/// Why a claim was not completed: it is lost, or something is wrong.
+fn refusal(error: sqlx::Error) -> Result<Settled> {
+    match refused(&error) {
+        Some("seq") => Ok(Settled::LeaseLost),
+        Some(_) => Err(ended()),
+        None => Err(store_error(error, Phase::Before)),
+    }
+}
+
+impl Deref for Session {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.conn
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.conn
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given")
+}
+
+async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
+    connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
+}
+
+/// A query with one of our statements.
+pub(crate) fn query<'q>(sql: &Arc<str>) -> Query<'q> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // FAULTS A4: a cancel that comes between the COMMIT and the BEGIN behind it finds everything committed.
+    #[test]
+    fn what_fails_behind_a_commit_is_no_proof_that_it_failed() {
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|done| At::of(done, 2)),
+            [At::Before, At::Before, At::Commit, At::Behind, At::Behind]
+        );
+        assert_eq!([0, 1, 2].map(|done| At::of(done, 0)), [At::Commit, At::Behind, At::Behind]);
+    }
+}
