@@ -400,12 +400,3 @@ mod tests {
         assert_eq!(broken("stores/s", "[features]\nsabotage = []"), 1);
     }
 }
-#[cfg(test)]
-mod tmp_real {
-    #[test]
-    fn the_tree_keeps_the_rules() {
-        if let Err(error) = super::check(&crate::workspace::Workspace::load().unwrap()) {
-            panic!("{error}");
-        }
-    }
-}
