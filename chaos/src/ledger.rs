@@ -19,6 +19,8 @@ pub(crate) fn now() -> u64 {
 pub(crate) const LOSES_FROM_NOW: &str = "server: replica cut off";
 pub(crate) const FAILED_OVER: &str = "server: failed over";
 pub(crate) const DENIED: &str = "denied: ";
+/// The same for so long that leases may run out.
+pub(crate) const DENIED_FOR_LONG: &str = "denied for long: ";
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

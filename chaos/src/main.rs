@@ -2,6 +2,7 @@
 
 mod bugs;
 mod checker;
+mod commit;
 mod driver;
 mod ledger;
 mod plan;

@@ -65,6 +65,7 @@ fn page(runs: &Path) -> Result<String> {
     let mut text = HEAD.to_owned();
     totals(&mut text, &records)?;
     since(&mut text, &records)?;
+    commits(&mut text, &records)?;
     losses(&mut text, &records)?;
     faults(&mut text, &records)?;
     if let Some(sabotage) = sabotage {
@@ -157,6 +158,41 @@ fn since(text: &mut String, records: &[Value]) -> Result<()> {
     Ok(())
 }
 
+/// What was run of each commit.
+fn commits(text: &mut String, records: &[Value]) -> Result<()> {
+    const SHOWN: [&str; 5] = ["rounds", "kills", "zombies", "messages", "violations"];
+    let mut rows: BTreeMap<(u64, String), [u64; SHOWN.len()]> = BTreeMap::new();
+    let first = |name: &str| {
+        let times = records.iter().filter(|record| commit(record) == name);
+        times.map(|record| number(record, "at")).min().unwrap_or(0)
+    };
+    for record in records {
+        let name = commit(record);
+        let row = rows.entry((first(&name), name)).or_default();
+        for (cell, column) in row.iter_mut().zip(SHOWN) {
+            *cell += number(record, column);
+        }
+    }
+    writeln!(text, "## By commit\n")?;
+    writeln!(text, "| commit | {} |", SHOWN.join(" | "))?;
+    writeln!(text, "|---|{}", "---:|".repeat(SHOWN.len()))?;
+    for ((_, name), row) in &rows {
+        writeln!(text, "| {name} | {} |", row.map(thousands).join(" | "))?;
+    }
+    text.push('\n');
+    Ok(())
+}
+
+/// The commit of a record, as the page names it.
+fn commit(record: &Value) -> String {
+    match (record["commit"].as_str(), record["dirty"] == true) {
+        (None, _) => "not recorded".to_owned(),
+        (Some(hash), dirty) => {
+            format!("{}{}", hash.get(..12).unwrap_or(hash), if dirty { " with local changes" } else { "" })
+        }
+    }
+}
+
 /// What failovers lost whose replica lacked the latest commits, beside what the store's report says of that.
 fn losses(text: &mut String, records: &[Value]) -> Result<()> {
     let lossy: Vec<&Value> =
@@ -207,7 +243,8 @@ fn faults(text: &mut String, records: &[Value]) -> Result<()> {
 }
 
 fn planted(text: &mut String, sabotage: &Value) -> Result<()> {
-    writeln!(text, "## Planted bugs\n\n{} of {} were noticed.\n", sabotage["caught"], sabotage["planted"])?;
+    let (caught, planted, commit) = (&sabotage["caught"], &sabotage["planted"], commit(sabotage));
+    writeln!(text, "## Planted bugs\n\n{caught} of {planted} were noticed (commit: {commit}).\n")?;
     writeln!(text, "| bug | what is wrong | noticed in | by |\n|---|---|---:|---|")?;
     for bug in sabotage["bugs"].as_array().into_iter().flatten() {
         let word = |key: &str| bug[key].as_str().unwrap_or("").to_owned();
@@ -272,6 +309,32 @@ mod tests {
         let (kills, messages) = (cells[5], cells[8]);
         let quote = format!("{kills} kills and {messages} messages");
         assert!(readme.contains(&quote), "README.md has to say: {quote}");
+    }
+
+    #[test]
+    fn the_page_names_the_commits_that_were_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        let hash = "0123456789abcdef0123456789abcdef01234567";
+        record("a.json", r#"{"at": 1, "rounds": 2}"#);
+        record("b.json", &format!(r#"{{"at": 3, "rounds": 3, "commit": "{hash}", "dirty": true}}"#));
+        record("c.json", &format!(r#"{{"at": 2, "rounds": 4, "commit": "{hash}", "dirty": false}}"#));
+        record("d.json", &format!(r#"{{"at": 5, "rounds": 5, "commit": "{hash}", "dirty": false}}"#));
+        let page = page(dir.path()).unwrap();
+        let rows: Vec<&str> = page
+            .lines()
+            .skip_while(|line| *line != "| commit | rounds | kills | zombies | messages | violations |")
+            .skip(2)
+            .take(3)
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "| not recorded | 2 | 0 | 0 | 0 | 0 |",
+                "| 0123456789ab | 9 | 0 | 0 | 0 | 0 |",
+                "| 0123456789ab with local changes | 3 | 0 | 0 | 0 | 0 |",
+            ]
+        );
     }
 
     #[test]

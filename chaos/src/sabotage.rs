@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::bugs::{BUGS, Planted};
+use crate::commit::Commit;
 use crate::driver::{self, Options, SourceKind};
 
 /// Rounds in which a bug has to be noticed.
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(name) = args.names.iter().find(|name| BUGS.iter().all(|bug| bug.name != name.as_str())) {
         bail!("there is no bug {name:?}; `--list` names them");
     }
+    let commit = Commit::of_the_rig();
     let wanted = |bug: &&Planted| args.names.is_empty() || args.names.iter().any(|name| name == bug.name);
     controls(&BUGS.iter().filter(wanted).collect::<Vec<_>>(), args)?;
     let mut bugs = Vec::new();
@@ -81,8 +83,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let caught = bugs.iter().filter(|found| found.caught).count();
     let report = Sabotage { caught, planted: bugs.len(), seed: args.seed, bugs };
     if let Some(dir) = &args.record {
+        let mut value = serde_json::to_value(&report)?;
+        Commit::note(commit.as_ref(), &mut value);
         std::fs::create_dir_all(dir)?;
-        std::fs::write(dir.join("sabotage.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+        std::fs::write(dir.join("sabotage.json"), serde_json::to_string_pretty(&value)? + "\n")?;
     }
     let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?);
     Ok(if caught == report.planted { ExitCode::SUCCESS } else { ExitCode::from(1) })

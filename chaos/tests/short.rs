@@ -45,6 +45,12 @@ fn sqlite_survives_a_rolling_rename() {
     survives("sqlite", "rename", "13");
 }
 
+// FAULTS I1: the same, and both keys were known as two handlers before.
+#[test]
+fn postgres_survives_a_rolling_rename_that_names_the_former_key_late() {
+    survives("postgres", "rename", "16");
+}
+
 // FAULTS E4, E5: logins, rights or connections are refused.
 #[test]
 fn postgres_survives_refusals() {

@@ -428,6 +428,12 @@ DECLARE
     begun bigint;
 BEGIN
     SELECT m.timeline INTO known FROM "public"."oncebox_meta" m WHERE m.one;
+    -- A role that only reads claims nothing, so it needs no token and begins no epoch. One that takes tokens has to begin epochs,
+    -- and is refused below if it may not.
+    IF NOT has_sequence_privilege('"public"."oncebox_token"', 'USAGE') THEN
+        RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM "public"."oncebox_timeline" t;
+        RETURN;
+    END IF;
     SELECT t.last_value - (NOT t.is_called)::int INTO given FROM "public"."oncebox_token" t;
     IF here NOT IN (known, 'unknown') OR given < $2 THEN
         -- One process after the other: the first begins the epoch, the others find it begun.

@@ -4,6 +4,7 @@ mod facts;
 mod guides;
 mod links;
 mod travel;
+mod words;
 
 use std::fs;
 use std::path::Path;
@@ -12,6 +13,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::literals::literals;
 use crate::workspace::{Manifest, Workspace, slashes, value};
+
+pub(crate) use self::words::{WordsOptions, words};
 
 /// A longer file is split by verb or noun.
 const MAX_LINES: usize = 500;
@@ -55,15 +58,23 @@ const RULES: &[fn(&Tree<'_>) -> Vec<String>] = &[
     facts::decisions_are_listed,
 ];
 
+/// Makes the test command check [`words::RULES`]. `cargo xtask words` lists their breaches in either case.
+const CHECKS_WORDS: bool = false;
+
 /// Fails if a rule is broken, naming every breach.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let mut files = Vec::new();
     collect(&workspace.root, &workspace.root, &mut files)?;
-    let breaches = breaches(&Tree { files: &files, members: &workspace.members });
+    let mut breaches = breaches(&Tree { files: &files, members: &workspace.members });
+    let mut rules = RULES.len();
+    if CHECKS_WORDS {
+        breaches.extend(words::breaches(&workspace.root)?);
+        rules += words::RULES.len();
+    }
     if !breaches.is_empty() {
         bail!("rules of the house are broken in {} places:\n  {}", breaches.len(), breaches.join("\n  "));
     }
-    println!("{} rules hold in {} files of {} packages", RULES.len(), files.len(), workspace.members.len());
+    println!("{rules} rules hold in {} files of {} packages", files.len(), workspace.members.len());
     Ok(())
 }
 

@@ -1,45 +1,95 @@
-//! The string literals of a Rust file, found without a parser: enough to tell what is code from what is said in
-//! comments.
+//! Comments and literals of a Rust file, found without a parser: enough to tell code from text. The tests are below.
+
+use std::ops::Range;
+
+/// The kind of a [`Lexeme`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LexemeKind {
+    Comment,
+    /// A string of any kind.
+    Text,
+    /// A character, or the quote of a lifetime.
+    Quote,
+}
+
+/// A part of a file that is not code. The positions are bytes of the file.
+#[derive(Debug)]
+pub(crate) struct Lexeme {
+    pub(crate) kind: LexemeKind,
+    pub(crate) whole: Range<usize>,
+    content: Range<usize>,
+}
+
+impl Lexeme {
+    /// The part between the quotes of a string; otherwise all of it. Empty if a string has no end.
+    pub(crate) fn content<'a>(&self, source: &'a str) -> &'a str {
+        source.get(self.content.clone()).unwrap_or("")
+    }
+}
 
 /// The contents of every string literal, as written between its quotes.
 pub(crate) fn literals(source: &str) -> Vec<&str> {
+    let texts = lexemes(source).into_iter().filter(|lexeme| lexeme.kind == LexemeKind::Text);
+    texts.map(|text| text.content(source)).collect()
+}
+
+/// Masks comments and literals with spaces. Every byte and every line keeps its position, and a string keeps a quote at
+/// each end.
+pub(crate) fn code(source: &str, lexemes: &[Lexeme]) -> String {
+    let mut masked = String::with_capacity(source.len());
+    let mut at = 0;
+    for Lexeme { kind, whole, .. } in lexemes {
+        masked.push_str(&source[at..whole.start]);
+        at = whole.end;
+        for (index, byte) in source.bytes().enumerate().take(whole.end).skip(whole.start) {
+            let end = index == whole.start || index + 1 == whole.end;
+            masked.push(match byte {
+                b'\n' => '\n',
+                _ if end && *kind == LexemeKind::Text => '"',
+                _ => ' ',
+            });
+        }
+    }
+    masked.push_str(&source[at..]);
+    masked
+}
+
+/// Every comment, string and character of a file, in order.
+pub(crate) fn lexemes(source: &str) -> Vec<Lexeme> {
     let mut found = Vec::new();
-    let mut rest = source;
-    // The character before `rest`: `r` opens a raw string only where it does not end a name.
+    let mut at = 0;
+    // The character before `at`: `r` opens a raw string only where it does not end a name.
     let mut before = ' ';
-    while let Some(first) = rest.chars().next() {
-        let skip = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
+    while let Some(first) = source[at..].chars().next() {
+        let rest = &source[at..];
+        let (kind, open, close, len) = if rest.starts_with("//") {
+            (Some(LexemeKind::Comment), 0, 0, rest.find('\n').unwrap_or(rest.len()))
         } else if rest.starts_with("/*") {
-            block_comment(rest)
+            (Some(LexemeKind::Comment), 0, 0, block_comment(rest))
         } else if first == '"' {
-            let len = quoted(rest, '"');
-            found.push(inner(rest, 1, len, 1));
-            len
+            (Some(LexemeKind::Text), 1, 1, quoted(rest, '"'))
         } else if let Some(hashes) = raw_string(rest)
             && !is_name(before)
         {
-            let (content, len) = raw_content(rest, hashes);
-            found.push(content);
-            len
+            let (open, close, len) = raw_content(rest, hashes);
+            (Some(LexemeKind::Text), open, close, len)
         } else if first == '\'' {
-            char_or_lifetime(rest)
+            (Some(LexemeKind::Quote), 0, 0, char_or_lifetime(rest))
         } else {
-            first.len_utf8()
+            (None, 0, 0, first.len_utf8())
         };
-        before = rest[..skip].chars().next_back().unwrap_or(' ');
-        rest = &rest[skip..];
+        if let Some(kind) = kind {
+            let (whole, content) = (at..at + len, at + open..at + len - close);
+            found.push(Lexeme { kind, whole, content });
+        }
+        before = rest[..len].chars().next_back().unwrap_or(' ');
+        at += len;
     }
     found
 }
 
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
-}
-
-/// What lies between the first `open` and the last `close` bytes of `text[..len]`.
-fn inner(text: &str, open: usize, len: usize, close: usize) -> &str {
-    text.get(open..len.saturating_sub(close)).unwrap_or("")
 }
 
 /// The length of a quoted literal that starts here, quotes included.
@@ -64,13 +114,13 @@ fn raw_string(text: &str) -> Option<usize> {
     after[hashes..].starts_with('"').then_some(hashes)
 }
 
-/// The content of the raw string that starts here, and its whole length.
-fn raw_content(text: &str, hashes: usize) -> (&str, usize) {
+/// The lengths of the raw string that starts here: its opening, its end and all of it.
+fn raw_content(text: &str, hashes: usize) -> (usize, usize, usize) {
     let open = text.find('"').map_or(text.len(), |at| at + 1);
     let end = format!("\"{}", "#".repeat(hashes));
     match text[open..].find(&end) {
-        Some(len) => (&text[open..open + len], open + len + end.len()),
-        None => (&text[open..], text.len()),
+        Some(len) => (open, end.len(), open + len + end.len()),
+        None => (open, 0, text.len()),
     }
 }
 
@@ -129,6 +179,14 @@ k")"#,
             fn f<'a>(c: &'a str) -> char { let _ = ('"', '\'', '\u{22}', b'"'); bar("yes"); '"' }
         "#;
         assert_eq!(literals(source), ["yes"]);
+    }
+
+    #[test]
+    fn code_keeps_its_place() {
+        let source = "a(\"é\n\", r#\"x\"#); // no\nlet c = 'y';\n";
+        let masked = code(source, &lexemes(source));
+        assert_eq!(masked, "a(\"  \n\", \"    \");      \nlet c =    ;\n");
+        assert_eq!(masked.len(), source.len());
     }
 
     #[test]

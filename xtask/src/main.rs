@@ -41,6 +41,8 @@ Examples:
   cargo xtask metrics                   write docs/metrics.md anew after a change of the metrics
   cargo xtask faults                    write docs/faults.md anew: which test is for which fault
   cargo xtask decisions                 write docs/adr/README.md anew after a new decision
+  cargo xtask words server/src          list breaches of the rules for prose and names
+  cargo xtask words --types             list type names with more than one definition
   cargo xtask hygiene                   check the rules that no compiler knows, such as the length of files
   cargo xtask bench --help              what can be measured, and how
   cargo xtask bench postgres --quick    ours on PostgreSQL, beside hand-written loops
@@ -107,6 +109,9 @@ enum Command {
     /// Write docs/adr/README.md from the titles of the decisions
     Decisions,
 
+    /// List breaches of the rules for prose and names, by rule and directory
+    #[command(after_help = "Example: cargo xtask words server/src")]
+    Words(hygiene::WordsOptions),
     /// Check the rules of this repository that no compiler knows
     #[command(after_help = "Example: cargo xtask hygiene")]
     Hygiene,
@@ -142,6 +147,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Metrics { check: false } => metrics::write(&workspace::root()),
         Command::Faults { check: true } => faults::check(&workspace::root()),
         Command::Faults { check: false } => faults::write(&workspace::root()),
+        Command::Words(options) => hygiene::words(&workspace::root(), &options),
         Command::Decisions => hygiene::write_decisions(&workspace::root()),
         Command::Hygiene => hygiene::check(&Workspace::load()?),
         Command::Bench { args } if args.first().is_some_and(|first| first == "peers") => {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::runs::lossy;
 use super::tables::{Ask, Row, Tables};
 use super::{Rules, Verdict};
 use crate::ledger::{Fact, Line, Said};
@@ -57,6 +58,8 @@ pub(super) struct Books {
     /// Runs that were done, by message and handler, with the payload they saw.
     done: HashMap<(u32, String), u32>,
     seen: BTreeMap<u32, BTreeSet<u8>>,
+    /// The payloads of those runs that no failover can have taken back.
+    kept: BTreeMap<u32, BTreeSet<u8>>,
 }
 
 fn cell<T: std::str::FromStr>(row: &Row, index: usize) -> Result<T> {
@@ -83,6 +86,7 @@ impl Books {
             dropped: HashMap::new(),
             done: HashMap::new(),
             seen: BTreeMap::new(),
+            kept: BTreeMap::new(),
         };
         books.ledgers(lines);
         books.tables(tables)?;
@@ -90,13 +94,19 @@ impl Books {
     }
 
     fn ledgers(&mut self, lines: &[Line]) {
+        let lossy = lossy(lines);
         // A run says at its start which payload it saw.
         for line in lines {
             match &line.fact {
                 Fact::Offered { m, v } => _ = self.offered.entry(*m).or_default().insert(*v),
                 Fact::Acked { m, v } => _ = self.acked.entry(*m).or_default().insert(*v),
                 Fact::Refused { m, why, .. } => self.refused.push((*m, why.clone())),
-                Fact::Start { m, v, .. } => _ = self.seen.entry(*m).or_default().insert(*v),
+                Fact::Start { m, v, .. } => {
+                    self.seen.entry(*m).or_default().insert(*v);
+                    if !lossy.iter().any(|(from, until)| (*from..=*until).contains(&line.t)) {
+                        self.kept.entry(*m).or_default().insert(*v);
+                    }
+                }
                 Fact::End { m, h, said, .. } => match said {
                     Said::Ok => *self.done.entry((*m, h.clone())).or_default() += 1,
                     Said::Fail | Said::Panic | Said::Store => {
@@ -164,17 +174,19 @@ impl Books {
             verdict.violations.push(format!("I2: a message {id:?} is stored that nobody offered"));
         }
         let mut payloads: BTreeMap<u32, BTreeSet<u8>> = self.seen.clone();
-        let mut stored: BTreeMap<u32, BTreeSet<u8>> = BTreeMap::new();
+        let (mut kept, mut stored) = (self.kept.clone(), BTreeMap::<u32, BTreeSet<u8>>::new());
         for effect in &self.effects {
-            payloads.entry(effect.m).or_default().insert(effect.v);
-            stored.entry(effect.m).or_default().insert(effect.v);
+            for effects in [&mut payloads, &mut kept, &mut stored] {
+                effects.entry(effect.m).or_default().insert(effect.v);
+            }
         }
         for (m, seen) in payloads {
             let offered = self.offered.get(&m);
             // A message may have run in a history that is lost, and come with another payload in the one that is left. An inline run that
             // does not commit leaves no mark, so the next delivery is the first, whatever its payload.
-            let by_effects = rules.loses || rules.plan.message(m).kind == Kind::Inline;
-            let apart = if by_effects { stored.get(&m).map_or(0, BTreeSet::len) } else { seen.len() };
+            let inline = rules.plan.message(m).kind == Kind::Inline;
+            let counted = if inline { &stored } else { &kept };
+            let apart = counted.get(&m).map_or(0, BTreeSet::len);
             if offered.is_none_or(|offered| !seen.is_subset(offered)) {
                 verdict.phantom += 1;
                 verdict.violations.push(format!("I2: message {m} has effects of what was never offered"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::books::Books;
 use super::operations::{self, Retries};
 use super::{Rules, Verdict};
-use crate::ledger::{Answer, DENIED, FAILED_OVER, Fact, LOSES_FROM_NOW, Line, Said};
+use crate::ledger::{Answer, DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, Line, Said};
 
 /// The runs of one entry under one claim.
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ struct Faults {
     lossy: Vec<(u64, u64)>,
     /// When the server refused something.
     denied: Vec<u64>,
+    /// When it refused something for longer than leases may last.
+    denied_for_long: Vec<u64>,
     /// When a process stood still or was gone: what a process cannot help.
     disabled: HashMap<u64, Vec<(u64, u64)>>,
 }
@@ -57,29 +59,43 @@ struct Faults {
 /// What is on its way to the replica when it is cut off, in microseconds.
 const LAG: u64 = 2_000_000;
 
+/// From when to when a failover may have lost what was done.
+pub(super) fn lossy(lines: &[Line]) -> Vec<(u64, u64)> {
+    let (mut spans, mut cut) = (Vec::new(), None);
+    for line in lines {
+        match &line.fact {
+            Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
+            Fact::Fault { life: 0, what } if what == FAILED_OVER => {
+                spans.extend(cut.take().map(|cut: u64| (cut.saturating_sub(LAG), line.t)));
+            }
+            _ => {}
+        }
+    }
+    spans
+}
+
 impl Faults {
     fn read(lines: &[Line], rules: &Rules) -> Self {
         let mut faults = Self {
             by_life: HashMap::new(),
             gone: HashMap::new(),
             global: Vec::new(),
-            lossy: Vec::new(),
+            lossy: lossy(lines),
             denied: Vec::new(),
+            denied_for_long: Vec::new(),
             disabled: HashMap::new(),
         };
-        let mut cut = None;
         for line in lines {
             let before = |ms: &u64| line.t.saturating_sub(ms * 1_000);
             match &line.fact {
-                Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => cut = Some(line.t),
-                // It is over long before a lease is: it is no reason to drop a settlement.
+                Fact::Fault { life: 0, what } if what == LOSES_FROM_NOW => {}
+                // It is over before a lease is: it is no reason to drop a settlement.
                 Fact::Fault { life: 0, what } if what.starts_with(DENIED) => faults.denied.push(line.t),
-                Fact::Fault { life: 0, what } if what != "peace" => {
+                Fact::Fault { life: 0, what } if what.starts_with(DENIED_FOR_LONG) => {
                     faults.global.push((line.t, line.t));
-                    if what == FAILED_OVER {
-                        faults.lossy.extend(cut.take().map(|cut| (cut.saturating_sub(LAG), line.t)));
-                    }
+                    faults.denied_for_long.push(line.t);
                 }
+                Fact::Fault { life: 0, what } if what != "peace" => faults.global.push((line.t, line.t)),
                 Fact::Fault { life, what } => {
                     if what == "gone" {
                         faults.gone.insert(*life, line.t);
@@ -122,7 +138,8 @@ impl Faults {
             .disabled
             .get(&run.life)
             .is_some_and(|spans| spans.iter().any(|(first, last)| *first <= until && *last >= run.claimed));
-        run.dropped() && self.denied.iter().any(within) && !disabled
+        let for_long = self.denied_for_long.iter().any(within);
+        run.dropped() && self.denied.iter().any(within) && !disabled && !for_long
     }
 
     /// Whether something happened to a process, or to everybody, between two times.

@@ -72,6 +72,13 @@ pub(super) enum Fault {
     KillBroker,
 }
 
+impl Fault {
+    /// Whether another server takes over.
+    pub(super) const fn fails_over(self) -> bool {
+        matches!(self, Self::FailOver | Self::FailOverBehind(_))
+    }
+}
+
 /// What the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denial {
@@ -216,6 +223,12 @@ impl Mix {
         self == Self::Denied
     }
 
+    /// Whether leases may run out while the server refuses something for so long. They are renewed at a third, so two thirds are
+    /// left at least; a process needs some of that to come back.
+    pub(super) fn outlasts_leases(self, time: Duration) -> bool {
+        time > self.lease() / 2
+    }
+
     fn kinds(self, store: StoreKind, broker: bool) -> Vec<Kind> {
         let stop = Fault::Stop(Duration::ZERO);
         let mut kinds = match self {
@@ -293,8 +306,7 @@ impl Schedule {
             Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
             Fault::FillDisk(_) => Fault::FillDisk(times(0.1, 0.8, &mut self.rng)),
             Fault::FailOverBehind(_) => Fault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
-            // Leases are renewed at a third, so each claim holds for longer than this.
-            Fault::Deny(denial, _) => Fault::Deny(denial, times(0.02, 0.2, &mut self.rng)),
+            Fault::Deny(denial, _) => Fault::Deny(denial, times(0.3, 0.9, &mut self.rng)),
             fault => fault,
         })
     }
@@ -324,6 +336,24 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_last_for_much_of_a_lease_some_beyond_what_is_left_of_it() {
+        let mut schedule = Schedule::new(Mix::Denied, StoreKind::Postgres, false, 1);
+        let mut times = Vec::new();
+        for _ in 0..100 {
+            for (_, next) in &mut schedule.kinds {
+                *next = Instant::now();
+            }
+            while let Some(fault) = schedule.due() {
+                times.extend(if let Fault::Deny(_, time) = fault { Some(time) } else { None });
+            }
+        }
+        let lease = Mix::Denied.lease();
+        assert!(times.iter().all(|time| *time >= lease * 3 / 10 && *time <= lease * 9 / 10), "{times:?}");
+        let long = times.iter().filter(|time| Mix::Denied.outlasts_leases(**time)).count();
+        assert!((times.len() / 3..times.len()).contains(&long), "{long} of {}", times.len());
+    }
 
     #[test]
     fn a_rare_fault_is_not_crowded_out_by_those_that_come_often() {

@@ -78,7 +78,7 @@ impl Round<'_> {
             }
             Fault::KillBroker => ways.kill_broker(&self.ledger),
             // A failover before anything was stored shows nothing.
-            Fault::FailOver | Fault::FailOverBehind(_) if !self.workers.iter().any(|one| one.worked) => {
+            fault if fault.fails_over() && !self.workers.iter().any(|one| one.worked) => {
                 self.schedule.postpone(fault);
             }
             fault if server.suffer(fault, &self.ledger) => self.seen.server_faults += 1,

@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::checker::Verdict;
+use crate::commit::Commit;
 use crate::seam::POINTS;
 pub(crate) use faults::Mix;
 use round::Round;
@@ -187,7 +188,7 @@ pub(crate) fn rounds(options: &Options) -> Result<Report> {
     if options.workers < 2 {
         bail!("at least two workers are needed: somebody has to go on when one is killed");
     }
-    let start = Instant::now();
+    let (start, commit) = (Instant::now(), Commit::of_the_rig());
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 48));
     let mut server = Server::start(options)?;
     let mut ways = Ways::start(options)?;
@@ -204,7 +205,7 @@ pub(crate) fn rounds(options: &Options) -> Result<Report> {
         verdict.add(one);
         if let Some(dir) = &options.record {
             // After every round: what a long run has shown is kept however it ends.
-            record(dir, &report(options, seed, rounds, start, verdict.clone()))?;
+            record(dir, &report(options, seed, rounds, start, verdict.clone()), commit.as_ref())?;
         }
     }
     Ok(report(options, seed, rounds, start, verdict))
@@ -243,7 +244,7 @@ fn say(options: &Options, seed: u64, one: &Verdict) {
     }
 }
 
-fn record(dir: &std::path::Path, report: &Report) -> Result<()> {
+fn record(dir: &std::path::Path, report: &Report, commit: Option<&Commit>) -> Result<()> {
     let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let machine = serde_json::json!({
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
@@ -252,6 +253,7 @@ fn record(dir: &std::path::Path, report: &Report) -> Result<()> {
     let mut value = serde_json::to_value(report)?;
     value["at"] = at.into();
     value["machine"] = machine;
+    Commit::note(commit, &mut value);
     let name = format!(
         "{}-{}-{}-{}.json",
         erased::Name::name(&report.store),

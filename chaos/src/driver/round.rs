@@ -36,7 +36,31 @@ pub(super) struct Round<'a> {
     pub(super) at_peace: bool,
     retention: Duration,
     connections: usize,
+    /// In `rename`: whether both keys of each handler are known before a process links them.
+    keys_apart: bool,
     pub(super) seen: Verdict,
+}
+
+/// How long a round waits at most for its failover after its end.
+const OVERTIME: Duration = Duration::from_mins(2);
+
+/// What a round does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Faults,
+    /// Nothing but the failover: workers that die have to start first, and a server that has no replica gets one.
+    Overtime,
+}
+
+impl Phase {
+    /// The phase at a time, or none if the round is over.
+    fn of(now: Instant, end: Instant, failover_awaited: bool) -> Option<Self> {
+        if now < end {
+            Some(Self::Faults)
+        } else {
+            (failover_awaited && now < end + OVERTIME).then_some(Self::Overtime)
+        }
+    }
 }
 
 impl<'a> Round<'a> {
@@ -57,6 +81,7 @@ impl<'a> Round<'a> {
         let retention = if forgets { Duration::from_secs(4) } else { Duration::from_hours(1) };
         // In every fourth round handlers have one connection between them.
         let connections = if rng.u32(0..4) == 0 && options.sabotage.is_none() { 1 } else { 8 };
+        let keys_apart = options.mix.renames() && seed.is_multiple_of(2);
         let rabbit = options.source == SourceKind::Rabbitmq;
         Ok(Self {
             options,
@@ -74,6 +99,7 @@ impl<'a> Round<'a> {
             at_peace: false,
             retention,
             connections,
+            keys_apart,
             seen: Verdict::default(),
         })
     }
@@ -85,19 +111,30 @@ impl<'a> Round<'a> {
         self.births(&place)?;
         worker::make_tables(&place)?;
         self.born = true;
+        if self.keys_apart {
+            worker::set_keys_apart(&place)?;
+        }
         for number in 0..self.options.workers {
             let worker = self.spawn(number, &place)?;
             self.workers.push(worker);
         }
         let observer = Observer::start(Arc::clone(&tables));
         let end = Instant::now() + Duration::from_secs_f64(self.options.round);
-        while Instant::now() < end {
+        let before = server.failovers();
+        loop {
+            let awaited = self.options.mix.fails_over() && server.failovers() == before;
+            let Some(phase) = Phase::of(Instant::now(), end, awaited) else { break };
             self.step(&place)?;
             self.reap();
             while let Some(fault) = self.schedule.due() {
-                self.inflict(fault, server, ways);
+                if phase == Phase::Faults || fault.fails_over() {
+                    self.inflict(fault, server, ways);
+                }
             }
             self.wake();
+        }
+        if self.options.mix.fails_over() && server.failovers() == before {
+            eprintln!("chaos: the server did not fail over in this round");
         }
         server.settle();
         ways.settle();
@@ -147,7 +184,8 @@ impl<'a> Round<'a> {
             retention_ms: u64::try_from(self.retention.as_millis()).unwrap_or(u64::MAX),
             migrates: !self.born,
             connections: self.connections,
-            renamed: mix.renames().then(|| self.rng.bool()),
+            // A process that knows one of two keys that were apart claims only what is stored under that: one knows both.
+            renamed: mix.renames().then(|| self.rng.bool() || (self.keys_apart && number == 0)),
             sabotage: self.options.sabotage.clone(),
         }
     }
@@ -239,5 +277,20 @@ impl<'a> Round<'a> {
             Told::Ran(message) => self.broker.ran(message),
             Told::Listens(port) => self.workers[number].port = Some(port),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_waits_for_its_failover_but_not_for_ever() {
+        let end = Instant::now();
+        let after = |seconds| end + Duration::from_secs(seconds);
+        assert_eq!(Phase::of(end, after(1), false), Some(Phase::Faults));
+        assert_eq!(Phase::of(after(1), end, false), None);
+        assert_eq!(Phase::of(after(1), end, true), Some(Phase::Overtime));
+        assert_eq!(Phase::of(end + OVERTIME, end, true), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -14,7 +14,7 @@ use super::faults::{Denial, Fault, Mix};
 use super::proxy::{Proxy, Trouble};
 use super::{Options, StoreKind};
 use crate::checker::tables::{Postgres, Primary, Sqlite, Tables};
-use crate::ledger::{DENIED, FAILED_OVER, Fact, LOSES_FROM_NOW, Ledger};
+use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, Fact, LOSES_FROM_NOW, Ledger};
 use crate::worker::Place;
 
 /// A word that stands in the address of the database, and nowhere else.
@@ -45,6 +45,7 @@ struct Running {
     replica: Mutex<Option<Cluster>>,
     /// Whether commits wait for it.
     synchronous: bool,
+    failovers: AtomicU64,
 }
 
 impl Server {
@@ -114,6 +115,11 @@ impl Server {
         true
     }
 
+    /// How often a replica has taken over.
+    pub(super) fn failovers(&self) -> u64 {
+        self.postgres.as_ref().map_or(0, |server| server.failovers.load(Ordering::Acquire))
+    }
+
     /// Waits until nothing is being done to the server any more.
     pub(super) fn settle(&self) {
         while self.busy.load(Ordering::Acquire) {
@@ -143,7 +149,8 @@ impl Running {
             cluster.sql("postgres", &format!("create role {ROLE} login"))?;
         }
         let (primary, replica) = (Arc::new(Primary::new(cluster)), Mutex::default());
-        let running = Self { primary, proxy, replica, synchronous: !mix.loses() };
+        let running =
+            Self { primary, proxy, replica, synchronous: !mix.loses(), failovers: AtomicU64::new(0) };
         if mix.fails_over() {
             running.follow()?;
         }
@@ -167,6 +174,10 @@ impl Running {
     }
 
     fn fail_over(&self, behind: Option<Duration>, note: &dyn Fn(&str)) -> Result<()> {
+        if self.replica.lock().is_none() {
+            // The last one could not follow in time.
+            self.follow()?;
+        }
         let Some(replica) = self.replica.lock().take() else { return Ok(()) };
         if let Some(time) = behind {
             note(LOSES_FROM_NOW);
@@ -182,6 +193,7 @@ impl Running {
         }
         self.primary.set(replica);
         note(FAILED_OVER);
+        self.failovers.fetch_add(1, Ordering::AcqRel);
         self.follow()
     }
 
@@ -262,13 +274,14 @@ fn deny(cluster: &Cluster, database: &str, what: (Denial, Duration), note: &dyn 
             (limit("0"), limit("-1"))
         }
     };
-    note(&format!("{DENIED}{}", denial.name()));
+    let denied = if Mix::Denied.outlasts_leases(time) { DENIED_FOR_LONG } else { DENIED };
+    note(&format!("{denied}{}", denial.name()));
     cluster.sql(database, &refuse)?;
     let own = format!("pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'");
     cluster.sql(database, &format!("select {own}"))?;
     std::thread::park_timeout(time);
     cluster.sql(database, &allow)?;
-    note(&format!("{DENIED}{} no more", denial.name()));
+    note(&format!("{denied}{} no more", denial.name()));
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use crate::ledger::{Fact, Ledger};
 use crate::plan::{Plan, renamed};
 use crate::seam::{Notes, Odds, Rigged};
 use handlers::Business;
-pub(crate) use stores::make_tables;
+pub(crate) use stores::{make_tables, set_keys_apart};
 
 /// What a worker is told, as JSON in its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -121,6 +121,9 @@ pub(crate) const CRASHES: u32 = 3;
 /// How long a handler may take before it has failed.
 const TIMEOUT: Duration = Duration::from_secs(12);
 
+/// The name of the inbox.
+const INBOX: &str = "chaos";
+
 /// How long marks are kept: they know nothing of stale messages, so no message may come later than that.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
@@ -183,6 +186,15 @@ impl Job {
         policy.retry = Retry::new(ATTEMPTS, Duration::from_millis(20), Duration::from_millis(400));
         // The rig kills whoever it likes: what happens to run then is not to blame.
         policy.crashes = 100_000;
+        policy.crash_delay = Duration::ZERO;
+        policy
+    }
+
+    /// The policy of messages that kill their process. They wait 0.2 and 1.2 seconds between their crashes.
+    fn killer_policy() -> Policy {
+        let mut policy = Self::policy();
+        policy.crashes = CRASHES;
+        policy.crash_delay = Duration::from_millis(200);
         policy
     }
 }
@@ -282,8 +294,7 @@ async fn serve<S: Rigged + Clone>(job: Job, store: S, notes: Arc<Notes>) -> Resu
 fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>> {
     let policy = Job::policy();
     let many = if job.plan.quick { 64 } else { 12 };
-    let mut killed = policy.clone();
-    killed.crashes = CRASHES;
+    let killed = Job::killer_policy();
     let mut skips = policy.clone();
     skips.on_poisoned = oncebox::OnPoisoned::Skip;
     // Under its old key, or under the new one with the old one as a former key.
@@ -291,7 +302,7 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
         Some(true) => make(renamed(key)).legacy(key),
         _ => make(key.to_owned()),
     };
-    let built = Inbox::builder("chaos", store)
+    let built = Inbox::builder(INBOX, store)
         .config(job.config())
         .clock(job.clock())
         .data(Arc::new(business))
@@ -331,4 +342,18 @@ fn inbox<S: Rigged>(job: &Job, store: S, business: Business) -> Result<Inbox<S>>
         )
         .build()?;
     Ok(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_kill_are_poisoned_long_before_a_round_loses_patience() {
+        for policy in [Job::policy(), Job::killer_policy()] {
+            policy.validate().unwrap();
+            let waits: Duration = (1..CRASHES).map(|crashes| policy.crash_wait(crashes)).sum();
+            assert!(waits < Duration::from_secs(5), "{waits:?}");
+        }
+    }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use oncebox::BoxError;
-use oncebox::store::{Acted, Action, Admin, Filter, Page};
+use oncebox::store::{Acted, Action, Admin, Filter, Page, RegisterParams, Route, Store};
+use oncebox::{BoxError, HandlerKey, InboxName};
 use oncebox_postgres::{Postgres, PostgresTx, sqlx};
 use oncebox_sqlite::{Sqlite, SqliteTx};
 
-use super::{Job, Place, serve};
+use super::{INBOX, Job, Place, serve};
 use crate::bugs::Bug;
+use crate::plan::renamed;
 use crate::seam::{Chaos, Effect, Notes, Rigged, pause};
 
 const SQLITE_EFFECT: &str = "INSERT INTO chaos_effect (m, v, h, life) VALUES (?1, ?2, ?3, ?4)";
@@ -96,6 +97,29 @@ pub(crate) fn make_tables(place: &Place) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Makes both keys of renamed handlers known as handlers of their own, as they are if a user names the former key too late.
+/// Then each has an id, and the store makes a group of them. Order over a group is not promised to old processes.
+pub(crate) fn set_keys_apart(place: &Place) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match place {
+            Place::Sqlite(file) => register_apart(&Sqlite::options(file).open()?).await,
+            Place::Postgres(url) => register_apart(&Postgres::options(url)?.open().await?).await,
+        }
+    })
+}
+
+async fn register_apart(store: &impl Store) -> Result<()> {
+    for handler in ["tx", "plain", "share", "batch"] {
+        for key in [handler.to_owned(), renamed(handler)] {
+            let mut params = RegisterParams::new(InboxName::new(INBOX)?, Duration::from_hours(1));
+            params.routes = vec![Route::new(HandlerKey::new(key)?)];
+            store.register(&params).await?;
+        }
+    }
+    Ok(())
 }
 
 /// A worker that starts while the server is away waits for it.

@@ -78,7 +78,7 @@ pub(crate) fn load(path: &Path, secrets: Secrets) -> Result<Loaded> {
 /// A store that is named on the command line: by its URL, or by where that is kept, and where its tables are. No error repeats
 /// the URL, since it may hold a password.
 pub(crate) fn store_at(url: &str, schema: Option<&str>, prefix: Option<&str>) -> Result<StorePlan, String> {
-    if reqwest::Url::parse(url).is_ok_and(|url| url.password().is_some()) {
+    if oncebox_postgres::Postgres::url_has_password(url) {
         let what = "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME";
         return Err(what.into());
     }

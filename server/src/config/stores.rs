@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use oncebox_postgres::Postgres;
-use reqwest::Url;
 
 use super::model;
 use super::plan::{Planner, Secrets};
@@ -28,8 +27,8 @@ impl StorePlan {
             (seal, other) => seal.is_none() && other.is_none(),
         };
         seals
-            && (&self.name, self.migrate, self.place.without_login())
-                == (&other.name, other.migrate, other.place.without_login())
+            && (&self.name, self.migrate) == (&other.name, other.migrate)
+            && self.place.is_same_but_login(&other.place)
     }
 
     pub(super) fn warning(&self) -> Option<String> {
@@ -50,25 +49,15 @@ pub(crate) enum StorePlace {
 }
 
 impl StorePlace {
-    fn without_login(&self) -> Self {
-        let mut place = self.clone();
-        if let Self::Postgres { url: text, .. } = &mut place
-            && let Ok(mut url) = Url::parse(text)
+    /// Tells whether both are the same tables of the same database, whoever logs in.
+    fn is_same_but_login(&self, other: &Self) -> bool {
+        let (mut place, mut former) = (self.clone(), other.clone());
+        if let (Self::Postgres { url, .. }, Self::Postgres { url: other, .. }) = (&mut place, &mut former)
+            && Postgres::urls_differ_in_login_alone(url, other).unwrap_or(false)
         {
-            // A URL that cannot have a login keeps what it has, and is compared whole.
-            let _ = (url.set_username(""), url.set_password(None));
-            let kept: Vec<(String, String)> = url
-                .query_pairs()
-                .filter(|(name, _)| name != "user" && name != "password")
-                .map(|(name, value)| (name.into_owned(), value.into_owned()))
-                .collect();
-            url.set_query(None);
-            if !kept.is_empty() {
-                url.query_pairs_mut().extend_pairs(kept);
-            }
-            *text = url.into();
+            url.clone_from(other);
         }
-        place
+        place == former
     }
 }
 

@@ -1,7 +1,7 @@
 //! The start without a configuration: one store, one inbox, and perhaps one handler.
 
 use anyhow::{Context as _, Result, bail};
-use reqwest::Url;
+use oncebox_postgres::Postgres;
 
 use crate::config::{API_LISTEN, DATABASE, INBOX, LISTEN, Loaded};
 
@@ -20,8 +20,7 @@ impl ZeroConfig {
     /// The same as a configuration would be: what works here works there.
     pub(super) fn load(&self) -> Result<Loaded> {
         let store = self.store.clone().unwrap_or_else(|| format!("sqlite:{DATABASE}"));
-        let url = Url::parse(&store).ok();
-        if url.is_some_and(|url| url.password().is_some()) {
+        if Postgres::url_has_password(&store) {
             bail!(
                 "--store holds a password, and everybody on this machine can read command lines; use --store env:NAME"
             );

@@ -11,6 +11,16 @@ use super::support::{AT_ONCE, Receiver, Sidecar, one_handler, post};
 /// that the server refuses leaves everything as it is.
 #[test]
 fn a_rotated_password_is_read_again_without_a_restart() {
+    rotate(|port| format!("127.0.0.1:{port}"));
+}
+
+/// The second host is away.
+#[test]
+fn a_rotated_password_is_read_again_where_the_url_names_several_hosts() {
+    rotate(|port| format!("127.0.0.1:{port},127.0.0.1:9"));
+}
+
+fn rotate(hosts: impl Fn(u16) -> String) {
     let hba = "local all all trust\nhost all app 127.0.0.1/32 scram-sha-256\n";
     let cluster = Cluster::builder(Version::Debian).hba(hba).start().unwrap();
     cluster.create_database("orders").unwrap();
@@ -18,7 +28,7 @@ fn a_rotated_password_is_read_again_without_a_restart() {
     sql("create role app login password 'old-canary'");
     sql("alter database orders owner to app");
     let url = |password: &str, database: &str| {
-        format!("postgres://app:{password}@127.0.0.1:{}/{database}\n", cluster.port())
+        format!("postgres://app:{password}@{}/{database}\n", hosts(cluster.port()))
     };
     let handler = Receiver::good();
     let config = one_handler(&handler.url(), AT_ONCE) + "[store.main]\nurl = \"file:database-url\"\n";
@@ -39,7 +49,7 @@ fn a_rotated_password_is_read_again_without_a_restart() {
     }
     for (refused, why) in [
         (url("wrong-canary", "orders"), "cannot use the new login of the store \"main\""),
-        (url("new-canary", "postgres"), "changed in more than its login, which needs a restart"),
+        (url("new-canary", "postgres"), "changed in more than its login or keys, which needs a restart"),
     ] {
         write_url(&refused);
         sidecar.signal("HUP");

@@ -205,6 +205,18 @@ fn the_command_line_is_checked() {
             &["serve", "--store", "postgres://u:canary@localhost/x"],
             "everybody on this machine can read command lines",
         ),
+        (
+            &["serve", "--store", "postgres://u:canary@a:1,b:2/x?target_session_attrs=primary"],
+            "everybody on this machine can read command lines",
+        ),
+        (
+            &["serve", "--store", "postgres://u@localhost/x?password=canary"],
+            "everybody on this machine can read command lines",
+        ),
+        (
+            &["status", "--store", "postgres://u:canary@a:1,b:2/x"],
+            "everybody on this machine can read command lines",
+        ),
         (&["serve", "--store", "env:ONCEBOX_NOT_SET"], "ONCEBOX_NOT_SET is not set"),
         (&["serve", "--config", "missing.toml"], "cannot read missing.toml"),
         (&["serve", "--config", "x", "--to", "http://127.0.0.1/"], "cannot be used with"),

@@ -422,8 +422,9 @@ DECLARE
     begun bigint;
 BEGIN
     SELECT m.timeline INTO known FROM @meta m WHERE m.one;
-    -- A role that only reads claims nothing, so it needs no token and begins no epoch.
-    IF NOT has_sequence_privilege('@token', 'SELECT') THEN
+    -- A role that only reads claims nothing, so it needs no token and begins no epoch. One that takes tokens has to begin epochs,
+    -- and is refused below if it may not.
+    IF NOT has_sequence_privilege('@token', 'USAGE') THEN
         RETURN QUERY SELECT here, coalesce(max(t.epoch), 0) FROM @timeline t;
         RETURN;
     END IF;

@@ -28,6 +28,8 @@ const RACES: usize = 100;
 /// A message on its way in, with the numbers of its names.
 pub(crate) struct Offer {
     pub(crate) new: NewMessage,
+    /// How many changes of the database's history were known when its numbers were read.
+    changes: u64,
     inbox: i16,
     /// The lane of its key, and that of the message.
     lane: i16,
@@ -43,6 +45,7 @@ pub(crate) struct Offer {
 impl Offer {
     pub(crate) async fn new(db: &Db, new: &NewMessage) -> Result<Self> {
         refuse_nul(new)?;
+        let changes = db.timeline.changes();
         let inbox = db.inbox(&new.inbox).await?;
         let mut routes = Vec::with_capacity(new.routes.len());
         for route in &*new.routes {
@@ -58,7 +61,7 @@ impl Offer {
             Some(_) if doubted.is_empty() => doubted.push(0),
             Some(_) => doubted.sort_unstable(),
         }
-        Ok(Self { new: new.clone(), inbox, lane, home, routes, handlers, doubted })
+        Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, doubted })
     }
 
     /// The lane of its key.
@@ -133,6 +136,8 @@ pub(crate) struct Stored {
 
 /// Stores a batch. Everything new of it is stored in one commit.
 pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offer]) -> Result<Stored> {
+    let oldest = offers.iter().map(|offer| offer.changes).min();
+    let sessions = &oldest.map_or_else(|| sessions.clone(), |changes| sessions.knowing(changes));
     let mut answers: Vec<Option<Accepted>> = vec![None; offers.len()];
     let mut waiting: Vec<usize> = (0..offers.len()).collect();
     let mut work = false;

@@ -13,7 +13,7 @@ use crate::claimed::{Answer, Caller, Entry};
 use crate::cursors::{Again, Extent, Found, Place, Rest, Start};
 use crate::db::{Db, millis};
 use crate::error::unread;
-use crate::session::{Query, Session, query};
+use crate::session::{Query, Session, Sessions, query};
 use crate::settle::settle;
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
@@ -61,6 +61,7 @@ struct Share {
 }
 
 pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>> {
+    let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
     let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
@@ -85,13 +86,13 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
         return held(db, &caller).await;
     }
     match params.mode {
-        ClaimMode::Healthy => healthy(db, params, &wants, looks, &kin).await,
-        ClaimMode::Suspect => suspects(db, params, &wants, &looks, &kin).await,
+        ClaimMode::Healthy => healthy((db, &control), params, &wants, looks, &kin).await,
+        ClaimMode::Suspect => suspects((db, &control), params, &wants, &looks, &kin).await,
     }
 }
 
 async fn healthy(
-    db: &Db,
+    (db, control): (&Db, &Sessions),
     params: &ClaimParams,
     wants: &[&Want],
     mut looks: Vec<Look>,
@@ -108,7 +109,7 @@ async fn healthy(
         let extent = if exact { Extent::Oldest } else { Extent::Many };
         let from = |look: &Look| (look.place(), if look.at_all { Extent::All } else { extent });
         let starts = db.cursors.starts(looks.iter().map(from));
-        let mut session = db.control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
+        let mut session = control.claiming().await.map_err(|error| lost_after(goes_on, error))?;
         let round = Round { db, params, looks: &looks, starts: &starts, kin, limits: &limits, goes_on };
         let start = Instant::now();
         let asked = round.query(&mut session, exact, short).await;
@@ -313,7 +314,7 @@ fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<
 }
 
 async fn suspects(
-    db: &Db,
+    (db, control): (&Db, &Sessions),
     params: &ClaimParams,
     wants: &[&Want],
     looks: &[Look],
@@ -328,7 +329,7 @@ async fn suspects(
         .bind(limits)
         .bind(company)
         .bind(params.idle);
-    let mut session = db.control.claiming().await?;
+    let mut session = control.claiming().await?;
     session.run(suspects).await?;
     session.end().await?;
     held(db, &caller).await.map_err(unread)
@@ -336,7 +337,7 @@ async fn suspects(
 
 pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed>> {
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
-    let caller = Caller::of_rescue(params);
+    let (caller, control) = (Caller::of_rescue(params), db.control.knowing(db.timeline.changes()));
     let mut handlers = Vec::new();
     for route in &params.routes {
         handlers.extend(db.route(inbox, route).await?);
@@ -344,7 +345,7 @@ pub(crate) async fn rescue(db: &Db, params: &RescueParams) -> Result<Vec<Claimed
     let rescue = under(query(&db.sql.rescue), db, params.claim_id, params.lease)
         .bind(handlers)
         .bind(count(params.limit));
-    let mut session = db.control.transaction().await?;
+    let mut session = control.transaction().await?;
     session.run(rescue).await?;
     session.run(query(&db.sql.rescue_forget).bind(db.now())).await?;
     session.end().await?;

@@ -53,6 +53,16 @@ fn places(hosts: &[PgConnectOptions]) -> Vec<String> {
 }
 
 impl Postgres {
+    /// Tells whether a URL holds a password. It need not be the URL of a database.
+    pub fn url_has_password(url: &str) -> bool {
+        url::has_password(url)
+    }
+
+    /// Tells whether two URLs differ in nothing but user and password.
+    pub fn urls_differ_in_login_alone(url: &str, other: &str) -> Result<bool> {
+        Ok(places(&url::read_all(url)?) == places(&url::read_all(other)?))
+    }
+
     /// Uses the user and password of this URL for connections that are opened from now on; those that are open stay as they are.
     /// For a password that was rotated while the store is in use.
     ///

@@ -44,9 +44,12 @@ pub(crate) struct Handler {
 }
 
 impl Names {
-    /// Forgets all names: the database may have lost some, and given their numbers to others.
-    pub(crate) fn forget(&self) {
-        *self.known.write() = Known::default();
+    /// Forgets all names: the database may have lost some, and given their numbers to others. `count` counts that before a name
+    /// can be read again.
+    pub(crate) fn forget(&self, count: impl FnOnce() -> u64) {
+        let mut known = self.known.write();
+        *known = Known::default();
+        count();
     }
 
     fn inbox_id(&self, name: &InboxName) -> Option<i16> {
@@ -213,11 +216,13 @@ impl Db {
     }
 
     async fn load_names(&self) -> Result<()> {
+        let changes = self.timeline.changes();
         let mut session = self.control.look().await?;
         let inboxes = session.rows(query(&self.sql.names_inboxes)).await?;
         let handlers = session.rows(query(&self.sql.names_handlers)).await?;
         session.end().await?;
         let mut known = self.names.known.write();
+        self.timeline.refuse_former(changes)?;
         known.loaded = Some(Instant::now());
         for row in inboxes {
             let name = InboxName::new(row.try_get::<String, _>(1).map_err(unreadable)?)?;

@@ -30,6 +30,7 @@ pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
 
 /// Does it; nothing if somebody took the entry meanwhile.
 async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
+    let control = db.control.knowing(db.timeline.changes());
     // Before a connection is taken: whoever holds one must not wait for another.
     let names = match &action.what {
         What::Erase { key, .. } => erase::unfinished(db, &action.inbox, key).await?,
@@ -63,7 +64,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
         | What::ResumeKey { handler, .. } => Some(db.handler(inbox, handler).await?),
         _ => None,
     };
-    let mut session = db.control.transaction().await?;
+    let mut session = control.transaction().await?;
     if !begin(db, &mut session, inbox, action).await? {
         session.undo().await;
         return known(db, action).await;

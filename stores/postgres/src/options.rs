@@ -226,7 +226,7 @@ impl Options {
         // Behind a pooler the check comes with each claim.
         let of_connections = timeline.clone().filter(|_| !self.pooled);
         let pool = Pool::new(name, &self.login, setup.into(), of_connections, size, self.patience);
-        Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline }
+        Sessions { pool, begin: begin.into(), pooled: self.pooled, timeline, known: None }
     }
 
     /// Claims, settlements, renewals: what keeps the inbox going.

@@ -11,6 +11,7 @@ use crate::row::get;
 use crate::session::{Session, query};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
+    let control = db.control.knowing(db.timeline.changes());
     let inbox = db.inbox(&params.inbox).await?;
     record_tenants(db, inbox, params).await?;
     let mut groups = Vec::with_capacity(params.routes.len());
@@ -23,9 +24,10 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     for (handler, window) in params.all() {
         handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());
         spans.push(millis(window));
+        db.timeline.has_window(window);
     }
     let register = query(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
-    let mut session = db.control.transaction().await?;
+    let mut session = control.transaction().await?;
     session.run(register.bind(handlers).bind(spans)).await?;
     session.run(query(&db.sql.register_forget).bind(db.now()).bind(inbox)).await?;
     session.end().await

@@ -30,23 +30,49 @@ pub(crate) struct Sessions {
     pub(crate) pooled: bool,
     /// Where tokens are claimed or messages stored: what is known of the database's history.
     pub(crate) timeline: Option<Arc<Timeline>>,
+    /// How many changes of that history the caller knew when it read the names that it uses.
+    pub(crate) known: Option<u64>,
 }
 
 impl Sessions {
+    /// The same for a caller who uses numbers of names that were read when this process knew so many changes of the history. If it
+    /// knows more by then, the caller gets no connection, but starts over.
+    pub(crate) fn knowing(&self, changes: u64) -> Self {
+        Self { known: Some(changes), ..self.clone() }
+    }
+
+    /// A connection to a history in which the names of the caller mean the same.
+    async fn acquire(&self) -> Result<PooledConn> {
+        let conn = self.pool.acquire().await?;
+        self.refuse_former().map(|()| conn)
+    }
+
+    fn refuse_former(&self) -> Result<()> {
+        match (&self.timeline, self.known) {
+            (Some(timeline), Some(changes)) => timeline.refuse_former(changes),
+            _ => Ok(()),
+        }
+    }
+
     /// A change of one statement.
     pub(crate) async fn single(&self) -> Result<Session> {
         if self.pooled {
             return self.transaction().await;
         }
-        Ok(Session { conn: self.pool.acquire().await?, begun: Begun::No, looks: false, persistent: true })
+        Ok(Session { conn: self.acquire().await?, begun: Begun::No, looks: false, persistent: true })
     }
 
-    /// A claim: its connection leads to the history that this process knows. Behind a pooler it may be another server's by now.
+    /// A claim: its connection leads to the history that this process knows.
     pub(crate) async fn claiming(&self) -> Result<Session> {
-        let Some(timeline) = self.timeline.as_ref().filter(|_| self.pooled) else {
-            return self.single().await;
-        };
-        let mut conn = self.pool.acquire().await?;
+        match self.timeline.as_ref().filter(|_| self.pooled) {
+            Some(timeline) => self.checked(timeline).await,
+            None => self.single().await,
+        }
+    }
+
+    /// A transaction behind a pooler, which may lead to another server by now: it is checked as it begins.
+    async fn checked(&self, timeline: &Timeline) -> Result<Session> {
+        let mut conn = self.acquire().await?;
         let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
         let rows = conn
             .answer(Phase::Before, async |connection: &mut PgConnection| {
@@ -55,10 +81,14 @@ impl Sessions {
             .await?;
         let mut session = Session { conn, begun: Begun::Plain, looks: false, persistent: false };
         let row = rows.last().ok_or_else(|| corrupt("the check of the timeline has no answer"))?;
-        if timeline.notice(&mut session, row).await? == Notice::Changed {
+        if let Some(change) = timeline.notice(&mut session, row).await? {
             session.end().await?;
-            return Err(changed());
+            return match change.committed() {
+                Notice::Changed => Err(changed()),
+                Notice::First => Box::pin(self.checked(timeline)).await,
+            };
         }
+        self.refuse_former()?;
         Ok(session)
     }
 
@@ -74,7 +104,10 @@ impl Sessions {
 
     /// A change of several statements.
     pub(crate) async fn transaction(&self) -> Result<Session> {
-        let mut conn = self.pool.acquire().await?;
+        if let (Some(timeline), true, Some(_)) = (&self.timeline, self.pooled, self.known) {
+            return self.checked(timeline).await;
+        }
+        let mut conn = self.acquire().await?;
         let begin = Arc::clone(&self.begin);
         conn.answer(Phase::Before, async |connection: &mut PgConnection| {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
@@ -328,7 +361,7 @@ fn ended() -> Error {
     Error::new(ErrorKind::TransactionEnded, "the handler has ended the transaction that it was given")
 }
 
-async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
+pub(crate) async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<()> {
     connection.execute(sqlx::raw_sql(sql)).await.map(|_| ())
 }
 

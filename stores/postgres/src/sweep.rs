@@ -13,18 +13,19 @@ use crate::operation;
 use crate::partition::{self, PartitionLimits};
 use crate::register;
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{Session, Sessions, query};
 
 pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepParams) -> Result<Swept> {
+    let control = db.control.knowing(db.timeline.changes());
     let inbox = db.inbox(&params.inbox).await?;
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.keys_of(inbox).await?;
-    let mut session = db.control.single().await?;
+    let mut session = control.single().await?;
     let (windows, _) = register::windows(db, &mut session, inbox, params).await?;
     session.end().await?;
     let windows = windows.over(handlers.values().filter(|keys| keys.len() > 1).cloned());
     let handlers = handlers.into_iter().map(|(id, keys)| (id, windows.of(&keys[0]))).collect();
-    let mut page = Page { db, inbox, params, windows, handlers, swept: Swept::NOTHING };
+    let mut page = Page { db, control, inbox, params, windows, handlers, swept: Swept::NOTHING };
     let start = params.after.unwrap_or(SweepPosition::START);
     let mut walks: Vec<SweepPosition> = Vec::new();
     for window in page.windows.lengths().into_iter().filter(|window| *window >= start.window) {
@@ -56,6 +57,7 @@ pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepP
 /// A page of a sweep.
 struct Page<'a> {
     db: &'a Db,
+    control: Sessions,
     inbox: i16,
     params: &'a SweepParams,
     windows: Windows,
@@ -69,7 +71,7 @@ impl Page<'_> {
     async fn one(&mut self, cursor: Option<SweepPosition>) -> Result<bool> {
         let (db, params) = (self.db, self.params);
         let sweep_id = Uuid::from_bytes(*params.sweep_id.as_bytes());
-        let mut session = db.control.transaction().await?;
+        let mut session = self.control.transaction().await?;
         let of = |sql| query(sql).bind(db.now()).bind(self.inbox).bind(sweep_id);
         let (begin, go_on) = (of(&db.sql.sweep_begin), of(&db.sql.sweep_go_on));
         if session.rows(begin).await?.is_empty() && session.rows(go_on).await?.is_empty() {

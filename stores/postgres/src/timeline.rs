@@ -4,7 +4,7 @@
 //! another server at any time, so each claim checks. Tests: `tests/failover.rs`.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use crate::db::{Db, millis};
 use crate::error::{Phase, store_error};
 use crate::row::get;
-use crate::session::query;
+use crate::session::{query, run};
 use crate::sql::Statements;
 
 /// How many acknowledged messages a process remembers, to find out after a failover which of them are gone.
@@ -43,6 +43,10 @@ pub(crate) struct Timeline {
     failover: Mutex<Option<Failover>>,
     /// One connection at a time finds out what a change means.
     noticing: tokio::sync::Mutex<()>,
+    /// How many changes of the history this process has noticed. Numbers of names that were read before the latest are void.
+    changes: AtomicU64,
+    /// The shortest window that the process registered, in milliseconds: what is older may have left with it.
+    shortest_window: AtomicI64,
     /// Has to forget what it remembers of the former history.
     db: OnceLock<Weak<Db>>,
 }
@@ -96,6 +100,8 @@ impl Timeline {
             known: Mutex::default(),
             failover: Mutex::default(),
             noticing: tokio::sync::Mutex::default(),
+            changes: AtomicU64::new(0),
+            shortest_window: AtomicI64::new(i64::MAX),
             db: OnceLock::new(),
         })
     }
@@ -108,6 +114,27 @@ impl Timeline {
     /// The latest failover that this process knows of.
     pub(crate) fn failover(&self) -> Option<Failover> {
         *self.failover.lock()
+    }
+
+    /// How many changes of the history this process has noticed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Refuses what was prepared before the latest change that this process noticed.
+    pub(crate) fn refuse_former(&self, changes: u64) -> Result<()> {
+        if self.changes() == changes { Ok(()) } else { Err(changed()) }
+    }
+
+    /// Takes note of a window: what is older than that may have left with its retention.
+    pub(crate) fn has_window(&self, window: Duration) {
+        self.shortest_window.fetch_min(millis(window), Ordering::Relaxed);
+    }
+
+    /// For how long what was acknowledged is certain to be stored, unless a failover took it.
+    fn recently(&self) -> Duration {
+        let window = self.shortest_window.load(Ordering::Relaxed);
+        RECENTLY.min(Duration::from_millis(u64::try_from(window).unwrap_or(0)))
     }
 
     /// Remembers the tokens of claims.
@@ -157,24 +184,38 @@ impl Timeline {
         let check =
             query(&self.check).bind(self.now()).bind(self.seen.load(Ordering::Relaxed)).persistent(false);
         let row = check.fetch_one(&mut *connection).await.map_err(before)?;
-        match self.notice(connection, &row).await? {
-            Notice::Same => Ok(()),
-            Notice::Changed => Err(changed()),
+        if self.is_known(&row)? {
+            return Ok(());
+        }
+        // The report and what is read after it are one change: a failure in between must not count the losses twice.
+        run(connection, include_str!("../sql/transaction/begin_store.sql")).await.map_err(before)?;
+        let change = self.notice(connection, &row).await?;
+        run(connection, include_str!("../sql/transaction/commit.sql")).await.map_err(before)?;
+        match change.map(Change::committed) {
+            None | Some(Notice::First) => Ok(()),
+            Some(Notice::Changed) => Err(changed()),
         }
     }
 
-    /// Reads the answer of a check, and finds out what was lost if the history changed.
-    pub(crate) async fn notice(&self, connection: &mut PgConnection, row: &PgRow) -> Result<Notice> {
-        let here = (get::<String>(row, 0)?, get::<i64>(row, 1)?);
-        if self.known.lock().as_ref() == Some(&here) {
-            return Ok(Notice::Same);
+    fn is_known(&self, row: &PgRow) -> Result<bool> {
+        Ok(self.known.lock().as_ref() == Some(&here(row)?))
+    }
+
+    /// Reads the answer of a check, and finds out within an open transaction what was lost if the history changed.
+    pub(crate) async fn notice(
+        &self,
+        connection: &mut PgConnection,
+        row: &PgRow,
+    ) -> Result<Option<Change<'_>>> {
+        if self.is_known(row)? {
+            return Ok(None);
         }
-        let _alone = self.noticing.lock().await;
-        let former = self.known.lock().clone();
+        let alone = self.noticing.lock().await;
         // Another connection was faster, or this one waited for so long that it is the former server's.
-        if former.as_ref() == Some(&here) {
-            return Ok(Notice::Same);
+        if self.is_known(row)? {
+            return Ok(None);
         }
+        let (here, former) = (here(row)?, self.known.lock().clone());
         let remembered: Vec<Acknowledged> = self.acknowledged.lock().iter().cloned().collect();
         if former.is_some() {
             self.report_lost(connection, here.1, &remembered).await?;
@@ -182,26 +223,8 @@ impl Timeline {
         let latest = query(&self.latest).bind(1_i64).persistent(false);
         let rows = latest.fetch_all(&mut *connection).await.map_err(before)?;
         let failover = rows.first().map(read).transpose()?;
-        *self.failover.lock() = failover;
-        *self.known.lock() = Some(here);
-        let (Some((former, _)), Some(failover)) = (former, failover) else { return Ok(Notice::Same) };
-        // What was acknowledged meanwhile is of the new history.
-        if let Some(newest) = remembered.last() {
-            self.acknowledged.lock().retain(|one| one.at > newest.at);
-        }
-        if let Some(db) = self.db.get().and_then(Weak::upgrade) {
-            db.names.forget();
-            db.cursors.forget();
-        }
-        tracing::warn!(
-            epoch = failover.epoch,
-            former,
-            lost_messages = failover.lost_messages,
-            lost_marks = failover.lost_marks,
-            lost_claims = failover.lost_claims,
-            "the database failed over"
-        );
-        Ok(Notice::Changed)
+        let newest = remembered.last().map(|one| one.at);
+        Ok(Some(Change { timeline: self, here, former, failover, newest, _alone: alone }))
     }
 
     /// Looks for the messages that this process remembers, and records those that are gone.
@@ -212,7 +235,7 @@ impl Timeline {
         remembered: &[Acknowledged],
     ) -> Result<()> {
         let recent: Vec<&Acknowledged> =
-            remembered.iter().filter(|one| one.at.elapsed() < RECENTLY).collect();
+            remembered.iter().filter(|one| one.at.elapsed() < self.recently()).collect();
         let missing = query(&self.missing)
             .bind(recent.iter().map(|one| one.lane).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.key.as_bytes().to_vec()).collect::<Vec<_>>())
@@ -244,11 +267,61 @@ impl Timeline {
     }
 }
 
-/// What a check says.
+/// A history that this process did not know, as found in a transaction that is still open.
+pub(crate) struct Change<'a> {
+    timeline: &'a Timeline,
+    here: (String, i64),
+    former: Option<(String, i64)>,
+    failover: Option<Failover>,
+    /// When the latest of what is remembered was acknowledged.
+    newest: Option<Instant>,
+    _alone: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl Change<'_> {
+    /// Takes note of it, once the transaction is committed.
+    pub(crate) fn committed(self) -> Notice {
+        let Self { timeline, here, former, failover, newest, _alone } = self;
+        *timeline.failover.lock() = failover;
+        let (Some((former, _)), Some(failover)) = (former, failover) else {
+            *timeline.known.lock() = Some(here);
+            return Notice::First;
+        };
+        // What was acknowledged meanwhile is of the new history.
+        if let Some(newest) = newest {
+            timeline.acknowledged.lock().retain(|one| one.at > newest);
+        }
+        if let Some(db) = timeline.db.get().and_then(Weak::upgrade) {
+            // With the names: a number of the new history is never taken for one of the former.
+            db.names.forget(|| timeline.changes.fetch_add(1, Ordering::AcqRel));
+            db.cursors.forget();
+        }
+        // Last: a connection that finds the history known goes on with what was prepared.
+        *timeline.known.lock() = Some(here);
+        tracing::warn!(
+            epoch = failover.epoch,
+            former,
+            lost_messages = failover.lost_messages,
+            lost_marks = failover.lost_marks,
+            lost_claims = failover.lost_claims,
+            "the database failed over"
+        );
+        Notice::Changed
+    }
+}
+
+/// What a change means for the connection that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    Same,
+    /// It is the first that this process knows of.
+    First,
+    /// What the caller prepared belongs to the former one.
     Changed,
+}
+
+/// The timeline and the epoch in the answer of a check.
+fn here(row: &PgRow) -> Result<(String, i64)> {
+    Ok((get(row, 0)?, get(row, 1)?))
 }
 
 /// Of the remembered messages that are gone, those that a failover took. It takes the newest: one that is older than all that are

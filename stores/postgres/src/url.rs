@@ -34,12 +34,38 @@ const OF_OTHERS: [&str; 3] = ["sslnegotiation", "sslsni", "sslcompression"];
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
+/// A URL, divided before anything in it is read.
+struct Parts<'a> {
+    scheme: &'a str,
+    /// Empty for none.
+    user: &'a str,
+    hosts: &'a str,
+    /// The path and the query.
+    behind: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://")?;
+        let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        Some(Self { scheme, user, hosts, behind })
+    }
+}
+
+/// Tells whether a password is written in a URL, with the user or in the query.
+pub(crate) fn has_password(text: &str) -> bool {
+    let Some(Parts { user, behind, .. }) = Parts::of(text) else { return false };
+    let query = behind.split_once('?').map_or("", |(_, query)| query);
+    let query = Url::parse(&format!("postgres://localhost/?{query}"));
+    user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
+        || query.is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
+}
+
 /// Reads a URL that may name several hosts, of which one is the primary: `host1:5432,host2:5433`. The driver knows one host alone, so
 /// there are settings for each.
 pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
-    let Some((scheme, rest)) = text.split_once("://") else { return Ok(vec![read(text)?]) };
-    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+    let Some(Parts { scheme, user, hosts, behind }) = Parts::of(text) else { return Ok(vec![read(text)?]) };
     if !hosts.contains(',') {
         // A URL without a host between user and database cannot be read, so its query is looked at first.
         let query = behind.split_once('?').map_or("", |(_, query)| query);
@@ -248,6 +274,21 @@ mod tests {
         ] {
             let error = read(url).expect_err(url);
             assert!(error.contains(what) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_seen_wherever_it_is_written() {
+        for (url, has) in [
+            ("postgres://app:x@a.example/shop", true),
+            ("postgres://app:x@a:5432,b:5433/shop?sslmode=require", true),
+            ("postgres://app@a:1,b:2/shop?sslmode=require&p%61ssword=x", true),
+            ("postgres://app:@a:1,b:2/shop?password=", false),
+            ("postgres://a:5432,b:5432/shop", false),
+            ("env:DATABASE_URL", false),
+            ("sqlite:oncebox.db", false),
+        ] {
+            assert_eq!(has_password(url), has, "{url}");
         }
     }
 

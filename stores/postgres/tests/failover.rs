@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use oncebox::store::{Accepted, Admin as _, Claimed, ExamineParams, Failover, Severity, Store as _};
+use oncebox::store::{
+    Accepted, Admin as _, Claimed, ExamineParams, Failover, Migrate as _, RegisterParams, Severity,
+    Store as _,
+};
 use oncebox::time::Timestamp;
 use oncebox::{Error, HealthStatus, Inbox};
 use oncebox_postgres::Postgres;
@@ -254,4 +257,84 @@ async fn behind_a_pooler_each_claim_checks_the_timeline() {
     let after = tokens(&claim_some(&store, 1).await);
     assert!(after[0] > before[0] && after[0] >> 40 > 0, "{after:?} after {before:?}");
     assert_eq!(store.failover().map(|failover| failover.lost_history()), Some(false));
+}
+
+/// The database changed its history, and every session ended.
+async fn fail_over_to_another(schema: &Schema) {
+    schema.run("UPDATE @meta SET timeline = 'another/1'").await;
+    let sessions = format!(
+        "FROM pg_stat_activity WHERE application_name LIKE 'oncebox %' AND query LIKE '%{}%'
+         AND pid <> pg_backend_pid()",
+        schema.name
+    );
+    schema.run(&format!("SELECT pg_terminate_backend(pid) {sessions}")).await;
+    schema.wait_for(&format!("NOT EXISTS (SELECT {sessions})")).await;
+}
+
+/// What is lost is counted once, though the first look at it fails halfway.
+#[tokio::test]
+async fn a_report_that_fails_halfway_counts_nothing_twice() {
+    let schema = Schema::shared();
+    schema.options().apply().await.expect("apply");
+    let role = format!("{}_app", schema.name);
+    let grants = schema.options().grants_sql(&role).expect("what to grant");
+    schema.run(&format!("CREATE ROLE {role} LOGIN; {grants}")).await;
+    let url = schema.url().replacen("oncebox@", &format!("{role}@"), 1);
+    let store = Postgres::options(&url).expect("a good URL").schema(&schema.name).open().await;
+    let store = store.expect("the store opens");
+    first(&store, "lost").await;
+    schema.run("DELETE FROM @proof").await;
+    let columns = "epoch, lost_marks, lost_messages, lost_sources, lost_ids, lost_from, lost_until";
+    // Enough for the report, too little to read the failover afterwards.
+    schema
+        .run(&format!(
+            "REVOKE SELECT ON @timeline FROM {role}; GRANT SELECT ({columns}) ON @timeline TO {role}"
+        ))
+        .await;
+    fail_over_to_another(&schema).await;
+    for _ in 0..2 {
+        accept(&store, "2").await.expect_err("the failover cannot be read");
+    }
+    schema.run(&format!("GRANT SELECT ON @timeline TO {role}")).await;
+    persist(async || accept(&store, "2").await).await;
+    assert_eq!(store.failover().expect("it was noticed").lost_messages, 1);
+    drop(store);
+    schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+/// Numbers of names that a call read before a failover are void after it, whichever connection noticed it.
+#[tokio::test]
+async fn messages_that_waited_for_a_connection_go_to_their_handler_after_a_failover() {
+    for schema in [Schema::shared(), Schema::pooled()] {
+        let store = schema.options().open().await.expect("the store opens");
+        first(&store, "1").await;
+        assert_eq!(claim_some(&store, 1).await.len(), 1);
+        // The new history gave the handler's number to another one.
+        schema.run("UPDATE @handler SET key = 'other', origin = 'other'").await;
+        schema.run("UPDATE @handler_key SET key = 'other'").await;
+        fail_over_to_another(&schema).await;
+        let ids = ["2", "3", "4", "5"];
+        let one = &store;
+        let accepted = ids.map(|id| persist(async move || accept(one, id).await));
+        futures_util::future::join_all(accepted).await;
+        let of = |key: &str| {
+            format!("@entry e JOIN @handler_key k ON k.handler = e.handler WHERE k.key = '{key}'")
+        };
+        assert_eq!((schema.count(&of("h")).await, schema.count(&of("other")).await), (4, 1));
+    }
+}
+
+/// A message that left with its retention was not lost.
+#[tokio::test]
+async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
+    let schema = Schema::shared();
+    let store = schema.options().open().await.expect("the store opens");
+    let window = std::time::Duration::from_millis(1);
+    store.register(&RegisterParams::new(inbox(), window)).await.expect("register");
+    first(&store, "waits").await;
+    first(&store, "left").await;
+    schema.run("DELETE FROM @proof p USING @message m WHERE m.seq = p.seq AND m.id = 'left'").await;
+    fail_over_to_another(&schema).await;
+    persist(async || accept(&store, "3").await).await;
+    assert!(!store.failover().expect("it was noticed").lost_history());
 }

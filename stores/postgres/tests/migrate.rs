@@ -382,6 +382,22 @@ async fn a_missing_privilege_is_named() {
     role.leave().await;
 }
 
+/// A role that takes tokens has to begin epochs, so it is refused without the right to.
+#[tokio::test]
+async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
+    let role = Role::new().await;
+    role.grant(|statement| !statement.contains("SEQUENCE")).await;
+    let refused = |error: &oncebox::Error| {
+        error.kind() == ErrorKind::InvalidConfig && error.what().contains("oncebox_token")
+    };
+    drop(role.options().open().await.expect("it only reads"));
+    let sequence = role.schema.sql(&format!("GRANT USAGE ON SEQUENCE @token TO {}", role.name));
+    role.schema.run(&sequence).await;
+    let error = role.options().open().await.expect_err("it may claim and begins no epoch");
+    assert!(refused(&error), "{error:?}");
+    role.leave().await;
+}
+
 // FAULTS A6: the standby that commits wait for is not there when the tables are made.
 #[tokio::test]
 async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {

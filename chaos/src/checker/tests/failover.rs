@@ -1,7 +1,7 @@
 //! Failovers and refusals: I1, I4 and I6.
 
 use super::{Answer, Case, Fact, Kind, Said};
-use crate::ledger::{DENIED, FAILED_OVER, LOSES_FROM_NOW};
+use crate::ledger::{DENIED, DENIED_FOR_LONG, FAILED_OVER, LOSES_FROM_NOW};
 use crate::plan::id_of;
 
 const H: &str = "plain";
@@ -48,6 +48,24 @@ fn i1_inline_effects_are_lost_by_their_number() {
 }
 
 #[test]
+fn i2_a_run_that_a_failover_lost_leaves_the_key_to_another_payload() {
+    let two_payloads = |first: u64| {
+        let mut case = Case::new();
+        let m = case.well(Kind::Plain);
+        case.rules.loses = true;
+        case.note(1, 0, fault(LOSES_FROM_NOW)).note(200, 0, fault(FAILED_OVER));
+        case.note(1, 0, Fact::Offered { m, v: 0 }).note(1, 0, Fact::Offered { m, v: 1 });
+        case.note(first, 1, Fact::Start { m, h: H.into(), tok: 1, v: 0 });
+        case.note(500, 2, Fact::Start { m, h: H.into(), tok: 2, v: 1 });
+        (m, case)
+    };
+    two_payloads(100).1.is_clean_of("I2");
+    // This run was in the history that is left.
+    let (m, mut case) = two_payloads(300);
+    case.cries_of("I2", &format!("I2: message {m} ran with two payloads"));
+}
+
+#[test]
 fn i4_a_completion_that_a_failover_lost_explains_another_run() {
     let done = |faults: &[(u64, &str)]| {
         let mut case = Case::new();
@@ -90,6 +108,8 @@ fn i4_a_refusal_explains_no_repeat() {
         (m, case)
     };
     repeated("server: killed".into()).1.is_clean();
+    // The lease ran out meanwhile.
+    repeated(format!("{DENIED_FOR_LONG}logins")).1.is_clean();
     let (m, mut case) = repeated(format!("{DENIED}logins"));
     case.cries([&format!("I4: message {m} ran at plain again (process 2, token 2)")]);
 }

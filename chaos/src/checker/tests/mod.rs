@@ -186,6 +186,19 @@ impl Case {
         assert_eq!(self.said(), [""; 0]);
     }
 
+    /// Says nothing of this rule.
+    fn is_clean_of(&mut self, rule: &str) {
+        let said = self.said();
+        assert!(!said.iter().any(|violation| violation.starts_with(rule)), "{said:#?}");
+    }
+
+    /// Says this of this rule, and nothing else of it.
+    fn cries_of(&mut self, rule: &str, wanted: &str) {
+        let said = self.said();
+        let found: Vec<&String> = said.iter().filter(|violation| violation.starts_with(rule)).collect();
+        assert_eq!(found, [wanted]);
+    }
+
     /// Says these, and nothing else.
     fn cries<const N: usize>(&mut self, wanted: [&str; N]) {
         let said = self.said();
