@@ -2,7 +2,7 @@
 
 use super::{Tree, is, resolve};
 
-/// Whether a file is a document for readers of the repository. Pages below `src` and `crates` are parts of rustdoc.
+/// Returns true for a document for readers of the repository. Pages below `crates` are parts of rustdoc.
 pub(super) fn is_page(path: &str) -> bool {
     let roots = ["docs/", "bench/", "chaos/", "examples/"];
     is(path, "md") && (!path.contains('/') || roots.iter().any(|root| path.starts_with(root)))

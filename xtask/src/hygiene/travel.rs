@@ -27,7 +27,7 @@ pub(super) fn names_exist(tree: &Tree<'_>) -> Vec<String> {
     breaches
 }
 
-/// Whether a file has a function of this name; for `Type::function`, also the type.
+/// Returns true if a file has a function of this name; for `Type::function`, also the type.
 fn defines(file: &File, name: &str) -> bool {
     let (owner, name) = name.rsplit_once("::").map_or((None, name), |(owner, name)| (Some(owner), name));
     let starts = ["(", "<"].map(|next| format!("fn {name}{next}"));
