@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 
@@ -12,6 +13,9 @@ use super::log::LogArgs;
 use super::{Exit, Failed};
 use crate::config;
 use crate::sidecar::{self, Origin, ZeroConfig};
+
+/// Maximum time for tasks that outlive the shutdown to drop their clones of a store.
+const LAST_CLONES: Duration = Duration::from_secs(6);
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -71,8 +75,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
         telemetry.shutdown().await;
         served
     });
-    // What still runs was given its time.
-    runtime.shutdown_background();
+    // Tasks had their time. The last clone of a store may be in one of them, and ends its file when it is dropped.
+    runtime.shutdown_timeout(LAST_CLONES);
     served.map(|()| ExitCode::SUCCESS)
 }
 

@@ -64,6 +64,10 @@ impl Offer {
         Ok(Self { new: new.clone(), changes, inbox, lane, home, routes, handlers, doubted })
     }
 
+    pub(crate) fn inbox(&self) -> i16 {
+        self.inbox
+    }
+
     /// The lane of its key.
     pub(crate) fn lane(&self) -> i16 {
         self.lane

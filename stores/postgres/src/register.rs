@@ -24,7 +24,6 @@ pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     for (handler, window) in params.all() {
         handlers.push(handler.map_or("", HandlerKey::as_str).to_owned());
         spans.push(millis(window));
-        db.timeline.has_window(window);
     }
     let register = query(&db.sql.register).bind(db.now()).bind(inbox).bind(millis(params.hold));
     let mut session = control.transaction().await?;

@@ -45,8 +45,6 @@ pub(crate) struct Timeline {
     noticing: tokio::sync::Mutex<()>,
     /// How many changes of the history this process has noticed. Numbers of names that were read before the latest are void.
     changes: AtomicU64,
-    /// The shortest window that the process registered, in milliseconds: what is older may have left with it.
-    shortest_window: AtomicI64,
     /// Has to forget what it remembers of the former history.
     db: OnceLock<Weak<Db>>,
 }
@@ -54,6 +52,8 @@ pub(crate) struct Timeline {
 /// A commit that the database has acknowledged.
 #[derive(Clone)]
 struct Acknowledged {
+    /// The inbox of a message.
+    inbox: Option<i16>,
     lane: i16,
     key: Key,
     what: Acknowledgement,
@@ -101,7 +101,6 @@ impl Timeline {
             failover: Mutex::default(),
             noticing: tokio::sync::Mutex::default(),
             changes: AtomicU64::new(0),
-            shortest_window: AtomicI64::new(i64::MAX),
             db: OnceLock::new(),
         })
     }
@@ -126,17 +125,6 @@ impl Timeline {
         if self.changes() == changes { Ok(()) } else { Err(changed()) }
     }
 
-    /// Takes note of a window: what is older than that may have left with its retention.
-    pub(crate) fn has_window(&self, window: Duration) {
-        self.shortest_window.fetch_min(millis(window), Ordering::Relaxed);
-    }
-
-    /// For how long what was acknowledged is certain to be stored, unless a failover took it.
-    fn recently(&self) -> Duration {
-        let window = self.shortest_window.load(Ordering::Relaxed);
-        RECENTLY.min(Duration::from_millis(u64::try_from(window).unwrap_or(0)))
-    }
-
     /// Remembers the tokens of claims.
     pub(crate) fn given(&self, claimed: &[Claimed]) {
         if let Some(token) = claimed.iter().map(|one| one.claim.token.0).max() {
@@ -145,24 +133,24 @@ impl Timeline {
     }
 
     /// Remembers messages that are stored.
-    pub(crate) fn acknowledged<'a>(&self, messages: impl Iterator<Item = (i16, Key, &'a Message)>) {
-        self.remember(messages.map(|(lane, key, message)| {
+    pub(crate) fn acknowledged<'a>(&self, messages: impl Iterator<Item = (i16, i16, Key, &'a Message)>) {
+        self.remember(messages.map(|(inbox, lane, key, message)| {
             let name = Arc::new((message.source().into(), message.id().into()));
-            (lane, key, Acknowledgement::Message(name))
+            (Some(inbox), lane, key, Acknowledgement::Message(name))
         }));
     }
 
     /// Remembers marks that are committed.
     pub(crate) fn marked(&self, marks: Vec<(i16, Key, HandlerKey)>) {
         self.remember(
-            marks.into_iter().map(|(lane, key, handler)| (lane, key, Acknowledgement::Mark(handler))),
+            marks.into_iter().map(|(lane, key, handler)| (None, lane, key, Acknowledgement::Mark(handler))),
         );
     }
 
-    fn remember(&self, all: impl Iterator<Item = (i16, Key, Acknowledgement)>) {
+    fn remember(&self, all: impl Iterator<Item = (Option<i16>, i16, Key, Acknowledgement)>) {
         let at = Instant::now();
         let mut acknowledged = self.acknowledged.lock();
-        acknowledged.extend(all.map(|(lane, key, what)| Acknowledged { lane, key, what, at }));
+        acknowledged.extend(all.map(|(inbox, lane, key, what)| Acknowledged { inbox, lane, key, what, at }));
         let surplus = acknowledged.len().saturating_sub(REMEMBERED);
         acknowledged.drain(..surplus);
     }
@@ -235,11 +223,13 @@ impl Timeline {
         remembered: &[Acknowledged],
     ) -> Result<()> {
         let recent: Vec<&Acknowledged> =
-            remembered.iter().filter(|one| one.at.elapsed() < self.recently()).collect();
+            remembered.iter().filter(|one| one.at.elapsed() < RECENTLY).collect();
         let missing = query(&self.missing)
             .bind(recent.iter().map(|one| one.lane).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.key.as_bytes().to_vec()).collect::<Vec<_>>())
             .bind(recent.iter().map(|one| one.handler()).collect::<Vec<_>>())
+            .bind(recent.iter().map(|one| one.inbox).collect::<Vec<_>>())
+            .bind(recent.iter().map(|one| millis(one.at.elapsed())).collect::<Vec<_>>())
             .persistent(false);
         let rows = missing.fetch_all(&mut *connection).await.map_err(before)?;
         let mut gone = Vec::with_capacity(rows.len());

@@ -106,7 +106,7 @@ impl Ingest {
     async fn store(&self, offers: &[Offer]) -> Result<Vec<Accepted>> {
         let Stored { accepted, work } = store(&self.db, &self.sessions, offers).await?;
         let stored = offers.iter().zip(&accepted).filter_map(|(offer, accepted)| match accepted {
-            Accepted::First(_) => Some((offer.lane(), offer.new.key, &*offer.new.message)),
+            Accepted::First(_) => Some((offer.inbox(), offer.lane(), offer.new.key, &*offer.new.message)),
             _ => None,
         });
         self.db.timeline.acknowledged(stored);

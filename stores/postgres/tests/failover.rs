@@ -329,8 +329,11 @@ async fn messages_that_waited_for_a_connection_go_to_their_handler_after_a_failo
 async fn what_may_have_left_with_its_window_is_not_reported_as_lost() {
     let schema = Schema::shared();
     let store = schema.options().open().await.expect("the store opens");
+    // Another process: one that only accepts does not know the windows.
+    let worker = schema.options().open().await.expect("the store opens");
     let window = std::time::Duration::from_millis(1);
-    store.register(&RegisterParams::new(inbox(), window)).await.expect("register");
+    worker.register(&RegisterParams::new(inbox(), window)).await.expect("register");
+    drop(worker);
     first(&store, "waits").await;
     first(&store, "left").await;
     schema.run("DELETE FROM @proof p USING @message m WHERE m.seq = p.seq AND m.id = 'left'").await;
