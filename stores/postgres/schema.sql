@@ -1,4 +1,4 @@
--- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.
+-- All tables with the default settings, as `PostgresOptions::schema_sql` prints them. Written by a test; do not edit.
 
 CREATE SCHEMA IF NOT EXISTS "public";
 CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());

@@ -57,7 +57,7 @@ mod tokio_pg;
 #[doc = include_str!("../../../docs/postgres.md")]
 struct Guide;
 
-pub use options::Options;
+pub use options::PostgresOptions;
 pub use transaction::PostgresTx;
 
 /// The driver this store is built on, for handlers that use its transaction.
@@ -100,7 +100,7 @@ struct Inner {
     waker: Waker,
     tasks: Tasks,
     partitions: PartitionLimits,
-    options: Options,
+    options: PostgresOptions,
 }
 
 impl Postgres {
@@ -110,8 +110,8 @@ impl Postgres {
     }
 
     /// Connects with other settings.
-    pub fn options(url: &str) -> Result<Options> {
-        Options::new(url)
+    pub fn options(url: &str) -> Result<PostgresOptions> {
+        PostgresOptions::new(url)
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) async fn check(sessions: &Sessions, sql: &Statements, plan: &Plan) ->
         None => Ok(()),
         Some(step) => {
             let what = format!(
-                "the tables {}* lack schema version {} ({}); their owner runs `oncebox migrate apply`, in Rust `Options::apply`, or \
+                "the tables {}* lack schema version {} ({}); their owner runs `oncebox migrate apply`, in Rust `PostgresOptions::apply`, or \
                  what `oncebox migrate print` shows",
                 plan.place, step.version, step.name
             );

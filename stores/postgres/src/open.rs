@@ -11,9 +11,9 @@ use crate::sql::Statements;
 use crate::timeline::Timeline;
 use crate::wake::{Tasks, Waker};
 use crate::writer::Writer;
-use crate::{Inner, Options, Postgres, accept, cursors, error, names, options, row, vacuum};
+use crate::{Inner, Postgres, PostgresOptions, accept, cursors, error, names, options, row, vacuum};
 
-impl Options {
+impl PostgresOptions {
     /// Connects.
     pub async fn open(self) -> Result<Postgres> {
         self.check()?;

@@ -30,7 +30,7 @@ pub(crate) const STATEMENTS: usize = 256;
 ///
 /// Nothing here ever shows the password.
 #[derive(Clone)]
-pub struct Options {
+pub struct PostgresOptions {
     /// By host, of which one is the primary.
     pub(crate) login: Login,
     pub(crate) plan: Plan,
@@ -43,10 +43,10 @@ pub struct Options {
     pub(crate) partitions: PartitionLimits,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connect = self.login.current();
-        f.debug_struct("Options")
+        f.debug_struct("PostgresOptions")
             .field("hosts", &crate::connect::hosts(&connect))
             .field("database", &connect.first().and_then(PgConnectOptions::get_database))
             .field("tables", &self.plan.place.to_string())
@@ -55,7 +55,7 @@ impl fmt::Debug for Options {
     }
 }
 
-impl Options {
+impl PostgresOptions {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
@@ -303,7 +303,7 @@ const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 /// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
 /// not opened.
 #[async_trait]
-impl Migrate for Options {
+impl Migrate for PostgresOptions {
     async fn current(&self) -> Result<u32> {
         self.check()?;
         migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await.map_err(at_start)

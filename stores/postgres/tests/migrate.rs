@@ -13,7 +13,7 @@ use oncebox::ErrorKind;
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_servers::{Cluster, Version};
 use oncebox_testkit::TestClock;
 use support::Schema;
@@ -121,7 +121,7 @@ fn the_schema_file_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema.sql");
     let now =
         Postgres::options("postgres://localhost/shop").expect("a good URL").schema_sql().expect("its SQL");
-    let header = "-- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.\n\n";
+    let header = "-- All tables with the default settings, as `PostgresOptions::schema_sql` prints them. Written by a test; do not edit.\n\n";
     let now = format!("{header}{now}");
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(&path, &now).expect("the file can be written");
@@ -137,7 +137,7 @@ fn the_schema_file_is_current() {
 #[tokio::test]
 async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
     let (one, two) = (schema(), schema());
-    let places: Vec<Options> = vec![one.options(), two.options(), one.options().prefix("other_")];
+    let places: Vec<PostgresOptions> = vec![one.options(), two.options(), one.options().prefix("other_")];
     let mut stores = Vec::new();
     for options in &places {
         stores.push(options.clone().open().await.expect("the store opens"));
@@ -257,7 +257,7 @@ impl Role {
         Self { schema, name }
     }
 
-    fn options(&self) -> Options {
+    fn options(&self) -> PostgresOptions {
         let url = self.schema.url().replacen("oncebox@", &format!("{}@", self.name), 1);
         assert!(url.contains(&self.name), "{url}");
         Postgres::options(&url).expect("a good URL").schema(&self.schema.name)

@@ -13,7 +13,7 @@ use oncebox::ErrorKind;
 use oncebox::state::{Operation, Outcome, Status};
 use oncebox::store::{Accepted, Admin as _, QuarantineReason, RescueParams, Store as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -32,7 +32,7 @@ impl Place {
     }
 
     /// A new partition every day.
-    fn options(&self) -> Options {
+    fn options(&self) -> PostgresOptions {
         self.schema.options().clock(self.clock.shared())
     }
 

@@ -45,7 +45,7 @@ mod transaction;
 mod writer;
 
 pub use connect::Synchronous;
-pub use options::Options;
+pub use options::SqliteOptions;
 pub use transaction::SqliteTx;
 
 use std::future::Future;
@@ -105,8 +105,8 @@ impl Sqlite {
     }
 
     /// Opens a file with other settings.
-    pub fn options(path: impl Into<PathBuf>) -> Options {
-        Options {
+    pub fn options(path: impl Into<PathBuf>) -> SqliteOptions {
+        SqliteOptions {
             opener: Opener {
                 path: path.into(),
                 synchronous: Synchronous::Full,

@@ -27,7 +27,7 @@ fn tells(error: &Error, kind: ErrorKind, what: &str) {
     assert!(text.contains(kind.kept()) && text.contains(kind.advice()), "{text}");
 }
 
-fn refused(options: oncebox_sqlite::Options) -> Error {
+fn refused(options: oncebox_sqlite::SqliteOptions) -> Error {
     options.open().expect_err("it must not open")
 }
 

@@ -11,7 +11,7 @@ use oncebox::store::{
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_sqlite::{Options, Sqlite, Synchronous};
+use oncebox_sqlite::{Sqlite, SqliteOptions, Synchronous};
 use oncebox_testkit::TestClock;
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ impl File {
     }
 
     /// Options that do not wait for the disk: what is tested does not depend on the power staying on.
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> SqliteOptions {
         Sqlite::options(self.path()).synchronous(Synchronous::Normal).clock(self.clock.shared())
     }
 
