@@ -13,10 +13,10 @@ use sqlx::postgres::PgConnectOptions;
 use crate::connect::Pool;
 use crate::error::at_start;
 use crate::login::Login;
-use crate::migrate::{self, Plan};
+use crate::migrate::{self, SchemaPlan};
 use crate::partition::{self, PartitionLimits};
 use crate::session::Sessions;
-use crate::sql::{Place, Statements, strip};
+use crate::sql::{Namespace, Statements, strip};
 use crate::timeline::Timeline;
 use crate::url;
 
@@ -33,7 +33,7 @@ pub(crate) const STATEMENTS: usize = 256;
 pub struct PostgresOptions {
     /// By host, of which one is the primary.
     pub(crate) login: Login,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SchemaPlan,
     pub(crate) migrate: bool,
     pub(crate) pooled: bool,
     pub(crate) clock: Option<SharedClock>,
@@ -60,7 +60,7 @@ impl PostgresOptions {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
             login: Login::new(url::read_all(url)?),
-            plan: Plan { place: Place::default(), lanes: 4, checks: false },
+            plan: SchemaPlan { place: Namespace::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
             clock: None,
@@ -154,7 +154,7 @@ impl PostgresOptions {
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
-        let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
+        let Self { plan: SchemaPlan { lanes, .. }, handlers, patience, partitions, .. } = self;
         let (life, size, max) = (partitions.life, partitions.size, partition::MAX_SIZE);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
@@ -323,7 +323,7 @@ impl Migrate for PostgresOptions {
 }
 
 /// The lock that tells our transactions' locks from those of another inbox.
-pub(crate) fn lock_class(place: &Place) -> i32 {
+pub(crate) fn lock_class(place: &Namespace) -> i32 {
     let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])

@@ -243,12 +243,12 @@ fn the_guide_shows_what_is_granted() {
 }
 
 /// A role without any right, in the shared server; gone with the test.
-struct Role {
+struct TestRole {
     schema: Schema,
     name: String,
 }
 
-impl Role {
+impl TestRole {
     async fn new() -> Self {
         let schema = schema();
         schema.options().apply().await.expect("apply");
@@ -283,7 +283,7 @@ impl Role {
 // FAULTS S21
 #[tokio::test]
 async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     role.grant(|_| true).await;
     let clock = TestClock::new();
     let store = role.options().clock(clock.shared()).open().await.expect("migrated already");
@@ -336,7 +336,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
 
 #[tokio::test]
 async fn who_may_not_make_the_tables_is_told_who_has_to() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     role.schema.run(&format!("GRANT USAGE ON SCHEMA {} TO {}", role.schema.name, role.name)).await;
     let error = role.options().prefix("other_").open().await.expect_err("it may not make tables");
     let text = error.to_string();
@@ -352,7 +352,7 @@ async fn who_may_not_make_the_tables_is_told_who_has_to() {
 
 #[tokio::test]
 async fn a_missing_privilege_is_named() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     let error = role.options().open().await.expect_err("nothing is granted");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
     let text = format!("{error:?}");
@@ -385,7 +385,7 @@ async fn a_missing_privilege_is_named() {
 /// A role that takes tokens has to begin epochs, so it is refused without the right to.
 #[tokio::test]
 async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
-    let role = Role::new().await;
+    let role = TestRole::new().await;
     role.grant(|statement| !statement.contains("SEQUENCE")).await;
     let refused = |error: &oncebox::Error| {
         error.kind() == ErrorKind::InvalidConfig && error.what().contains("oncebox_token")

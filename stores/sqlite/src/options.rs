@@ -10,10 +10,10 @@ use oncebox::store::{Migrate, Migration};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use tokio::sync::watch;
 
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::proof::Pace;
 use crate::transaction::WriteTurn;
-use crate::writer::Writer;
+use crate::writer::WriterHandle;
 use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
 
 /// How long calls of one process wait for each other at least: a slow disk is no reason to refuse.
@@ -22,7 +22,7 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
 /// How a file is opened.
 #[derive(Clone)]
 pub struct SqliteOptions {
-    pub(crate) opener: Opener,
+    pub(crate) opener: FileOpener,
     pub(crate) clock: Option<SharedClock>,
     pub(crate) migrate: bool,
     pub(crate) pace: Pace,
@@ -89,7 +89,7 @@ impl SqliteOptions {
         mode::warn(&opener.path);
         let (write_turn, wake) =
             (WriteTurn::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
-        let (writer, end) = Writer::start(
+        let (writer, end) = WriterHandle::start(
             opener.clone(),
             connection,
             Arc::clone(&clock),

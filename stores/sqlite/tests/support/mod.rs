@@ -21,12 +21,12 @@ pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 pub(crate) const RETENTION: Duration = Duration::from_hours(24);
 
 /// A database file that leaves with the test, and the clock its stores go by.
-pub(crate) struct File {
+pub(crate) struct TestFile {
     dir: TempDir,
     pub(crate) clock: TestClock,
 }
 
-impl File {
+impl TestFile {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a temporary directory"), clock: TestClock::new() }
     }
