@@ -26,7 +26,7 @@ const MAX_ROUND: usize = 1_000;
 const RACES: usize = 100;
 
 /// A message on its way in, with the numbers of its names.
-pub(crate) struct OfferedMessage {
+pub(crate) struct Offered {
     pub(crate) new: NewMessage,
     /// How many changes of the database's history were known when its numbers were read.
     changes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct OfferedMessage {
     doubted: Vec<i16>,
 }
 
-impl OfferedMessage {
+impl Offered {
     pub(crate) async fn new(db: &Db, new: &NewMessage) -> Result<Self> {
         refuse_nul(new)?;
         let changes = db.timeline.changes();
@@ -135,7 +135,7 @@ pub(crate) struct StoredBatch {
 }
 
 /// Stores a batch. Everything new of it is stored in one commit.
-pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[OfferedMessage]) -> Result<StoredBatch> {
+pub(crate) async fn store(db: &Db, sessions: &Sessions, offers: &[Offered]) -> Result<StoredBatch> {
     let oldest = offers.iter().map(|offer| offer.changes).min();
     let sessions = &oldest.map_or_else(|| sessions.clone(), |changes| sessions.knowing(changes));
     let mut answers: Vec<Option<Accepted>> = vec![None; offers.len()];
@@ -194,7 +194,7 @@ fn partly(error: Error) -> Error {
 async fn offer(
     db: &Db,
     sessions: &Sessions,
-    offers: &[OfferedMessage],
+    offers: &[Offered],
     indexes: &[usize],
 ) -> Result<Vec<(usize, OfferOutcome)>> {
     let rounds = rounds(offers, indexes);
@@ -223,7 +223,7 @@ async fn offer(
 async fn offer_round(
     db: &Db,
     sessions: &Sessions,
-    offers: &[OfferedMessage],
+    offers: &[Offered],
     round: &[usize],
 ) -> Result<Vec<(usize, OfferOutcome)>> {
     let mut looks = db.duplicate_expectation.looks();
@@ -264,7 +264,7 @@ async fn offer_round(
 }
 
 /// Cuts a batch into statements: of one inbox, with each key once, and not too large. The order of a key's messages is kept.
-fn rounds(offers: &[OfferedMessage], indexes: &[usize]) -> Vec<Vec<usize>> {
+fn rounds(offers: &[Offered], indexes: &[usize]) -> Vec<Vec<usize>> {
     let mut by_inbox: BTreeMap<i16, Vec<Vec<usize>>> = BTreeMap::new();
     let mut seen: Vec<HashSet<Key>> = Vec::new();
     for index in indexes {
@@ -293,19 +293,19 @@ fn rounds(offers: &[OfferedMessage], indexes: &[usize]) -> Vec<Vec<usize>> {
 }
 
 /// The messages of a round, with their places.
-fn chosen<'a>(offers: &'a [OfferedMessage], round: &[usize]) -> Vec<(i32, &'a OfferedMessage)> {
+fn chosen<'a>(offers: &'a [Offered], round: &[usize]) -> Vec<(i32, &'a Offered)> {
     round.iter().map(|index| (place(*index), &offers[*index])).collect()
 }
 
 /// One value of each message.
-fn column<'a, T>(chosen: &[(i32, &'a OfferedMessage)], value: impl Fn(&'a OfferedMessage) -> T) -> Vec<T> {
+fn column<'a, T>(chosen: &[(i32, &'a Offered)], value: impl Fn(&'a Offered) -> T) -> Vec<T> {
     chosen.iter().map(|(_, offer)| value(offer)).collect()
 }
 
 /// The statement for all kinds of messages of one inbox, with the locks that it takes first.
 fn long_way<'a>(
     db: &Db,
-    offers: &'a [OfferedMessage],
+    offers: &'a [Offered],
     round: &[usize],
     locks: Vec<i32>,
     lines: &TouchedQueues,
@@ -357,12 +357,12 @@ fn long_way<'a>(
 }
 
 /// The tenants of all messages; nothing is sent if none has one.
-fn tenants<'a>(chosen: &[(i32, &'a OfferedMessage)]) -> Option<Vec<Option<&'a str>>> {
+fn tenants<'a>(chosen: &[(i32, &'a Offered)]) -> Option<Vec<Option<&'a str>>> {
     let tenants = column(chosen, |offer| offer.new.message.tenant());
     tenants.iter().any(Option::is_some).then_some(tenants)
 }
 
-fn places(chosen: &[(i32, &OfferedMessage)]) -> Vec<i32> {
+fn places(chosen: &[(i32, &Offered)]) -> Vec<i32> {
     chosen.iter().map(|(place, _)| *place).collect()
 }
 
@@ -407,11 +407,11 @@ fn said_in(row: &PgRow) -> Result<AcceptRow> {
     })
 }
 
-fn verdicts_of(offers: &[OfferedMessage], said: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
+fn verdicts_of(offers: &[Offered], said: Vec<AcceptRow>) -> Result<Vec<(usize, OfferOutcome)>> {
     said.into_iter().map(|said| verdict(offers, said)).collect()
 }
 
-fn verdict(offers: &[OfferedMessage], said: AcceptRow) -> Result<(usize, OfferOutcome)> {
+fn verdict(offers: &[Offered], said: AcceptRow) -> Result<(usize, OfferOutcome)> {
     let index = usize::try_from(said.place).unwrap_or(usize::MAX);
     let offer = offers.get(index).ok_or_else(|| corrupt("an answer is for no message"))?;
     let verdict = match (said.seq.map(Seq), said.known) {
@@ -431,7 +431,7 @@ fn known_for(seq: Seq, age: i64) -> Known {
     Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
 }
 
-fn known(offer: &OfferedMessage, known: Known, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
+fn known(offer: &Offered, known: Known, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
     if fingerprint == Fingerprint::ERASED.as_bytes() {
         return OfferOutcome::Answer(Accepted::Duplicate(known));
     }
@@ -448,7 +448,7 @@ fn known(offer: &OfferedMessage, known: Known, fingerprint: &[u8], handlers: &[u
 }
 
 /// The handlers of a message that have no entry yet, under their key or a former one; with all of these.
-fn missing<'a>(offer: &'a OfferedMessage, present: &[i16]) -> Vec<&'a [i16]> {
+fn missing<'a>(offer: &'a Offered, present: &[i16]) -> Vec<&'a [i16]> {
     let routes = offer.routes.iter().map(Vec::as_slice);
     routes.filter(|ids| !ids.iter().any(|id| present.contains(id))).collect()
 }

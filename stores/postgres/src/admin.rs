@@ -17,7 +17,7 @@ use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::corrupt;
 use crate::names::CachedHandler;
 use crate::row::{self, get};
-use crate::session::{StoreSession, query};
+use crate::session::{PgSession, query};
 
 pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
     let mut counts = Counts::default();
@@ -59,7 +59,7 @@ pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> R
 /// Lines of an inbox that an operator holds back, with their order keys.
 pub(crate) async fn paused_keys(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     inbox: i16,
 ) -> Result<Vec<(PausedKey, Vec<u8>)>> {
     let rows = session.rows(query(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
@@ -245,7 +245,7 @@ impl ProofRow {
 
 pub(crate) async fn find(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     inbox: i16,
     key: &Key,
 ) -> Result<Option<ProofRow>> {
@@ -259,14 +259,14 @@ pub(crate) async fn find(
     rows.first().map(found).transpose()
 }
 
-pub(crate) async fn message(db: &Db, session: &mut StoreSession, seq: Seq) -> Result<Option<Arc<Message>>> {
+pub(crate) async fn message(db: &Db, session: &mut PgSession, seq: Seq) -> Result<Option<Arc<Message>>> {
     let rows = session.rows(query(&db.sql.admin_show_message).bind(seq.0)).await?;
     rows.first().map(|row| row::message(row, 0)).transpose()
 }
 
 pub(crate) async fn entries(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     handlers: &[i16],
     seq: Seq,
     key: &Key,
@@ -312,7 +312,7 @@ impl<'a> Operating<'a> {
     /// The line that the entry stands in, while it is not finished: lane, handler and order key.
     pub(crate) async fn line(
         &self,
-        session: &mut StoreSession,
+        session: &mut PgSession,
         seq: Seq,
     ) -> Result<Option<(i16, i16, Vec<u8>)>> {
         let rows = session.rows(query(&self.db.sql.admin_order).bind(seq.0).bind(self.handler)).await?;
@@ -323,7 +323,7 @@ impl<'a> Operating<'a> {
     /// Does it; nothing if somebody took the entry meanwhile.
     pub(crate) async fn attempt(
         &self,
-        session: &mut StoreSession,
+        session: &mut PgSession,
         released: &mut Released,
     ) -> Result<Option<EntryView>> {
         let Self { db, key, name, handler, .. } = *self;
@@ -388,7 +388,7 @@ impl<'a> Operating<'a> {
 
     async fn pend(
         &self,
-        session: &mut StoreSession,
+        session: &mut PgSession,
         entry: &EntryView,
         handler: i16,
         order: Option<OrderKey>,
@@ -404,7 +404,7 @@ impl<'a> Operating<'a> {
         Ok(())
     }
 
-    async fn discard(&self, session: &mut StoreSession, entry: &EntryView, handler: i16) -> Result<()> {
+    async fn discard(&self, session: &mut PgSession, entry: &EntryView, handler: i16) -> Result<()> {
         let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let discarded = query(&self.db.sql.admin_discarded)
             .bind(self.db.now())
@@ -428,18 +428,13 @@ fn missing(key: &Key, handler: &HandlerKey) -> Error {
 }
 
 /// Pauses or resumes a handler; says whether that changed anything.
-pub(crate) async fn set_paused(
-    db: &Db,
-    session: &mut StoreSession,
-    handler: i16,
-    paused: bool,
-) -> Result<bool> {
+pub(crate) async fn set_paused(db: &Db, session: &mut PgSession, handler: i16, paused: bool) -> Result<bool> {
     Ok(session.run(query(&db.sql.admin_set_paused).bind(handler).bind(paused)).await? == 1)
 }
 
 pub(crate) async fn purge(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     inbox: i16,
     age: Duration,
     limit: usize,

@@ -13,7 +13,7 @@ use crate::claimed::{Caller, ClaimRows, LeasedEntry};
 use crate::cursors::{LaneFindings, LaneHandler, Remainder, RescanRule, ScanExtent, ScanStart};
 use crate::db::{Db, millis};
 use crate::error::unread;
-use crate::session::{Query, Sessions, StoreSession, query};
+use crate::session::{PgSession, Query, Sessions, query};
 use crate::settle::settle;
 
 /// Up to this many the order of claims is exact over all lanes, and between untouched entries and others. Beyond, each gives
@@ -251,7 +251,7 @@ struct ClaimRound<'a> {
 
 impl ClaimRound<'_> {
     /// What the claim is answered, and whether by the short statement, if that is to be tried first.
-    async fn query(&self, session: &mut StoreSession, exact: bool, short: bool) -> Result<(ClaimRows, bool)> {
+    async fn query(&self, session: &mut PgSession, exact: bool, short: bool) -> Result<(ClaimRows, bool)> {
         if short {
             let answer = ClaimRows::read(session.rows(self.few()).await?).map_err(unread)?;
             if answer.is_all() {

@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::{FailurePhase, innermost, is_connection_lost, lost, store_error};
+use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
 use crate::timeline::Timeline;
 
@@ -276,7 +276,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
             );
             Error::new(ErrorKind::InvalidConfig, what).caused_by(sqlx::Error::Database(error))
         }
-        error => store_error(error, FailurePhase::Before),
+        error => store_error(error, TxPhase::Before),
     }
 }
 
@@ -326,12 +326,12 @@ impl PooledConn {
     /// Waits for an answer, but not for ever.
     pub(crate) async fn answer<T>(
         &mut self,
-        phase: FailurePhase,
+        phase: TxPhase,
         query: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
     ) -> Result<T> {
         let patience = self.pool.inner.patience;
         let Some(connection) = self.connection.as_mut().filter(|_| !self.broken) else {
-            return Err(lost(FailurePhase::Before));
+            return Err(lost(TxPhase::Before));
         };
         match tokio::time::timeout(patience, query(connection)).await {
             Ok(Ok(answer)) => Ok(answer),

@@ -13,7 +13,7 @@ use crate::accept::DuplicateExpectation;
 use crate::cursors::Cursors;
 use crate::names::NameCache;
 use crate::row::get;
-use crate::session::{Query, Sessions, StoreSession, query};
+use crate::session::{PgSession, Query, Sessions, query};
 use crate::sql::Statements;
 use crate::timeline::Timeline;
 use crate::vacuum::VacuumSchedule;
@@ -63,7 +63,7 @@ impl Db {
     }
 
     /// One view of everything, for operators.
-    pub(crate) async fn reads(&self) -> Result<StoreSession> {
+    pub(crate) async fn reads(&self) -> Result<PgSession> {
         self.reads.view().await
     }
 
@@ -109,27 +109,27 @@ impl TouchedQueues {
     }
 
     /// Takes the locks of the lines, for the rest of the transaction.
-    pub(crate) async fn lock(&mut self, db: &Db, session: &mut StoreSession) -> Result<()> {
+    pub(crate) async fn lock(&mut self, db: &Db, session: &mut PgSession) -> Result<()> {
         let locks = self.locks();
         session.rows(query(&db.sql.order_lock).bind(db.lock_class).bind(locks)).await?;
         Ok(())
     }
 
     /// Lets the first of each line go that may, and parks those that one before them parks.
-    pub(crate) async fn release(&self, db: &Db, session: &mut StoreSession) -> Result<Released> {
+    pub(crate) async fn release(&self, db: &Db, session: &mut PgSession) -> Result<Released> {
         let rows = session.rows(self.bind(query(&db.sql.order_release).bind(db.now()))).await?;
         let released = |row: &PgRow| Ok(((get(row, 0)?, get(row, 1)?), get(row, 2)?));
         Ok(Released(rows.iter().map(released).collect::<Result<_>>()?))
     }
 
     /// Makes those pending again that nothing parks any more.
-    pub(crate) async fn unpark(&self, db: &Db, session: &mut StoreSession) -> Result<()> {
+    pub(crate) async fn unpark(&self, db: &Db, session: &mut PgSession) -> Result<()> {
         session.run(self.bind(query(&db.sql.order_unpark))).await?;
         Ok(())
     }
 
     /// The same after an entry has joined that may be older than one that was let go before.
-    pub(crate) async fn rearrange(&self, db: &Db, session: &mut StoreSession) -> Result<Released> {
+    pub(crate) async fn rearrange(&self, db: &Db, session: &mut PgSession) -> Result<Released> {
         session.run(self.bind(query(&db.sql.order_wait_turn))).await?;
         self.release(db, session).await
     }

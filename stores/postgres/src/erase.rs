@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::admin::{self, Operating};
 use crate::db::{Db, Released, TouchedQueues};
 use crate::row::get;
-use crate::session::{StoreSession, query};
+use crate::session::{PgSession, query};
 
 /// An erasure, with the names that it needs: found before a connection is taken.
 pub(crate) struct Erasing<'a> {
@@ -58,7 +58,7 @@ impl<'a> Erasing<'a> {
     /// Does it; nothing if an entry changed meanwhile.
     pub(crate) async fn attempt(
         &self,
-        session: &mut StoreSession,
+        session: &mut PgSession,
         released: &mut Released,
     ) -> Result<Option<ErasureCounts>> {
         let Self { db, key, inbox, .. } = *self;

@@ -6,7 +6,7 @@ use oncebox::{Error, ErrorKind};
 
 /// When something failed, as far as the caller's change goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailurePhase {
+pub(crate) enum TxPhase {
     /// Inside an open transaction: whatever went wrong, nothing of it is stored.
     Before,
     /// The statement commits by itself, or is a COMMIT: if the answer is lost, it is not known what happened.
@@ -20,14 +20,14 @@ pub(crate) const GRANTS: &str =
     "; `oncebox migrate grants --role NAME` prints all that the owner of the tables has to grant";
 
 /// Maps an error of the driver. Never holds the URL, and so no password.
-pub(crate) fn store_error(error: sqlx::Error, phase: FailurePhase) -> Error {
+pub(crate) fn store_error(error: sqlx::Error, phase: TxPhase) -> Error {
     let (kind, what) = match &error {
         sqlx::Error::Database(database) => {
             let code = database.code().unwrap_or_default().into_owned();
             let mapped = by_code(&code, phase);
             // The server's own words say which table, which role, which value.
             let mut what = format!("{} ({})", mapped.what(), database.message());
-            if code == "42501" && phase != FailurePhase::HandlersCommit {
+            if code == "42501" && phase != TxPhase::HandlersCommit {
                 what.push_str(GRANTS);
             }
             return Error::new(mapped.kind(), what).caused_by(ServerError { error, code });
@@ -77,10 +77,10 @@ impl fmt::Display for ServerError {
 impl std::error::Error for ServerError {}
 
 /// The connection is gone, or did not answer in time.
-pub(crate) fn lost(phase: FailurePhase) -> Error {
+pub(crate) fn lost(phase: TxPhase) -> Error {
     match phase {
-        FailurePhase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
-        FailurePhase::Commit | FailurePhase::HandlersCommit => Error::new(
+        TxPhase::Before => Error::new(ErrorKind::Unavailable, "the connection to PostgreSQL was lost"),
+        TxPhase::Commit | TxPhase::HandlersCommit => Error::new(
             ErrorKind::CommitUnknown,
             "the connection to PostgreSQL was lost before a commit was confirmed",
         ),
@@ -88,13 +88,13 @@ pub(crate) fn lost(phase: FailurePhase) -> Error {
 }
 
 /// The class of an SQLSTATE.
-pub(crate) fn by_code(code: &str, phase: FailurePhase) -> Error {
+pub(crate) fn by_code(code: &str, phase: TxPhase) -> Error {
     let (kind, what) = match code {
         // The server ended the session: what it had in hand may or may not have been committed.
         "57P01" | "57P02" | "57P05" | "25P03" | "25P04" => return lost(phase),
         _ if code.starts_with("08") => return lost(phase),
         // A constraint or a trigger: nothing of ours is checked at a commit.
-        _ if phase == FailurePhase::HandlersCommit
+        _ if phase == TxPhase::HandlersCommit
             && (["22", "23", "P0"].contains(&code.get(..2).unwrap_or_default()) || code == "42501") =>
         {
             (ErrorKind::Handler, "what the handler wrote was refused when it was to be committed")
@@ -213,7 +213,7 @@ pub(crate) fn is_connection_lost(error: &sqlx::Error) -> bool {
 
 /// A value of an answer cannot be read; the answer itself has come.
 pub(crate) fn unreadable(error: sqlx::Error) -> Error {
-    store_error(error, FailurePhase::Before)
+    store_error(error, TxPhase::Before)
 }
 
 pub(crate) fn corrupt(what: &str) -> Error {

@@ -11,7 +11,7 @@ use crate::admin::{self, ProofRow, handler_key};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::{self, get};
-use crate::session::{StoreSession, query};
+use crate::session::{PgSession, query};
 
 pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Result<()> {
     let count = query(&db.sql.history_count_duplicates)
@@ -84,7 +84,7 @@ fn read_duplicates(row: &PgRow, seq: Seq) -> Result<DuplicateCount> {
 /// What stands before the entries of a message that wait for their turn.
 async fn ahead(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     (name, inbox): (&InboxName, i16),
     handlers: &[i16],
     (seq, key): (Seq, &Key),

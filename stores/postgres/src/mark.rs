@@ -113,14 +113,14 @@ pub(crate) async fn record(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<()> {
-    use crate::error::{FailurePhase, store_error};
+    use crate::error::{TxPhase, store_error};
     let query = crate::session::query(&place.record)
         .bind(result.to_vec())
         .bind(place.lane)
         .bind(place.digest)
         .bind(place.handler)
         .persistent(persistent);
-    let done = query.execute(connection).await.map_err(|error| store_error(error, FailurePhase::Before))?;
+    let done = query.execute(connection).await.map_err(|error| store_error(error, TxPhase::Before))?;
     recorded(done.rows_affected())
 }
 
@@ -130,15 +130,14 @@ pub(crate) async fn recall(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<Option<Bytes>> {
-    use crate::error::{FailurePhase, store_error, unreadable};
+    use crate::error::{TxPhase, store_error, unreadable};
     use sqlx::Row as _;
     let query = crate::session::query(&place.recall)
         .bind(place.lane)
         .bind(place.digest)
         .bind(place.handler)
         .persistent(persistent);
-    let row =
-        query.fetch_optional(connection).await.map_err(|error| store_error(error, FailurePhase::Before))?;
+    let row = query.fetch_optional(connection).await.map_err(|error| store_error(error, TxPhase::Before))?;
     let result: Option<Option<Vec<u8>>> = row.map(|row| row.try_get(0).map_err(unreadable)).transpose()?;
     Ok(result.flatten().map(Into::into))
 }
@@ -149,7 +148,7 @@ pub(crate) async fn mark(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<Mark> {
-    use crate::error::{FailurePhase, store_error, unreadable};
+    use crate::error::{TxPhase, store_error, unreadable};
     use sqlx::Row as _;
     use sqlx_core::transaction::TransactionManager as _;
     if crate::connect::Manager::get_transaction_depth(connection) == 0 {
@@ -168,7 +167,7 @@ pub(crate) async fn mark(
         .persistent(persistent)
         .fetch_one(connection)
         .await
-        .map_err(|error| store_error(error, FailurePhase::Before))?;
+        .map_err(|error| store_error(error, TxPhase::Before))?;
     let row = MarkColumns {
         home: row.try_get(0).map_err(unreadable)?,
         open: row.try_get(1).map_err(unreadable)?,
@@ -213,7 +212,7 @@ pub(crate) async fn quarantine(
     persistent: bool,
     connection: &mut sqlx::PgConnection,
 ) -> Result<()> {
-    use crate::error::{FailurePhase, store_error};
+    use crate::error::{TxPhase, store_error};
     let (time, message) = (values.time(), &values.message);
     let query = crate::session::query(&values.sql)
         .bind(values.now)
@@ -229,13 +228,13 @@ pub(crate) async fn quarantine(
         .bind(&message.payload()[..])
         .bind(message.tenant())
         .persistent(persistent);
-    query.execute(connection).await.map(drop).map_err(|error| store_error(error, FailurePhase::Before))
+    query.execute(connection).await.map(drop).map_err(|error| store_error(error, TxPhase::Before))
 }
 
 /// The driver has not begun a transaction here. Then the caller did so in words of its own, or there is none: a mark would be
 /// stored at once, and work that fails would never be done.
 async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
-    use crate::error::{FailurePhase, store_error};
+    use crate::error::{TxPhase, store_error};
     use sqlx::Executor as _;
     let checked = connection.execute(sqlx::raw_sql(include_str!("../sql/mark/within.sql"))).await;
     checked.map(drop).map_err(|error| {
@@ -244,6 +243,6 @@ async fn in_transaction(connection: &mut sqlx::PgConnection) -> Result<()> {
             let what = "a mark is made within a transaction, and this connection has none open";
             return Error::new(ErrorKind::Refused, what);
         }
-        store_error(error, FailurePhase::Before)
+        store_error(error, TxPhase::Before)
     })
 }

@@ -9,7 +9,7 @@ use oncebox::{Error, ErrorKind, Result};
 use crate::db::lock_number;
 use crate::error::GRANTS;
 use crate::row::get;
-use crate::session::{Sessions, StoreSession, query};
+use crate::session::{PgSession, Sessions, query};
 use crate::sql::{Namespace, Statements};
 
 /// Every step there is, in order: its version, its name, and its SQL with the names left open. Steps are only ever added. Version 1
@@ -64,7 +64,7 @@ pub(crate) fn whole(plan: &SchemaPlan) -> String {
 }
 
 /// The version of the schema, and whether there is a schema to put it in.
-async fn look(session: &mut StoreSession, sql: &Statements) -> Result<(u32, bool)> {
+async fn look(session: &mut PgSession, sql: &Statements) -> Result<(u32, bool)> {
     let rows = session.rows(query(&sql.schema_exists)).await?;
     let Some(row) = rows.first() else { return Ok((0, false)) };
     let (table, schema) = (get::<bool>(row, 0)?, get::<bool>(row, 1)?);

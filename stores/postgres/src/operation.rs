@@ -12,7 +12,7 @@ use crate::admin::{self, Operating};
 use crate::db::{Db, Released, TouchedQueues, millis};
 use crate::erase::{self, Erasing};
 use crate::row::{self, get};
-use crate::session::{StoreSession, query};
+use crate::session::{PgSession, query};
 
 /// How often an operation is tried on an entry that is claimed or settled at the same moment.
 const RACES: usize = 20;
@@ -117,7 +117,7 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 async fn pause_key(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     (inbox, handler): (&InboxName, i16),
     (line, paused): (&Line, bool),
     released: &mut Released,
@@ -139,7 +139,7 @@ async fn pause_key(
 }
 
 /// Takes the identity of an action; says whether nobody had it.
-async fn begin(db: &Db, session: &mut StoreSession, inbox: i16, action: &Action) -> Result<bool> {
+async fn begin(db: &Db, session: &mut PgSession, inbox: i16, action: &Action) -> Result<bool> {
     let record = OperationView::of(action, &Answer::Begun, 0, Timestamp::ZERO);
     let add = query(&db.sql.operation_add)
         .bind(db.now())
@@ -229,7 +229,7 @@ fn read(row: &PgRow) -> Result<OperationView> {
 /// Forgets records past their window, a bounded number at a time; returns how many.
 pub(crate) async fn forget(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
 ) -> Result<usize> {

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Postgres, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::connect::{Manager, Pool, PooledConn, roll_back};
-use crate::error::{FailurePhase, corrupt, is_connection_lost, refused, store_error};
+use crate::error::{TxPhase, corrupt, is_connection_lost, refused, store_error};
 use crate::row::get;
 use crate::sql::strip;
 use crate::timeline::{Notice, Timeline, changed};
@@ -55,15 +55,15 @@ impl Sessions {
     }
 
     /// A change of one statement.
-    pub(crate) async fn single(&self) -> Result<StoreSession> {
+    pub(crate) async fn single(&self) -> Result<PgSession> {
         if self.pooled {
             return self.transaction().await;
         }
-        Ok(StoreSession { conn: self.acquire().await?, begun: TxStart::No, looks: false, persistent: true })
+        Ok(PgSession { conn: self.acquire().await?, begun: TxStart::No, looks: false, persistent: true })
     }
 
     /// A claim: its connection leads to the history that this process knows.
-    pub(crate) async fn claiming(&self) -> Result<StoreSession> {
+    pub(crate) async fn claiming(&self) -> Result<PgSession> {
         match self.timeline.as_ref().filter(|_| self.pooled) {
             Some(timeline) => self.checked(timeline).await,
             None => self.single().await,
@@ -71,15 +71,15 @@ impl Sessions {
     }
 
     /// A transaction behind a pooler, which may lead to another server by now: it is checked as it begins.
-    async fn checked(&self, timeline: &Timeline) -> Result<StoreSession> {
+    async fn checked(&self, timeline: &Timeline) -> Result<PgSession> {
         let mut conn = self.acquire().await?;
         let begin = AssertSqlSafe(format!("{}; {}", self.begin, timeline.check_pooled()));
         let rows = conn
-            .answer(FailurePhase::Before, async |connection: &mut PgConnection| {
+            .answer(TxPhase::Before, async |connection: &mut PgConnection| {
                 connection.fetch_all(sqlx::raw_sql(begin)).await
             })
             .await?;
-        let mut session = StoreSession { conn, begun: TxStart::Plain, looks: false, persistent: false };
+        let mut session = PgSession { conn, begun: TxStart::Plain, looks: false, persistent: false };
         let row = rows.last().ok_or_else(|| corrupt("the check of the timeline has no answer"))?;
         if let Some(change) = timeline.notice(&mut session, row).await? {
             session.end().await?;
@@ -93,40 +93,40 @@ impl Sessions {
     }
 
     /// A statement or several that change nothing.
-    pub(crate) async fn look(&self) -> Result<StoreSession> {
-        Ok(StoreSession { looks: true, ..self.single().await? })
+    pub(crate) async fn look(&self) -> Result<PgSession> {
+        Ok(PgSession { looks: true, ..self.single().await? })
     }
 
     /// The same, with one view of everything.
-    pub(crate) async fn view(&self) -> Result<StoreSession> {
-        Ok(StoreSession { looks: true, ..self.transaction().await? })
+    pub(crate) async fn view(&self) -> Result<PgSession> {
+        Ok(PgSession { looks: true, ..self.transaction().await? })
     }
 
     /// A change of several statements.
-    pub(crate) async fn transaction(&self) -> Result<StoreSession> {
+    pub(crate) async fn transaction(&self) -> Result<PgSession> {
         if let (Some(timeline), true, Some(_)) = (&self.timeline, self.pooled, self.known) {
             return self.checked(timeline).await;
         }
         let mut conn = self.acquire().await?;
         let begin = Arc::clone(&self.begin);
-        conn.answer(FailurePhase::Before, async |connection: &mut PgConnection| {
+        conn.answer(TxPhase::Before, async |connection: &mut PgConnection| {
             connection.execute(sqlx::raw_sql(AssertSqlSafe(begin))).await
         })
         .await?;
-        Ok(StoreSession { conn, begun: TxStart::Plain, looks: false, persistent: !self.pooled })
+        Ok(PgSession { conn, begun: TxStart::Plain, looks: false, persistent: !self.pooled })
     }
 
     /// A transaction for a handler.
-    pub(crate) async fn handlers_transaction(&self) -> Result<StoreSession> {
+    pub(crate) async fn handlers_transaction(&self) -> Result<PgSession> {
         let mut conn = self.pool.acquire().await?;
         if !conn.is_begun() {
             let begin = AssertSqlSafe(Arc::clone(&self.begin)).into_sql_str();
-            conn.answer(FailurePhase::Before, async |connection: &mut PgConnection| {
+            conn.answer(TxPhase::Before, async |connection: &mut PgConnection| {
                 Manager::begin(connection, Some(begin)).await
             })
             .await?;
         }
-        Ok(StoreSession { conn, begun: TxStart::Counted, looks: false, persistent: !self.pooled })
+        Ok(PgSession { conn, begun: TxStart::Counted, looks: false, persistent: !self.pooled })
     }
 }
 
@@ -142,7 +142,7 @@ enum TxStart {
 }
 
 /// A change under way. Dropping it rolls it back.
-pub(crate) struct StoreSession {
+pub(crate) struct PgSession {
     conn: PooledConn,
     begun: TxStart,
     /// Whether it changes nothing: then nothing is in doubt when an answer is lost.
@@ -150,9 +150,9 @@ pub(crate) struct StoreSession {
     persistent: bool,
 }
 
-impl StoreSession {
-    fn phase(&self) -> FailurePhase {
-        if self.begun == TxStart::No && !self.looks { FailurePhase::Commit } else { FailurePhase::Before }
+impl PgSession {
+    fn phase(&self) -> TxPhase {
+        if self.begun == TxStart::No && !self.looks { TxPhase::Commit } else { TxPhase::Before }
     }
 
     /// A statement that answers with rows.
@@ -200,7 +200,7 @@ impl StoreSession {
     pub(crate) async fn undo(mut self) {
         let undone = self
             .conn
-            .answer(FailurePhase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
+            .answer(TxPhase::Before, async |connection: &mut PgConnection| roll_back(connection).await);
         if undone.await.is_ok() {
             self.conn.give_back();
         }
@@ -226,18 +226,18 @@ impl StoreSession {
     pub(crate) async fn finish(mut self, completion: String) -> Result<Settled> {
         self.check_depth()?;
         if !self.chains() {
-            return match self.send(FailurePhase::Before, completion).await? {
+            return match self.send(TxPhase::Before, completion).await? {
                 PipelineResult::All => self.end().await.map(|()| Settled::Applied),
                 PipelineResult::Failed { error, .. } => refusal(error),
             };
         }
         // The completion is the second of its two statements, and the COMMIT comes behind them.
         let sql = format!("{completion};\n{}", strip(CHAIN));
-        match self.send(FailurePhase::HandlersCommit, sql).await? {
+        match self.send(TxPhase::HandlersCommit, sql).await? {
             PipelineResult::All => self.conn.return_to_pool(),
             PipelineResult::Failed { done, error } => match FailedAt::of(done, 2) {
                 FailedAt::Before => return refusal(error),
-                FailedAt::Commit => return Err(store_error(error, FailurePhase::HandlersCommit)),
+                FailedAt::Commit => return Err(store_error(error, TxPhase::HandlersCommit)),
                 FailedAt::Behind => not_begun(&error),
             },
         }
@@ -248,11 +248,11 @@ impl StoreSession {
     pub(crate) async fn end(mut self) -> Result<()> {
         self.check_depth()?;
         if self.chains() {
-            match self.send(FailurePhase::HandlersCommit, strip(CHAIN).to_owned()).await? {
+            match self.send(TxPhase::HandlersCommit, strip(CHAIN).to_owned()).await? {
                 PipelineResult::All => self.conn.return_to_pool(),
                 PipelineResult::Failed { done, error } => match FailedAt::of(done, 0) {
                     FailedAt::Before | FailedAt::Commit => {
-                        return Err(store_error(error, FailurePhase::HandlersCommit));
+                        return Err(store_error(error, TxPhase::HandlersCommit));
                     }
                     FailedAt::Behind => not_begun(&error),
                 },
@@ -262,9 +262,9 @@ impl StoreSession {
         let begun = self.begun;
         if begun != TxStart::No {
             let phase = match begun {
-                TxStart::Counted => FailurePhase::HandlersCommit,
-                _ if self.looks => FailurePhase::Before,
-                TxStart::Plain | TxStart::No => FailurePhase::Commit,
+                TxStart::Counted => TxPhase::HandlersCommit,
+                _ if self.looks => TxPhase::Before,
+                TxStart::Plain | TxStart::No => TxPhase::Commit,
             };
             self.conn
                 .answer(phase, async |connection: &mut PgConnection| match begun {
@@ -280,7 +280,7 @@ impl StoreSession {
     }
 
     /// Sends several statements without values. `lost` says what it means if no answer comes.
-    async fn send(&mut self, lost: FailurePhase, sql: String) -> Result<PipelineResult> {
+    async fn send(&mut self, lost: TxPhase, sql: String) -> Result<PipelineResult> {
         self.conn
             .answer(lost, async |connection: &mut PgConnection| {
                 let mut done = 0;
@@ -341,11 +341,11 @@ fn refusal(error: sqlx::Error) -> Result<Settled> {
     match refused(&error) {
         Some("seq") => Ok(Settled::LeaseLost),
         Some(_) => Err(ended()),
-        None => Err(store_error(error, FailurePhase::Before)),
+        None => Err(store_error(error, TxPhase::Before)),
     }
 }
 
-impl Deref for StoreSession {
+impl Deref for PgSession {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -353,7 +353,7 @@ impl Deref for StoreSession {
     }
 }
 
-impl DerefMut for StoreSession {
+impl DerefMut for PgSession {
     fn deref_mut(&mut self) -> &mut PgConnection {
         &mut self.conn
     }

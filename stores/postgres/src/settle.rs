@@ -11,7 +11,7 @@ use crate::claim::uuid;
 use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::unread;
 use crate::row::get;
-use crate::session::{Query, StoreSession, query};
+use crate::session::{PgSession, Query, query};
 use crate::sql::strip;
 
 /// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
@@ -229,7 +229,7 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
 /// own, which must not come in twice. What it lets go is there when the transaction commits.
 pub(crate) async fn complete(
     db: &Db,
-    session: &mut StoreSession,
+    session: &mut PgSession,
     claims: &[Claim],
 ) -> Result<(Vec<Settled>, Released)> {
     let fences = Fences::new(db, claims.iter()).await?;
@@ -266,7 +266,7 @@ pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<Str
 }
 
 /// Locks claims in a transaction that several runs share.
-pub(crate) async fn hold(db: &Db, session: &mut StoreSession, claims: &[Claim]) -> Result<Vec<Settled>> {
+pub(crate) async fn hold(db: &Db, session: &mut PgSession, claims: &[Claim]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, claims.iter()).await?;
     let rows = session.rows(fences.bind(query(&db.sql.settle_hold))).await?;
     held(claims.len(), &rows)

@@ -13,7 +13,7 @@ use crate::operation;
 use crate::partition::{self, PartitionLimits};
 use crate::register;
 use crate::row::get;
-use crate::session::{Sessions, StoreSession, query};
+use crate::session::{PgSession, Sessions, query};
 
 pub(crate) async fn sweep(db: &Db, partitions: &PartitionLimits, params: &SweepParams) -> Result<Swept> {
     let control = db.control.knowing(db.timeline.changes());
@@ -101,7 +101,7 @@ impl SweepStep<'_> {
     /// Looks at messages that may have left one window; says where to go on.
     async fn scan_page(
         &mut self,
-        session: &mut StoreSession,
+        session: &mut PgSession,
         at: SweepPosition,
         limit: usize,
     ) -> Result<Option<SweepPosition>> {
@@ -128,7 +128,7 @@ impl SweepStep<'_> {
     /// Looks at messages in order, and forgets those that are over.
     async fn look(
         &mut self,
-        session: &mut StoreSession,
+        session: &mut PgSession,
         window: Duration,
         after: Seq,
         limit: usize,
@@ -160,7 +160,7 @@ impl SweepStep<'_> {
     }
 
     /// Looks at messages that were left behind; returns those that are there no longer.
-    async fn look_again(&mut self, session: &mut StoreSession, seqs: &[Seq]) -> Result<Vec<Seq>> {
+    async fn look_again(&mut self, session: &mut PgSession, seqs: &[Seq]) -> Result<Vec<Seq>> {
         let (ids, spans) = self.spans();
         let again = query(&self.db.sql.sweep_again)
             .bind(self.db.now())
@@ -187,7 +187,7 @@ impl SweepStep<'_> {
         self.handlers.iter().map(|(id, window)| (*id, millis(*window))).unzip()
     }
 
-    async fn marks(&mut self, session: &mut StoreSession, params: &SweepParams) -> Result<()> {
+    async fn marks(&mut self, session: &mut PgSession, params: &SweepParams) -> Result<()> {
         let own = self.windows.own().map(|(key, window)| (key.as_str().to_owned(), millis(window)));
         let (keys, spans): (Vec<String>, Vec<i64>) = own.unzip();
         let marks = query(&self.db.sql.sweep_marks)
@@ -207,7 +207,7 @@ impl SweepStep<'_> {
     }
 
     /// How far sweeps have come with a window.
-    async fn load(&self, session: &mut StoreSession, window: Duration) -> Result<SweepCursor> {
+    async fn load(&self, session: &mut PgSession, window: Duration) -> Result<SweepCursor> {
         let cursor = query(&self.db.sql.sweep_cursor)
             .bind(self.inbox)
             .bind(millis(window))
@@ -218,7 +218,7 @@ impl SweepStep<'_> {
         Ok(SweepCursor::new(Seq(get(row, 0)?), behind.into_iter().map(Seq).collect()))
     }
 
-    async fn save(&self, session: &mut StoreSession, window: Duration, cursor: &SweepCursor) -> Result<()> {
+    async fn save(&self, session: &mut PgSession, window: Duration, cursor: &SweepCursor) -> Result<()> {
         let behind: Vec<i64> = cursor.left.iter().map(|seq| seq.0).collect();
         let save = query(&self.db.sql.sweep_set_cursor)
             .bind(self.inbox)

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::db::{Db, millis};
-use crate::error::{FailurePhase, store_error};
+use crate::error::{TxPhase, store_error};
 use crate::row::get;
 use crate::session::{query, run};
 use crate::sql::Statements;
@@ -346,7 +346,7 @@ fn read(row: &PgRow) -> Result<Failover> {
 /// The latest failovers, for the check of an operator.
 pub(crate) async fn failovers(
     db: &Db,
-    session: &mut crate::session::StoreSession,
+    session: &mut crate::session::PgSession,
     limit: i64,
 ) -> Result<Vec<Failover>> {
     session.rows(query(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
@@ -359,7 +359,7 @@ pub(crate) fn changed() -> Error {
 }
 
 fn before(error: sqlx::Error) -> Error {
-    store_error(error, FailurePhase::Before)
+    store_error(error, TxPhase::Before)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tokio_postgres::Transaction;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::Postgres;
-use crate::error::{FailurePhase, by_code, lost};
+use crate::error::{TxPhase, by_code, lost};
 use crate::mark::{MarkColumns, MarkQuery, MarkRef, QuarantineValues, recorded};
 use crate::once::{not_busy, once_key};
 
@@ -127,8 +127,8 @@ async fn mark(mark_query: MarkQuery, tx: &Transaction<'_>) -> Result<Mark> {
 /// The caller commits, so nothing that fails here is stored.
 fn store_error(error: tokio_postgres::Error) -> Error {
     let mapped = match error.code() {
-        Some(code) => by_code(code.code(), FailurePhase::Before),
-        None if error.is_closed() => lost(FailurePhase::Before),
+        Some(code) => by_code(code.code(), TxPhase::Before),
+        None if error.is_closed() => lost(TxPhase::Before),
         None => Error::new(ErrorKind::Unavailable, "PostgreSQL could not be used"),
     };
     mapped.caused_by(error)

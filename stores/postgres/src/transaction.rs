@@ -10,13 +10,13 @@ use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
 use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
-use crate::session::{Sessions, StoreSession};
+use crate::session::{PgSession, Sessions};
 use crate::settle;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
-    session: StoreSession,
+    session: PgSession,
     /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
     sound: bool,
     savepoint: bool,

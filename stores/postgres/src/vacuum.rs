@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::db::{Db, SharedDb};
-use crate::error::FailurePhase;
+use crate::error::TxPhase;
 use crate::row::get;
 use crate::session::query;
 
@@ -100,7 +100,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     let vacuum = Arc::clone(&db.sql.vacuum_run);
     // Not as a change of ours: it cannot be part of a transaction.
     let mut lent = db.reads.pool.acquire().await?;
-    lent.answer(FailurePhase::Before, async |connection: &mut PgConnection| {
+    lent.answer(TxPhase::Before, async |connection: &mut PgConnection| {
         connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
     })
     .await?;

@@ -9,7 +9,7 @@ use oncebox::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::accept::{OfferedMessage, StoredBatch, store};
+use crate::accept::{Offered, StoredBatch, store};
 use crate::db::{Db, SharedDb};
 use crate::partition::{PartitionLimits, count_of, go_on};
 use crate::session::Sessions;
@@ -26,7 +26,7 @@ const BYTES: usize = 4 << 20;
 
 /// One call of accept.
 struct AcceptCall {
-    offers: Vec<OfferedMessage>,
+    offers: Vec<Offered>,
     answer: oneshot::Sender<Result<Vec<Accepted>>>,
 }
 
@@ -51,7 +51,7 @@ impl BatchWriter {
         }
         let mut offers = Vec::with_capacity(batch.len());
         for new in batch {
-            offers.push(OfferedMessage::new(db, new).await?);
+            offers.push(Offered::new(db, new).await?);
         }
         if let Some(_alone) = self.ingest.alone() {
             // Nobody else is there: no need to go through the queue. Whoever goes away spoils only its own batch. The state of it is
@@ -103,7 +103,7 @@ impl Ingest {
         ActiveBatch(Arc::clone(&self.busy))
     }
 
-    async fn store(&self, offers: &[OfferedMessage]) -> Result<Vec<Accepted>> {
+    async fn store(&self, offers: &[Offered]) -> Result<Vec<Accepted>> {
         let StoredBatch { accepted, work } = store(&self.db, &self.sessions, offers).await?;
         let stored = offers.iter().zip(&accepted).filter_map(|(offer, accepted)| match accepted {
             Accepted::First(_) => Some((offer.lane(), offer.new.key, &*offer.new.message)),
@@ -171,7 +171,7 @@ fn batch(waiting: &mut VecDeque<AcceptCall>) -> Vec<AcceptCall> {
     let (mut calls, mut messages, mut bytes) = (Vec::new(), 0, 0);
     while let Some(call) = waiting.pop_front() {
         messages += call.offers.len();
-        bytes += call.offers.iter().map(OfferedMessage::bytes).sum::<usize>();
+        bytes += call.offers.iter().map(Offered::bytes).sum::<usize>();
         if !calls.is_empty() && (messages > BATCH || bytes > BYTES) {
             waiting.push_front(call);
             break;

@@ -19,7 +19,7 @@ use crate::error::{corrupt, store_error};
 use crate::names::NameMap;
 use crate::order::{self, order_key};
 use crate::row;
-use crate::writer::WriteContext;
+use crate::writer::WriteTx;
 
 pub(crate) fn count(connection: &Connection, names: &NameMap, inbox: &InboxName) -> Result<Counts> {
     let mut counts = Counts::default();
@@ -207,7 +207,7 @@ pub(crate) fn blocked(
     Ok(blocked)
 }
 
-pub(crate) fn show(work: &WriteContext<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
+pub(crate) fn show(work: &WriteTx<'_>, inbox: &InboxName, key: &Key) -> Result<Option<MessageView>> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(None) };
     let mut view = MessageView::new(*key);
     if let Some(StoredMessage { seq, received_at, message, tenant, erased }) = stored(work, inbox.id, key)? {
@@ -293,7 +293,7 @@ pub(crate) struct StoredMessage {
     pub(crate) erased: bool,
 }
 
-pub(crate) fn stored(work: &WriteContext<'_>, inbox: i64, key: &Key) -> Result<Option<StoredMessage>> {
+pub(crate) fn stored(work: &WriteTx<'_>, inbox: i64, key: &Key) -> Result<Option<StoredMessage>> {
     let Some(seq) = work.tail.find(work.connection, key)?.or_else(|| row::lost_seq(key)) else {
         return Ok(None);
     };
@@ -320,7 +320,7 @@ pub(crate) fn stored(work: &WriteContext<'_>, inbox: i64, key: &Key) -> Result<O
     Ok(Some(StoredMessage { seq: Seq(seq), received_at, message, tenant, erased }))
 }
 
-pub(crate) fn entries(work: &WriteContext<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
+pub(crate) fn entries(work: &WriteTx<'_>, seq: i64, key: &Key) -> Result<Vec<EntryView>> {
     let mut statement = work.statement(include_str!("../sql/admin/show_entries.sql"))?;
     let mut rows = statement.query([seq]).map_err(store_error)?;
     let mut entries = Vec::new();
@@ -332,7 +332,7 @@ pub(crate) fn entries(work: &WriteContext<'_>, seq: i64, key: &Key) -> Result<Ve
 }
 
 pub(crate) fn operate(
-    work: &mut WriteContext<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     key: &Key,
     handler: &HandlerKey,
@@ -385,7 +385,7 @@ pub(crate) fn operate(
 }
 
 /// Takes an entry out of where it is, or out of the way; returns its order key.
-fn take(work: &WriteContext<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
+fn take(work: &WriteTx<'_>, sql: &'static str, seq: Seq, handler: i64) -> Result<Option<OrderKey>> {
     let order: Option<Option<Vec<u8>>> = work
         .statement(sql)?
         .query_row(params![seq.0, handler], |row| row.get(0))
@@ -395,7 +395,7 @@ fn take(work: &WriteContext<'_>, sql: &'static str, seq: Seq, handler: i64) -> R
 }
 
 /// Makes an entry pending now.
-fn pend(work: &mut WriteContext<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<()> {
+fn pend(work: &mut WriteTx<'_>, entry: &EntryView, handler: i64, order: Option<OrderKey>) -> Result<()> {
     *work.wake = true;
     Pending {
         handler,
@@ -412,7 +412,7 @@ fn pend(work: &mut WriteContext<'_>, entry: &EntryView, handler: i64, order: Opt
     .insert(work.connection)
 }
 
-fn discard(work: &WriteContext<'_>, entry: &EntryView, handler: i64) -> Result<()> {
+fn discard(work: &WriteTx<'_>, entry: &EntryView, handler: i64) -> Result<()> {
     work.statement(include_str!("../sql/admin/add_outcome.sql"))?
         .execute(params![
             entry.seq.0,
@@ -431,7 +431,7 @@ fn discard(work: &WriteContext<'_>, entry: &EntryView, handler: i64) -> Result<(
 
 /// Pauses or resumes a handler; says whether that changed anything.
 pub(crate) fn set_paused(
-    work: &mut WriteContext<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
     paused: bool,
@@ -444,12 +444,7 @@ pub(crate) fn set_paused(
     Ok(changed)
 }
 
-pub(crate) fn purge(
-    work: &WriteContext<'_>,
-    inbox: &InboxName,
-    age: Duration,
-    limit: usize,
-) -> Result<usize> {
+pub(crate) fn purge(work: &WriteTx<'_>, inbox: &InboxName, age: Duration, limit: usize) -> Result<usize> {
     let Some(inbox) = work.names.known_inbox(inbox) else { return Ok(0) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     work.statement(include_str!("../sql/admin/purge_quarantine.sql"))?

@@ -7,7 +7,7 @@ use rusqlite::params;
 
 use crate::accept::{decode_handlers, insert_entry, set_handlers, stored_order};
 use crate::error::store_error;
-use crate::writer::WriteContext;
+use crate::writer::WriteTx;
 
 /// A stored message, as far as it matters here.
 struct BackfillRow {
@@ -19,7 +19,7 @@ struct BackfillRow {
     erased: bool,
 }
 
-pub(crate) fn backfill(work: &mut WriteContext<'_>, params: &BackfillParams) -> Result<Backfilled> {
+pub(crate) fn backfill(work: &mut WriteTx<'_>, params: &BackfillParams) -> Result<Backfilled> {
     let Some(inbox) = work.names.known_inbox(&params.inbox) else { return Ok(Backfilled::default()) };
     let page = page(work, params)?;
     let (mut added, mut stale) = (0, 0);
@@ -47,7 +47,7 @@ pub(crate) fn backfill(work: &mut WriteContext<'_>, params: &BackfillParams) -> 
     Ok(Backfilled::new(added, next).stale(stale))
 }
 
-fn page(work: &WriteContext<'_>, params: &BackfillParams) -> Result<Vec<BackfillRow>> {
+fn page(work: &WriteTx<'_>, params: &BackfillParams) -> Result<Vec<BackfillRow>> {
     let after = params.after.map_or(0, |seq| seq.0);
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     let mut statement = work.statement(include_str!("../sql/backfill/page.sql"))?;

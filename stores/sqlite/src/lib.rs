@@ -72,7 +72,7 @@ use connect::FileOpener;
 use names::NameMap;
 use proof::Pace;
 use transaction::WriteTurn;
-use writer::{Abandoned, WriteContext, WriterHandle};
+use writer::{Abandoned, WriteTx, WriterHandle};
 
 /// A SQLite file as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -157,7 +157,7 @@ impl Sqlite {
 
     async fn call<T, F>(&self, work: F) -> Result<T>
     where
-        F: FnMut(&mut WriteContext<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.inner.writer.call(Abandoned::Done, work).await
@@ -166,7 +166,7 @@ impl Sqlite {
     /// Looks at what only the writer knows. What becomes of the transaction is no matter to a look, which changes nothing.
     async fn look<T, F>(&self, work: F) -> Result<T>
     where
-        F: FnMut(&mut WriteContext<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.call(work).await.map_err(|error| match error.kind() {

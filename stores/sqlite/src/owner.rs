@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::store_error;
 use crate::lock;
-use crate::writer::WriteContext;
+use crate::writer::WriteTx;
 
 /// What tells one boot of one machine from all others. Linux only; elsewhere leases alone decide.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -136,12 +136,12 @@ fn remove(path: &Path) {
 }
 
 /// The number under which a claim takes entries.
-pub(crate) fn enter(work: &mut WriteContext<'_>) -> Result<Option<i64>> {
+pub(crate) fn enter(work: &mut WriteTx<'_>) -> Result<Option<i64>> {
     work.owner.enter(work.connection)
 }
 
 /// Gives what the first claim of this instance took to it. Later claims write the owner with the row.
-pub(crate) fn own_first(work: &mut WriteContext<'_>, claim_id: ClaimId) -> Result<()> {
+pub(crate) fn own_first(work: &mut WriteTx<'_>, claim_id: ClaimId) -> Result<()> {
     let Some(id) = enter(work)? else { return Ok(()) };
     work.statement(include_str!("../sql/owner/own.sql"))?
         .execute(params![&claim_id.as_bytes()[..], id])
@@ -156,7 +156,7 @@ pub(crate) struct Dead {
     locks: Vec<File>,
 }
 
-pub(crate) fn dead(work: &WriteContext<'_>) -> Result<Dead> {
+pub(crate) fn dead(work: &WriteTx<'_>) -> Result<Dead> {
     let mut dead = Dead { ids: Vec::new(), locks: Vec::new() };
     let others: Vec<(i64, String, String, bool)> = {
         let mut others = work.statement(include_str!("../sql/owner/others.sql"))?;
@@ -183,7 +183,7 @@ pub(crate) fn dead(work: &WriteContext<'_>) -> Result<Dead> {
     Ok(dead)
 }
 
-fn forget(work: &WriteContext<'_>, id: i64) -> Result<()> {
+fn forget(work: &WriteTx<'_>, id: i64) -> Result<()> {
     work.statement(include_str!("../sql/owner/leave.sql"))?.execute([id]).map_err(store_error)?;
     Ok(())
 }

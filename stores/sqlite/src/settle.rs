@@ -10,9 +10,9 @@ use crate::entry::Pending;
 use crate::error::store_error;
 use crate::history;
 use crate::order::{FinishedEntry, OrderedEntries, order_key, release_next};
-use crate::writer::WriteContext;
+use crate::writer::WriteTx;
 
-pub(crate) fn settle(work: &mut WriteContext<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
+pub(crate) fn settle(work: &mut WriteTx<'_>, batch: &[Settlement]) -> Result<Vec<Settled>> {
     let mut ended = Vec::new();
     let settled =
         batch.iter().map(|settlement| settle_one(work, settlement, &mut ended)).collect::<Result<_>>()?;
@@ -22,7 +22,7 @@ pub(crate) fn settle(work: &mut WriteContext<'_>, batch: &[Settlement]) -> Resul
 }
 
 fn settle_one(
-    work: &mut WriteContext<'_>,
+    work: &mut WriteTx<'_>,
     settlement: &Settlement,
     ended: &mut Vec<FinishedEntry>,
 ) -> Result<Settled> {
@@ -42,7 +42,7 @@ fn settle_one(
     Ok(settled)
 }
 
-pub(crate) fn renew(work: &mut WriteContext<'_>, params: &RenewParams) -> Result<Vec<Renewed>> {
+pub(crate) fn renew(work: &mut WriteTx<'_>, params: &RenewParams) -> Result<Vec<Renewed>> {
     let lease_until = work.now.after(params.lease).as_millis();
     let mut renewed = Vec::with_capacity(params.claims.len());
     for claim in &params.claims {

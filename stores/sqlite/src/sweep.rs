@@ -12,9 +12,9 @@ use crate::accept::decode_handlers;
 use crate::error::store_error;
 use crate::operation;
 use crate::register::{self, millis};
-use crate::writer::WriteContext;
+use crate::writer::WriteTx;
 
-pub(crate) fn sweep(work: &mut WriteContext<'_>, params: &SweepParams) -> Result<Swept> {
+pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swept> {
     // A sweep that finds nothing writes nothing, and would not notice.
     if work.connection.is_readonly("main").map_err(store_error)? {
         return Err(Error::new(ErrorKind::ReadOnly, "the SQLite file cannot be written"));
@@ -57,7 +57,7 @@ pub(crate) fn sweep(work: &mut WriteContext<'_>, params: &SweepParams) -> Result
 struct Sweeper(Option<(SweepId, Timestamp)>);
 
 impl Sweeper {
-    fn of(work: &WriteContext<'_>, inbox: i64) -> Result<Self> {
+    fn of(work: &WriteTx<'_>, inbox: i64) -> Result<Self> {
         let (id, until): (Option<[u8; 16]>, i64) = work
             .statement(include_str!("../sql/sweep/sweeper.sql"))?
             .query_row([inbox], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -69,13 +69,7 @@ impl Sweeper {
         self.0.is_none_or(|(id, until)| id == params.sweep_id || until < now)
     }
 
-    fn renew_sweep(
-        &self,
-        work: &WriteContext<'_>,
-        inbox: i64,
-        params: &SweepParams,
-        more: bool,
-    ) -> Result<()> {
+    fn renew_sweep(&self, work: &WriteTx<'_>, inbox: i64, params: &SweepParams, more: bool) -> Result<()> {
         if !more && self.0.is_none() {
             return Ok(());
         }
@@ -130,7 +124,7 @@ struct SweepPage {
 }
 
 impl SweepPage {
-    fn new(work: &WriteContext<'_>, inbox: i64, windows: &Windows) -> Result<Self> {
+    fn new(work: &WriteTx<'_>, inbox: i64, windows: &Windows) -> Result<Self> {
         // No more than the workers have in hand; kept here, so that the table needs no index for this.
         let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
         let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
@@ -149,7 +143,7 @@ impl SweepPage {
     /// Looks at messages that may have left one window; says where to go on.
     fn scan_page(
         &mut self,
-        work: &WriteContext<'_>,
+        work: &WriteTx<'_>,
         at: SweepPosition,
         limit: usize,
     ) -> Result<Option<SweepPosition>> {
@@ -195,12 +189,7 @@ impl SweepPage {
     }
 
     /// Looks at a message, and removes it if it is over.
-    fn look(
-        &mut self,
-        work: &WriteContext<'_>,
-        candidate: &Candidate,
-        window: Duration,
-    ) -> Result<SweepVerdict> {
+    fn look(&mut self, work: &WriteTx<'_>, candidate: &Candidate, window: Duration) -> Result<SweepVerdict> {
         let longest = candidate.handlers.iter().map(|id| self.window(*id)).max().unwrap_or(self.default);
         if candidate.inbox != self.inbox || longest > window {
             return Ok(SweepVerdict::Later);
@@ -218,7 +207,7 @@ impl SweepPage {
     }
 
     /// Whether a message is finished, and the window of each of its handlers over.
-    fn is_over(&self, work: &WriteContext<'_>, candidate: &Candidate) -> Result<bool> {
+    fn is_over(&self, work: &WriteTx<'_>, candidate: &Candidate) -> Result<bool> {
         let cutoff = |window| work.now.before(window).as_millis();
         let seq = candidate.seq.0;
         if candidate.handlers.is_empty() {
@@ -247,7 +236,7 @@ impl SweepPage {
     }
 
     /// How far sweeps have come with a window.
-    fn load(&self, work: &WriteContext<'_>, window: Duration) -> Result<SweepCursor> {
+    fn load(&self, work: &WriteTx<'_>, window: Duration) -> Result<SweepCursor> {
         let cursor = work
             .statement(include_str!("../sql/sweep/cursor.sql"))?
             .query_row(params![self.inbox, millis(window), self.digest], |row| {
@@ -260,7 +249,7 @@ impl SweepPage {
         Ok(cursor.unwrap_or_default())
     }
 
-    fn save(&self, work: &WriteContext<'_>, window: Duration, cursor: &SweepCursor) -> Result<()> {
+    fn save(&self, work: &WriteTx<'_>, window: Duration, cursor: &SweepCursor) -> Result<()> {
         let behind: Vec<u8> = cursor.left.iter().flat_map(|seq| seq.0.to_le_bytes()).collect();
         work.statement(include_str!("../sql/sweep/delete_cursors.sql"))?
             .execute(params![self.inbox, self.digest])
@@ -273,7 +262,7 @@ impl SweepPage {
 }
 
 /// Messages in the order of acceptance, of whatever inbox.
-fn candidates(work: &WriteContext<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
+fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candidate>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = work.statement(include_str!("../sql/sweep/candidates.sql"))?;
     let rows = statement.query_map(params![after.0, limit], Candidate::read).map_err(store_error)?;
@@ -281,7 +270,7 @@ fn candidates(work: &WriteContext<'_>, after: Seq, limit: usize) -> Result<Vec<C
 }
 
 /// Removes marks past the window of their handler; returns how many.
-fn sweep_marks(work: &WriteContext<'_>, params: &SweepParams, windows: &Windows) -> Result<usize> {
+fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &Windows) -> Result<usize> {
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
         let next: Option<String> = work
@@ -324,7 +313,7 @@ impl Removed {
     }
 
     /// Remembers for whom messages up to which time may have been forgotten.
-    fn note(self, work: &mut WriteContext<'_>, params: &SweepParams) -> Result<()> {
+    fn note(self, work: &mut WriteTx<'_>, params: &SweepParams) -> Result<()> {
         work.counters.swept = work.counters.swept.max(self.last_seq);
         for (handler, watermark) in self.newest {
             if handler == 0 {
@@ -338,7 +327,7 @@ impl Removed {
 }
 
 /// The proof row stays until the next merge passes it; without its message it counts as absent.
-fn remove(work: &WriteContext<'_>, seq: i64) -> Result<()> {
+fn remove(work: &WriteTx<'_>, seq: i64) -> Result<()> {
     let all = [
         include_str!("../sql/sweep/outcomes.sql"),
         include_str!("../sql/history/forget_attempts.sql"),

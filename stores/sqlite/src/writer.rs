@@ -65,7 +65,7 @@ impl Counters {
 }
 
 /// What a call works with: the open transaction and what is known of the database.
-pub(crate) struct WriteContext<'a> {
+pub(crate) struct WriteTx<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) now: Timestamp,
     pub(crate) names: &'a mut NameMap,
@@ -79,7 +79,7 @@ pub(crate) struct WriteContext<'a> {
     pub(crate) owner: &'a mut Owner,
 }
 
-impl WriteContext<'_> {
+impl WriteTx<'_> {
     pub(crate) fn next_seq(&mut self) -> i64 {
         self.counters.seq += 1;
         self.counters.seq
@@ -98,7 +98,7 @@ impl WriteContext<'_> {
 /// A call that waits for its turn.
 trait WriterJob: Send {
     /// Does the work. May be called again after a rollback.
-    fn run(&mut self, work: &mut WriteContext<'_>) -> Result<()>;
+    fn run(&mut self, work: &mut WriteTx<'_>) -> Result<()>;
     /// Answers the caller once the fate of the transaction is known.
     fn finish(self: Box<Self>, outcome: Result<()>);
 }
@@ -121,10 +121,10 @@ pub(crate) enum Abandoned {
 
 impl<F, T> WriterJob for QueuedCall<F, T>
 where
-    F: FnMut(&mut WriteContext<'_>) -> Result<T> + Send,
+    F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send,
     T: Send,
 {
-    fn run(&mut self, work: &mut WriteContext<'_>) -> Result<()> {
+    fn run(&mut self, work: &mut WriteTx<'_>) -> Result<()> {
         if self.abandoned == Abandoned::Done || !self.reply.is_closed() {
             self.answer = Some((self.work)(work)?);
         }
@@ -182,7 +182,7 @@ impl WriterHandle {
     /// Runs `work` in the next transaction, and answers once that is committed.
     pub(crate) async fn call<T, F>(&self, abandoned: Abandoned, work: F) -> Result<T>
     where
-        F: FnMut(&mut WriteContext<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
@@ -368,7 +368,7 @@ impl WriterState {
         }
         self.turns = turns;
         let before = known.counters;
-        let mut work = WriteContext {
+        let mut work = WriteTx {
             connection,
             now: self.clock.now(),
             names: &mut known.names,

@@ -5,7 +5,7 @@ use oncebox::{Message, Result};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::{AcceptRow, KnownWith, OfferedMessage, chosen, column, encode_handlers, places};
+use super::{AcceptRow, KnownWith, Offered, chosen, column, encode_handlers, places};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::get;
@@ -31,12 +31,12 @@ pub(super) struct FastPath<'a> {
 impl<'a> FastPath<'a> {
     /// Nothing if a message needs the long path. `looks` says whether many look for known keys first; they always do if they may
     /// have been forgotten.
-    pub(super) fn new(db: &Db, offers: &'a [OfferedMessage], round: &[usize], looks: bool) -> Option<Self> {
+    pub(super) fn new(db: &Db, offers: &'a [Offered], round: &[usize], looks: bool) -> Option<Self> {
         let chosen = chosen(offers, round);
         let (_, first) = chosen.first()?;
         let doubted = chosen.iter().map(|(_, offer)| &offer.doubted).find(|doubted| !doubted.is_empty());
         let doubted = doubted.cloned().unwrap_or_default();
-        let plain = |offer: &OfferedMessage| offer.is_plain(&first.handlers) && offer.is_doubted_by(&doubted);
+        let plain = |offer: &Offered| offer.is_plain(&first.handlers) && offer.is_doubted_by(&doubted);
         if !chosen.iter().all(|(_, offer)| plain(offer)) {
             return None;
         }
@@ -56,7 +56,7 @@ fn time(message: &Message) -> Option<i64> {
     message.time().map(Timestamp::as_millis)
 }
 
-fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &OfferedMessage) -> Query<'a> {
+fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &Offered) -> Query<'a> {
     query(sql)
         .bind(db.now())
         .bind(offer.inbox)
@@ -64,7 +64,7 @@ fn begun<'a>(sql: &std::sync::Arc<str>, db: &Db, offer: &OfferedMessage) -> Quer
         .bind(offer.handlers.clone())
 }
 
-fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a OfferedMessage) -> Query<'a> {
+fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a Offered) -> Query<'a> {
     let message = &offer.new.message;
     begun(sql, db, offer)
         .bind(place)
@@ -83,8 +83,8 @@ fn alone<'a>(sql: &std::sync::Arc<str>, db: &Db, place: i32, offer: &'a OfferedM
 fn together<'a>(
     sql: &std::sync::Arc<str>,
     db: &Db,
-    chosen: &[(i32, &'a OfferedMessage)],
-    first: &'a OfferedMessage,
+    chosen: &[(i32, &'a Offered)],
+    first: &'a Offered,
 ) -> Query<'a> {
     let times = column(chosen, |offer| time(&offer.new.message));
     let tenants = column(chosen, |offer| offer.new.message.tenant());

@@ -45,7 +45,7 @@ fn writer() -> (TempDir, WriterState) {
 type WriterReply<T> = oneshot::Receiver<Result<T>>;
 
 fn job<T: Send + 'static>(
-    work: impl FnMut(&mut WriteContext<'_>) -> Result<T> + Send + 'static,
+    work: impl FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
 ) -> (Box<dyn WriterJob>, WriterReply<T>) {
     let (reply, answer) = oneshot::channel();
     (Box::new(QueuedCall { work, answer: None, reply, abandoned: Abandoned::Done }), answer)
