@@ -7,9 +7,9 @@ use oncebox::{Fingerprint, Result};
 use sqlx::postgres::PgRow;
 
 use crate::accept::{decode_handlers, encode_handlers, group_of, order_of};
-use crate::db::{Db, Lines, Released, lane};
+use crate::db::{Db, Released, TouchedQueues, lane};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// A message that has no entry for the handler yet.
 struct Missing {
@@ -75,7 +75,7 @@ fn missing(row: &PgRow, params: &BackfillParams, group: &[i16]) -> Result<Option
 /// Adds the entries; returns how many. Locks as accepting does when it adds handlers: first lines, then keys.
 async fn add(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     handler: i16,
     group: &[i16],
     chosen: Vec<Missing>,
@@ -83,7 +83,7 @@ async fn add(
     if chosen.is_empty() {
         return Ok((0, Released::default()));
     }
-    let mut lines = Lines::default();
+    let mut lines = TouchedQueues::default();
     for message in &chosen {
         if let Some(order) = &message.order {
             lines.add(lane(Seq(message.seq)), handler, order.clone());

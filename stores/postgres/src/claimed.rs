@@ -35,7 +35,7 @@ mod column {
 }
 
 /// An entry that was leased.
-pub(crate) struct Entry {
+pub(crate) struct LeasedEntry {
     pub(crate) seq: Seq,
     pub(crate) handler: i16,
     token: Token,
@@ -43,19 +43,19 @@ pub(crate) struct Entry {
     due: i64,
     order: Option<OrderKey>,
     /// Nothing if it was leased where it lay, with the work that nobody had touched.
-    waited: Option<Waited>,
+    waited: Option<WaitedState>,
 }
 
 /// What an entry brings along that has waited before.
 #[derive(Clone, Copy, Default)]
-struct Waited {
+struct WaitedState {
     attempts: u32,
     suspicion: Suspicion,
     generation: u32,
     alone: bool,
 }
 
-impl Entry {
+impl LeasedEntry {
     pub(crate) fn place(&self) -> (i16, i16) {
         (lane(self.seq), self.handler)
     }
@@ -97,14 +97,14 @@ impl<'a> Caller<'a> {
 
 /// What one or several statements have answered.
 #[derive(Default)]
-pub(crate) struct Answer {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct ClaimRows {
+    pub(crate) entries: Vec<LeasedEntry>,
     messages: Vec<PgRow>,
     /// How many rows were leased where they lay; nothing if the claim id held something already, or was only looked at.
     leased: Option<i64>,
 }
 
-impl Answer {
+impl ClaimRows {
     pub(crate) fn read(rows: Vec<PgRow>) -> Result<Self> {
         let mut answer = Self { messages: Vec::with_capacity(rows.len()), ..Self::default() };
         for row in rows {
@@ -136,7 +136,7 @@ impl Answer {
         for (at, ((seq, due), order)) in found {
             let order = order.as_deref().map(row::order_key).transpose()?;
             let waited = waited.as_ref().map(|waited| waited[at]);
-            self.entries.push(Entry { seq: Seq(seq), handler, token, claimed_at, due, order, waited });
+            self.entries.push(LeasedEntry { seq: Seq(seq), handler, token, claimed_at, due, order, waited });
         }
         Ok(())
     }
@@ -211,13 +211,13 @@ impl Answer {
 }
 
 /// What the entries of a row bring along; nothing if nobody had touched them.
-fn waited(row: &PgRow) -> Result<Option<Vec<Waited>>> {
+fn waited(row: &PgRow) -> Result<Option<Vec<WaitedState>>> {
     let Some(attempts) = get::<Option<Vec<i32>>>(row, column::ATTEMPTS)? else { return Ok(None) };
     let crashes: Vec<i32> = get(row, column::CRASHES)?;
     let generations: Vec<i32> = get(row, column::GENERATIONS)?;
     let alone: Option<bool> = if row.len() > column::ALONE { get(row, column::ALONE)? } else { None };
     let counts = attempts.into_iter().zip(crashes).zip(generations);
-    let waited = |((attempts, crashes), generation): ((i32, i32), i32)| Waited {
+    let waited = |((attempts, crashes), generation): ((i32, i32), i32)| WaitedState {
         attempts: attempts.unsigned_abs(),
         suspicion: Suspicion::from_stored(crashes.unsigned_abs()),
         generation: generation.unsigned_abs(),

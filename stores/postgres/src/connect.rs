@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error::{Phase, innermost, is_connection_lost, lost, store_error};
+use crate::error::{TxPhase, innermost, is_connection_lost, lost, store_error};
 use crate::login::Login;
 use crate::timeline::Timeline;
 
@@ -44,13 +44,13 @@ struct Inner {
     /// Checks a new connection before its first use.
     timeline: Option<Arc<Timeline>>,
     places: Arc<Semaphore>,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<IdleConnections>,
     patience: Duration,
 }
 
 /// Connections that nobody uses, and who waits for one.
 #[derive(Default)]
-struct Shelf {
+struct IdleConnections {
     idle: Vec<Idle>,
     /// With a transaction begun for one of those who wait: never more of these than of those.
     begun: Vec<PgConnection>,
@@ -63,9 +63,9 @@ struct Idle {
 }
 
 /// One that waits for a connection.
-struct Waiting<'a>(&'a Pool);
+struct PoolWaiter<'a>(&'a Pool);
 
-impl<'a> Waiting<'a> {
+impl<'a> PoolWaiter<'a> {
     fn new(pool: &'a Pool) -> Self {
         pool.inner.shelf.lock().waiting += 1;
         Self(pool)
@@ -77,7 +77,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PoolWaiter<'_> {
     fn drop(&mut self) {
         let mut shelf = self.0.inner.shelf.lock();
         shelf.waiting -= 1;
@@ -111,7 +111,7 @@ impl Pool {
     /// Borrows a connection. Waits for one to be free, but not for ever.
     pub(crate) async fn acquire(&self) -> Result<PooledConn> {
         let inner = &self.inner;
-        let waiting = Waiting::new(self);
+        let waiting = PoolWaiter::new(self);
         let place = tokio::time::timeout(inner.patience, Arc::clone(&inner.places).acquire_owned()).await;
         let place = match place {
             Ok(Ok(place)) => place,
@@ -276,7 +276,7 @@ pub(crate) fn connect_error(error: sqlx::Error, options: &PgConnectOptions) -> E
             );
             Error::new(ErrorKind::InvalidConfig, what).caused_by(sqlx::Error::Database(error))
         }
-        error => store_error(error, Phase::Before),
+        error => store_error(error, TxPhase::Before),
     }
 }
 
@@ -326,12 +326,12 @@ impl PooledConn {
     /// Waits for an answer, but not for ever.
     pub(crate) async fn answer<T>(
         &mut self,
-        phase: Phase,
+        phase: TxPhase,
         query: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<T>,
     ) -> Result<T> {
         let patience = self.pool.inner.patience;
         let Some(connection) = self.connection.as_mut().filter(|_| !self.broken) else {
-            return Err(lost(Phase::Before));
+            return Err(lost(TxPhase::Before));
         };
         match tokio::time::timeout(patience, query(connection)).await {
             Ok(Ok(answer)) => Ok(answer),

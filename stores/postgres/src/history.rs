@@ -7,11 +7,11 @@ use oncebox::{InboxName, Key, OrderKey, Result};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use crate::admin::{self, Found, handler_key};
+use crate::admin::{self, ProofRow, handler_key};
 use crate::db::Db;
 use crate::error::corrupt;
 use crate::row::{self, get};
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Result<()> {
     let count = query(&db.sql.history_count_duplicates)
@@ -30,7 +30,7 @@ pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Opti
     // Before a connection is taken: whoever holds one must not wait for another.
     let handlers = db.handlers_of(inbox).await?;
     let mut session = db.reads().await?;
-    let Some(Found { seq, .. }) = admin::find(db, &mut session, inbox, key).await? else {
+    let Some(ProofRow { seq, .. }) = admin::find(db, &mut session, inbox, key).await? else {
         session.end().await?;
         return Ok(None);
     };
@@ -84,7 +84,7 @@ fn read_duplicates(row: &PgRow, seq: Seq) -> Result<DuplicateCount> {
 /// What stands before the entries of a message that wait for their turn.
 async fn ahead(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     (name, inbox): (&InboxName, i16),
     handlers: &[i16],
     (seq, key): (Seq, &Key),

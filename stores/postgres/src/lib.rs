@@ -57,7 +57,7 @@ mod tokio_pg;
 #[doc = include_str!("../../../docs/postgres.md")]
 struct Guide;
 
-pub use options::Options;
+pub use options::PostgresOptions;
 pub use transaction::PostgresTx;
 
 /// The driver this store is built on, for handlers that use its transaction.
@@ -81,11 +81,11 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, R
 use sqlx::PgConnection;
 
 use db::SharedDb;
-use mark::{MarkQuery, Place, QuarantineValues};
+use mark::{MarkQuery, MarkRef, QuarantineValues};
 use partition::PartitionLimits;
 use session::Sessions;
 use wake::{Tasks, Waker};
-use writer::Writer;
+use writer::BatchWriter;
 
 /// A PostgreSQL database as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -96,11 +96,11 @@ pub struct Postgres {
 struct Inner {
     db: SharedDb,
     handlers: Sessions,
-    writer: Writer,
+    writer: BatchWriter,
     waker: Waker,
     tasks: Tasks,
     partitions: PartitionLimits,
-    options: Options,
+    options: PostgresOptions,
 }
 
 impl Postgres {
@@ -110,8 +110,8 @@ impl Postgres {
     }
 
     /// Connects with other settings.
-    pub fn options(url: &str) -> Result<Options> {
-        Options::new(url)
+    pub fn options(url: &str) -> Result<PostgresOptions> {
+        PostgresOptions::new(url)
     }
 }
 
@@ -318,7 +318,7 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
         result: &[u8],
     ) -> Result<()> {
-        let place = Place::new(&self.inner.db, key, handler);
+        let place = MarkRef::new(&self.inner.db, key, handler);
         mark::record(place, result, !self.inner.options.pooled, tx).await
     }
 
@@ -329,7 +329,7 @@ impl MarkIn<PgConnection> for Postgres {
         key: &Key,
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
-        mark::recall(Place::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
+        mark::recall(MarkRef::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
     }
 }
 

@@ -19,22 +19,22 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// What the small tables hold, as far as it was read. The number of a key never changes unless a failover loses it, so what is known of it stays true; what a
 /// handler is called, and which handlers turned out to be one, may be old.
 #[derive(Default)]
-pub(crate) struct Names {
-    known: RwLock<Known>,
+pub(crate) struct NameCache {
+    known: RwLock<NameRows>,
 }
 
 #[derive(Default)]
-struct Known {
+struct NameRows {
     inboxes: HashMap<InboxName, i16>,
     by_id: HashMap<i16, InboxName>,
     handlers: HashMap<i16, HashMap<HandlerKey, i16>>,
-    by_handler: HashMap<i16, Handler>,
+    by_handler: HashMap<i16, CachedHandler>,
     loaded: Option<Instant>,
 }
 
 /// A handler.
 #[derive(Clone)]
-pub(crate) struct Handler {
+pub(crate) struct CachedHandler {
     inbox: i16,
     /// The newest of its keys, and the first one.
     pub(crate) key: HandlerKey,
@@ -43,12 +43,12 @@ pub(crate) struct Handler {
     group: i16,
 }
 
-impl Names {
+impl NameCache {
     /// Forgets all names: the database may have lost some, and given their numbers to others. `count` counts that before a name
     /// can be read again.
     pub(crate) fn forget(&self, count: impl FnOnce() -> u64) {
         let mut known = self.known.write();
-        *known = Known::default();
+        *known = NameRows::default();
         count();
     }
 
@@ -60,7 +60,7 @@ impl Names {
         self.known.read().handlers.get(&inbox)?.get(key).copied()
     }
 
-    fn by_handler(&self, id: i16) -> Option<(InboxName, Handler)> {
+    fn by_handler(&self, id: i16) -> Option<(InboxName, CachedHandler)> {
         let known = self.known.read();
         let handler = known.by_handler.get(&id)?;
         Some((known.by_id.get(&handler.inbox)?.clone(), handler.clone()))
@@ -207,7 +207,7 @@ impl Db {
     }
 
     /// A handler's number, its inbox and what it is called.
-    pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, Handler)> {
+    pub(crate) async fn by_handler(&self, id: i16) -> Result<(InboxName, CachedHandler)> {
         if let Some(found) = self.names.by_handler(id) {
             return Ok(found);
         }
@@ -235,7 +235,7 @@ impl Db {
             let name = |column| HandlerKey::new(row.try_get::<String, _>(column).map_err(unreadable)?);
             let group = row.try_get(4).map_err(unreadable)?;
             known.handlers.entry(inbox).or_default().insert(name(5)?, id);
-            known.by_handler.insert(id, Handler { inbox, key: name(2)?, origin: name(3)?, group });
+            known.by_handler.insert(id, CachedHandler { inbox, key: name(2)?, origin: name(3)?, group });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, M
 use sqlx::PgConnection;
 
 use crate::Postgres;
-use crate::mark::{self, MarkQuery, Place};
+use crate::mark::{self, MarkQuery, MarkRef};
 
 impl Postgres {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
@@ -54,7 +54,7 @@ impl Postgres {
         result: impl AsRef<[u8]>,
     ) -> Result<()> {
         let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        let place = MarkRef::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
         mark::record(place, result.as_ref(), !self.inner.options.pooled, tx).await
     }
 
@@ -68,7 +68,7 @@ impl Postgres {
         handler: &str,
     ) -> Result<Option<Bytes>> {
         let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        let place = MarkRef::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
         mark::recall(place, !self.inner.options.pooled, tx).await
     }
 }

@@ -9,10 +9,10 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, Lines, Released, millis};
+use crate::db::{Db, Released, TouchedQueues, millis};
 use crate::erase::{self, Erasing};
 use crate::row::{self, get};
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// How often an operation is tried on an entry that is claimed or settled at the same moment.
 const RACES: usize = 20;
@@ -117,14 +117,14 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 async fn pause_key(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     (inbox, handler): (&InboxName, i16),
     (line, paused): (&Line, bool),
     released: &mut Released,
 ) -> Result<bool> {
     let Some(order) = line.order(inbox) else { return Ok(false) };
     let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
-    let mut lines = Lines::default();
+    let mut lines = TouchedQueues::default();
     lines.add(lane, handler, bytes.clone());
     lines.lock(db, session).await?;
     if paused {
@@ -139,7 +139,7 @@ async fn pause_key(
 }
 
 /// Takes the identity of an action; says whether nobody had it.
-async fn begin(db: &Db, session: &mut Session, inbox: i16, action: &Action) -> Result<bool> {
+async fn begin(db: &Db, session: &mut PgSession, inbox: i16, action: &Action) -> Result<bool> {
     let record = OperationView::of(action, &Answer::Begun, 0, Timestamp::ZERO);
     let add = query(&db.sql.operation_add)
         .bind(db.now())
@@ -229,7 +229,7 @@ fn read(row: &PgRow) -> Result<OperationView> {
 /// Forgets records past their window, a bounded number at a time; returns how many.
 pub(crate) async fn forget(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
 ) -> Result<usize> {

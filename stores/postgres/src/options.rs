@@ -13,10 +13,10 @@ use sqlx::postgres::PgConnectOptions;
 use crate::connect::Pool;
 use crate::error::at_start;
 use crate::login::Login;
-use crate::migrate::{self, Plan};
+use crate::migrate::{self, SchemaPlan};
 use crate::partition::{self, PartitionLimits};
 use crate::session::Sessions;
-use crate::sql::{Place, Statements, strip};
+use crate::sql::{Namespace, Statements, strip};
 use crate::timeline::Timeline;
 use crate::url;
 
@@ -30,10 +30,10 @@ pub(crate) const STATEMENTS: usize = 256;
 ///
 /// Nothing here ever shows the password.
 #[derive(Clone)]
-pub struct Options {
+pub struct PostgresOptions {
     /// By host, of which one is the primary.
     pub(crate) login: Login,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SchemaPlan,
     pub(crate) migrate: bool,
     pub(crate) pooled: bool,
     pub(crate) clock: Option<SharedClock>,
@@ -43,10 +43,10 @@ pub struct Options {
     pub(crate) partitions: PartitionLimits,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connect = self.login.current();
-        f.debug_struct("Options")
+        f.debug_struct("PostgresOptions")
             .field("hosts", &crate::connect::hosts(&connect))
             .field("database", &connect.first().and_then(PgConnectOptions::get_database))
             .field("tables", &self.plan.place.to_string())
@@ -55,12 +55,12 @@ impl fmt::Debug for Options {
     }
 }
 
-impl Options {
+impl PostgresOptions {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
             login: Login::new(url::read_all(url)?),
-            plan: Plan { place: Place::default(), lanes: 4, checks: false },
+            plan: SchemaPlan { place: Namespace::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
             clock: None,
@@ -154,7 +154,7 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
-        let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
+        let Self { plan: SchemaPlan { lanes, .. }, handlers, patience, partitions, .. } = self;
         let (life, size, max) = (partitions.life, partitions.size, partition::MAX_SIZE);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
@@ -303,7 +303,7 @@ const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 /// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
 /// not opened.
 #[async_trait]
-impl Migrate for Options {
+impl Migrate for PostgresOptions {
     async fn current(&self) -> Result<u32> {
         self.check()?;
         migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await.map_err(at_start)
@@ -323,7 +323,7 @@ impl Migrate for Options {
 }
 
 /// The lock that tells our transactions' locks from those of another inbox.
-pub(crate) fn lock_class(place: &Place) -> i32 {
+pub(crate) fn lock_class(place: &Namespace) -> i32 {
     let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])

@@ -8,7 +8,7 @@ use oncebox::{ErrorKind, Result};
 
 use crate::db::{Db, lock_number, millis};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// The most messages that are moved out of the way when a partition is dropped. With more, it stays a while longer.
 const KEPT: i64 = 10_000;
@@ -86,7 +86,7 @@ pub(crate) async fn go_on(db: &Db, partitions: &PartitionLimits) -> Result<(i64,
     Ok((current + 1, now))
 }
 
-async fn alone(db: &Db, session: &mut Session) -> Result<bool> {
+async fn alone(db: &Db, session: &mut PgSession) -> Result<bool> {
     let lock = lock_number(&[b"partitions", &db.lock_class.to_le_bytes()]);
     let rows = session.rows(query(&db.sql.partition_lock).bind(lock)).await?;
     rows.first().map_or(Ok(false), |row| get(row, 0))
@@ -135,7 +135,7 @@ async fn drop_one(db: &Db, id: i64, whole: bool) -> Result<bool> {
 /// The messages of a partition that must stay; nothing if they are too many.
 async fn needed(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     whole: bool,
     first: i64,
     last: i64,

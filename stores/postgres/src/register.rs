@@ -8,7 +8,7 @@ use oncebox::{HandlerKey, Result};
 
 use crate::db::{Db, FOREVER, millis};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 pub(crate) async fn register(db: &Db, params: &RegisterParams) -> Result<()> {
     let control = db.control.knowing(db.timeline.changes());
@@ -56,7 +56,7 @@ async fn record_tenants(db: &Db, inbox: i16, params: &RegisterParams) -> Result<
 /// The windows that a sweep goes by, and the time.
 pub(crate) async fn windows(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
 ) -> Result<(Windows, Timestamp)> {
@@ -67,7 +67,7 @@ pub(crate) async fn windows(
 /// Everything that was said of an inbox, and the time.
 pub(crate) async fn registered(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
 ) -> Result<(Vec<RegisteredWindow>, Timestamp)> {
     let rows = session.rows(query(&db.sql.register_windows).bind(db.now()).bind(inbox)).await?;

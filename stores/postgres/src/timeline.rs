@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::db::{Db, millis};
-use crate::error::{Phase, store_error};
+use crate::error::{TxPhase, store_error};
 use crate::row::get;
 use crate::session::{query, run};
 use crate::sql::Statements;
@@ -179,7 +179,7 @@ impl Timeline {
         run(connection, include_str!("../sql/transaction/begin_store.sql")).await.map_err(before)?;
         let change = self.notice(connection, &row).await?;
         run(connection, include_str!("../sql/transaction/commit.sql")).await.map_err(before)?;
-        match change.map(Change::committed) {
+        match change.map(TimelineChange::committed) {
             None | Some(Notice::First) => Ok(()),
             Some(Notice::Changed) => Err(changed()),
         }
@@ -194,7 +194,7 @@ impl Timeline {
         &self,
         connection: &mut PgConnection,
         row: &PgRow,
-    ) -> Result<Option<Change<'_>>> {
+    ) -> Result<Option<TimelineChange<'_>>> {
         if self.is_known(row)? {
             return Ok(None);
         }
@@ -212,7 +212,7 @@ impl Timeline {
         let rows = latest.fetch_all(&mut *connection).await.map_err(before)?;
         let failover = rows.first().map(read).transpose()?;
         let newest = remembered.last().map(|one| one.at);
-        Ok(Some(Change { timeline: self, here, former, failover, newest, _alone: alone }))
+        Ok(Some(TimelineChange { timeline: self, here, former, failover, newest, _alone: alone }))
     }
 
     /// Looks for the messages that this process remembers, and records those that are gone.
@@ -258,7 +258,7 @@ impl Timeline {
 }
 
 /// A history that this process did not know, as found in a transaction that is still open.
-pub(crate) struct Change<'a> {
+pub(crate) struct TimelineChange<'a> {
     timeline: &'a Timeline,
     here: (String, i64),
     former: Option<(String, i64)>,
@@ -268,7 +268,7 @@ pub(crate) struct Change<'a> {
     _alone: tokio::sync::MutexGuard<'a, ()>,
 }
 
-impl Change<'_> {
+impl TimelineChange<'_> {
     /// Takes note of it, once the transaction is committed.
     pub(crate) fn committed(self) -> Notice {
         let Self { timeline, here, former, failover, newest, _alone } = self;
@@ -336,7 +336,7 @@ fn read(row: &PgRow) -> Result<Failover> {
 /// The latest failovers, for the check of an operator.
 pub(crate) async fn failovers(
     db: &Db,
-    session: &mut crate::session::Session,
+    session: &mut crate::session::PgSession,
     limit: i64,
 ) -> Result<Vec<Failover>> {
     session.rows(query(&db.sql.timeline_latest).bind(limit)).await?.iter().map(read).collect()
@@ -349,7 +349,7 @@ pub(crate) fn changed() -> Error {
 }
 
 fn before(error: sqlx::Error) -> Error {
-    store_error(error, Phase::Before)
+    store_error(error, TxPhase::Before)
 }
 
 #[cfg(test)]

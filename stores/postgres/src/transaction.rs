@@ -9,14 +9,14 @@ use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{MarkQuery, Place, QuarantineValues, mark, quarantine, recall, record};
-use crate::session::{Session, Sessions};
+use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
+use crate::session::{PgSession, Sessions};
 use crate::settle;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
-    session: Session,
+    session: PgSession,
     /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
     sound: bool,
     savepoint: bool,
@@ -89,12 +89,12 @@ impl PostgresTx {
         result: &[u8],
     ) -> Result<()> {
         let persistent = self.session.is_persistent();
-        record(Place::new(db, key, handler), result, persistent, &mut self.session).await
+        record(MarkRef::new(db, key, handler), result, persistent, &mut self.session).await
     }
 
     pub(crate) async fn recall(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
         let persistent = self.session.is_persistent();
-        recall(Place::new(db, key, handler), persistent, &mut self.session).await
+        recall(MarkRef::new(db, key, handler), persistent, &mut self.session).await
     }
 
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {

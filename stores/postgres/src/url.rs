@@ -35,7 +35,7 @@ const OF_OTHERS: [&str; 3] = ["sslnegotiation", "sslsni", "sslcompression"];
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 
 /// A URL, divided before anything in it is read.
-struct Parts<'a> {
+struct UrlParts<'a> {
     scheme: &'a str,
     /// Empty for none.
     user: &'a str,
@@ -44,7 +44,7 @@ struct Parts<'a> {
     behind: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     fn of(text: &'a str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -55,17 +55,20 @@ impl<'a> Parts<'a> {
 
 /// Tells whether a password is written in a URL, with the user or in the query.
 pub(crate) fn has_password(text: &str) -> bool {
-    let Some(Parts { user, behind, .. }) = Parts::of(text) else { return false };
+    let Some(UrlParts { user, behind, .. }) = UrlParts::of(text) else { return false };
     let query = behind.split_once('?').map_or("", |(_, query)| query);
     let query = Url::parse(&format!("postgres://localhost/?{query}"));
     user.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-        || query.is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
+        || query
+            .is_ok_and(|url| url.query_pairs().any(|(name, value)| name == "password" && !value.is_empty()))
 }
 
 /// Reads a URL that may name several hosts, of which one is the primary: `host1:5432,host2:5433`. The driver knows one host alone, so
 /// there are settings for each.
 pub(crate) fn read_all(text: &str) -> Result<Vec<PgConnectOptions>> {
-    let Some(Parts { scheme, user, hosts, behind }) = Parts::of(text) else { return Ok(vec![read(text)?]) };
+    let Some(UrlParts { scheme, user, hosts, behind }) = UrlParts::of(text) else {
+        return Ok(vec![read(text)?]);
+    };
     if !hosts.contains(',') {
         // A URL without a host between user and database cannot be read, so its query is looked at first.
         let query = behind.split_once('?').map_or("", |(_, query)| query);

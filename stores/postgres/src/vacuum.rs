@@ -13,7 +13,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::db::{Db, SharedDb};
-use crate::error::Phase;
+use crate::error::TxPhase;
 use crate::row::get;
 use crate::session::query;
 
@@ -56,12 +56,12 @@ impl VacuumSchedule {
 }
 
 /// A look under way: whatever becomes of it, there is a next one.
-struct Look {
+struct VacuumCheck {
     db: SharedDb,
     wait: Duration,
 }
 
-impl Look {
+impl VacuumCheck {
     async fn finish(mut self) {
         match vacuum(&self.db).await {
             Ok(wait) => self.wait = wait,
@@ -72,7 +72,7 @@ impl Look {
     }
 }
 
-impl Drop for Look {
+impl Drop for VacuumCheck {
     fn drop(&mut self) {
         self.db.vacuum.end(self.wait);
     }
@@ -83,7 +83,7 @@ pub(crate) fn if_due(db: &SharedDb) {
     if !db.vacuum.begin() {
         return;
     }
-    let look = Look { db: Arc::clone(db), wait: HELD };
+    let look = VacuumCheck { db: Arc::clone(db), wait: HELD };
     tokio::spawn(look.finish());
 }
 
@@ -100,7 +100,7 @@ async fn vacuum(db: &Db) -> Result<Duration> {
     let vacuum = Arc::clone(&db.sql.vacuum_run);
     // Not as a change of ours: it cannot be part of a transaction.
     let mut lent = db.reads.pool.acquire().await?;
-    lent.answer(Phase::Before, async |connection: &mut PgConnection| {
+    lent.answer(TxPhase::Before, async |connection: &mut PgConnection| {
         connection.execute(sqlx::raw_sql(AssertSqlSafe(vacuum))).await
     })
     .await?;
@@ -112,17 +112,17 @@ async fn vacuum(db: &Db) -> Result<Duration> {
 }
 
 /// How it looks in the table.
-struct State {
+struct VacuumNeed {
     may: bool,
     due: bool,
     /// Rows that are gone, and still there.
     dead: i64,
 }
 
-async fn state(db: &Db) -> Result<State> {
+async fn state(db: &Db) -> Result<VacuumNeed> {
     let mut session = db.reads.look().await?;
     let rows = session.rows(query(&db.sql.vacuum_due)).await?;
     session.end().await?;
-    let Some(row) = rows.first() else { return Ok(State { may: false, due: false, dead: 0 }) };
-    Ok(State { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
+    let Some(row) = rows.first() else { return Ok(VacuumNeed { may: false, due: false, dead: 0 }) };
+    Ok(VacuumNeed { may: get(row, 0)?, due: get(row, 1)?, dead: get(row, 2)? })
 }

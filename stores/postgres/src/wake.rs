@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use crate::login::Login;
 use crate::session::{Sessions, query};
-use crate::sql::Place;
+use crate::sql::Namespace;
 
 /// At most one NOTIFY in this time. It takes a lock that all commits of a database wait for, so it must be rare.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -52,7 +52,7 @@ impl Drop for Tasks {
 }
 
 impl Waker {
-    pub(crate) fn new(place: &Place) -> Self {
+    pub(crate) fn new(place: &Namespace) -> Self {
         let shared = Shared {
             here: watch::Sender::new(0),
             there: Notify::new(),

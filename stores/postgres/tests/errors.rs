@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::store::{Mark, Migrate as _, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::sqlx::Connection as _;
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_servers::{Cluster, Version};
 use support::{
     Schema, accept, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, pid, run,
@@ -250,7 +250,7 @@ fn guarded() -> (Cluster, Schema) {
     (cluster, schema)
 }
 
-fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) -> Options {
+fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) -> PostgresOptions {
     let url = format!("postgres://app:{password}@127.0.0.1:{}/{database}", cluster.port());
     Postgres::options(&url).expect("a good URL").schema(&schema.name)
 }

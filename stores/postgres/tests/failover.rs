@@ -19,13 +19,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// The address that stays the same over a failover.
-struct Address {
+struct FailoverAddress {
     port: u16,
     leads_to: Arc<AtomicU16>,
     moved: watch::Sender<()>,
 }
 
-impl Address {
+impl FailoverAddress {
     async fn of(cluster: &Cluster) -> Self {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -79,20 +79,20 @@ fn tokens(claimed: &[Claimed]) -> Vec<i64> {
 }
 
 /// A primary, its asynchronous replica, and a store that follows the failover.
-struct Pair {
+struct ReplicatedPair {
     primary: Cluster,
     replica: Cluster,
-    address: Address,
+    address: FailoverAddress,
     schema: Schema,
     store: Postgres,
 }
 
-impl Pair {
+impl ReplicatedPair {
     async fn start() -> Self {
         let primary = Cluster::start(Version::Debian).expect("the server obeys");
         let schema = Schema::on(&primary);
         let replica = primary.replica().expect("the server obeys");
-        let address = Address::of(&primary).await;
+        let address = FailoverAddress::of(&primary).await;
         let url =
             primary.url("postgres").replace(&format!(":{}/", primary.port()), &format!(":{}/", address.port));
         let options = Postgres::options(&url).expect("a good URL").schema(&schema.name).checks(true);
@@ -135,8 +135,8 @@ impl Pair {
 // FAULTS B4, E1: an asynchronous replica takes over, and lacks the latest commits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
-    let pair = Pair::start().await;
-    let Pair { store, replica, .. } = &pair;
+    let pair = ReplicatedPair::start().await;
+    let ReplicatedPair { store, replica, .. } = &pair;
     first(store, "kept").await;
     assert_eq!(claim_some(store, 1).await.len(), 1);
     pair.cut();
@@ -171,8 +171,8 @@ async fn a_failover_that_lost_history_is_reported_and_no_fence_goes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_that_lost_nothing_is_no_alarm() {
-    let pair = Pair::start().await;
-    let Pair { store, .. } = &pair;
+    let pair = ReplicatedPair::start().await;
+    let ReplicatedPair { store, .. } = &pair;
     first(store, "1").await;
     let claimed = claim_some(store, 1).await;
     assert_eq!(store.failover(), None);

@@ -8,7 +8,7 @@ use oncebox::store::{
 };
 use oncebox::time::Clock as _;
 use oncebox::{ErrorKind, OnPoisoned, Policy};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use support::{
     Schema, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, offer_ordered, run,
 };
@@ -102,7 +102,7 @@ async fn one_that_is_let_go_is_found_before_a_deep_backlog_that_came_later() {
 }
 
 /// The same server, with another default for transactions.
-fn serializable(schema: &Schema) -> Options {
+fn serializable(schema: &Schema) -> PostgresOptions {
     let join = if schema.url().contains('?') { '&' } else { '?' };
     let url = format!("{}{join}options[default_transaction_isolation]=serializable", schema.url());
     Postgres::options(&url).expect("a good URL").schema(&schema.name)

@@ -51,7 +51,7 @@ const ORPHANS: &str = "
     SELECT count(*) FROM (SELECT seq FROM @message_kept UNION ALL SELECT seq FROM @outcome_kept) k
     WHERE NOT EXISTS (SELECT 1 FROM @proof p WHERE p.seq = k.seq)";
 
-struct World {
+struct RaceFixture {
     schema: Schema,
     clock: TestClock,
     /// How often each thing happened that must happen for the test to mean something.
@@ -65,7 +65,7 @@ fn id(rng: &mut Rng) -> String {
     rng.usize(..KEYS).to_string()
 }
 
-async fn accepts(world: Arc<World>, store: Postgres, mut rng: Rng) {
+async fn accepts(world: Arc<RaceFixture>, store: Postgres, mut rng: Rng) {
     for _ in 0..ROUNDS {
         let handlers: &[&str] = if rng.bool() { &["h"] } else { &["h", "g"] };
         match accept_for(&store, &id(&mut rng), handlers).await {
@@ -99,7 +99,7 @@ async fn works(store: Postgres, mut rng: Rng) {
     }
 }
 
-async fn operates(world: Arc<World>, store: Postgres, mut rng: Rng) {
+async fn operates(world: Arc<RaceFixture>, store: Postgres, mut rng: Rng) {
     for _ in 0..ROUNDS {
         let operation = [Operation::Replay, Operation::Retry, Operation::Discard][rng.usize(..3)];
         let name = handler(if rng.bool() { "h" } else { "g" });
@@ -131,7 +131,7 @@ async fn sweep_for(store: &Postgres, retention: Duration) -> Result<usize> {
     }
 }
 
-async fn sweeps(world: Arc<World>, store: Postgres) {
+async fn sweeps(world: Arc<RaceFixture>, store: Postgres) {
     for _ in 0..ROUNDS / 3 {
         world.clock.advance(HOUR);
         let swept = sweep(&store).await.expect("sweep");
@@ -147,7 +147,7 @@ async fn sweeping_races_with_everything_and_takes_nothing_that_is_needed() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut rng = Rng::with_seed(seed);
-    let world = Arc::new(World {
+    let world = Arc::new(RaceFixture {
         schema: Schema::new(oncebox_servers::shared::debian_url()),
         clock: TestClock::new(),
         firsts: AtomicUsize::default(),

@@ -17,14 +17,14 @@ use support::{
 };
 
 /// A server whose commits can be made to hang.
-struct Server {
+struct HangingServer {
     cluster: Cluster,
     schema: Schema,
 }
 
 const HANGS: &str = "from pg_stat_activity where wait_event = 'SyncRep'";
 
-impl Server {
+impl HangingServer {
     fn start() -> Self {
         let cluster = Cluster::builder(Version::Debian).durable(true).start().expect("the server obeys");
         let schema = Schema::on(&cluster);
@@ -84,7 +84,7 @@ fn assert_unknown(error: &Error) {
 // FAULTS A4
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accept_whose_answer_is_lost_is_a_duplicate_when_it_is_repeated() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "0").await;
     let (other, id) = (store.clone(), "1");
@@ -106,7 +106,7 @@ async fn an_accept_whose_answer_is_lost_is_a_duplicate_when_it_is_repeated() {
 // FAULTS B3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "1").await;
     let params = claim_params(10);
@@ -125,7 +125,7 @@ async fn a_claim_whose_answer_is_lost_is_found_by_its_id() {
 // FAULTS D2
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settlement_whose_answer_is_lost_is_applied_when_it_is_repeated() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "1").await;
     let claimed = claim_one(&store).await;
@@ -142,7 +142,7 @@ async fn a_settlement_whose_answer_is_lost_is_applied_when_it_is_repeated() {
 // FAULTS D2: the handler must not run again, and its claim must not stay open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop().await;
     first(&store, "1").await;
     let claimed = claim_one(&store).await;
@@ -165,7 +165,7 @@ async fn a_handlers_commit_whose_answer_is_lost_happened_once() {
 // FAULTS D2: the same where the completion goes with the commit, because somebody waits for the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop_with(server.schema.options().handler_connections(1)).await;
     first(&store, "1").await;
     let claim = claim_one(&store).await.claim;
@@ -187,7 +187,7 @@ async fn a_claim_that_is_finished_and_whose_answer_is_lost_happened_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_hangs_is_given_up_and_unknown() {
     const PATIENCE: Duration = Duration::from_secs(3);
-    let server = Server::start();
+    let server = HangingServer::start();
     let store = server.schema.shop_with(server.schema.options().patience(PATIENCE)).await;
     first(&store, "0").await;
     first(&store, "1").await;

@@ -89,13 +89,13 @@ async fn a_listening_session_that_was_ended_listens_again() {
     claim_one(&two).await;
 }
 
-type Done = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
+type DoneSender = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
 
 async fn work(
     message: Message,
     cx: &mut Context<Postgres>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    cx.data::<Done>()?.send(message.id().to_vec())?;
+    cx.data::<DoneSender>()?.send(message.id().to_vec())?;
     Ok(())
 }
 

@@ -8,13 +8,13 @@ use oncebox::time::Timestamp;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::names::Names;
+use crate::names::NameMap;
 
 const COUNTED: i64 = BacklogParams::COUNTED.cast_signed();
 
 pub(crate) fn backlog(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &BacklogParams,
     now: Timestamp,
 ) -> Result<Vec<Backlog>> {

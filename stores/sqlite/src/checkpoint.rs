@@ -57,7 +57,7 @@ impl Drop for WriterEnd {
 
 impl Sqlite {
     /// Moves everything from the write-ahead log (`-wal`) into the file, so that the file alone holds every message. Returns
-    /// `false` if another connection used the file for longer than the [busy timeout](crate::Options::busy_timeout); nothing is
+    /// `false` if another connection used the file for longer than the [busy timeout](crate::SqliteOptions::busy_timeout); nothing is
     /// lost then, and the log is still needed.
     ///
     /// A store does this by itself when its last clone is dropped. Call it where a clone may outlive `main`.

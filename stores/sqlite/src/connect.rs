@@ -22,7 +22,7 @@ pub enum Synchronous {
 
 /// Everything needed to open another connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Opener {
+pub(crate) struct FileOpener {
     pub(crate) path: PathBuf,
     pub(crate) synchronous: Synchronous,
     pub(crate) busy_timeout: Duration,
@@ -41,7 +41,7 @@ const LONGEST_LOG: u32 = 64 * 1024 * 1024;
 /// SQLite counts milliseconds in 31 bits, and this is for ever anyway.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-impl Opener {
+impl FileOpener {
     pub(crate) fn open(&self) -> Result<Connection> {
         if self.path.as_os_str().is_empty() || self.path.as_os_str() == ":memory:" {
             let what = format!(

@@ -7,10 +7,10 @@ use rusqlite::{Connection, params};
 
 use crate::admin;
 use crate::error::store_error;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 pub(crate) fn erase(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     key: &Key,
     discard_unfinished: bool,

@@ -7,11 +7,11 @@ use oncebox::time::Timestamp;
 use oncebox::{ErrorKind, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::connect::{Opener, Synchronous};
+use crate::connect::{FileOpener, Synchronous};
 use crate::error::store_error;
 use crate::migrate::MIGRATIONS;
 use crate::mode;
-use crate::names::Names;
+use crate::names::NameMap;
 use crate::register;
 use crate::register::FOREVER;
 
@@ -22,8 +22,8 @@ const MANY_PAGES: i64 = 25_600;
 
 pub(crate) fn examine(
     connection: &Connection,
-    names: &Names,
-    opener: &Opener,
+    names: &NameMap,
+    opener: &FileOpener,
     params: &ExamineParams,
     now: Timestamp,
 ) -> Result<Vec<Finding>> {
@@ -95,7 +95,7 @@ fn unending(connection: &Connection, params: &ExamineParams) -> Result<Option<Fi
 /// What the times in the file say: of the windows, and of the clocks of those who wrote it.
 fn times(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &ExamineParams,
     now: Timestamp,
 ) -> Result<Vec<Finding>> {

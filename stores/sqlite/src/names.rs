@@ -11,13 +11,13 @@ use rusqlite::{Connection, params};
 use crate::error::{corrupt, store_error};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxState {
     pub(crate) id: i64,
     pub(crate) watermark: Timestamp,
 }
 
 #[derive(Clone)]
-pub(crate) struct Handler {
+pub(crate) struct HandlerState {
     pub(crate) inbox: i64,
     /// The newest of its keys, and the first one.
     pub(crate) key: HandlerKey,
@@ -31,16 +31,16 @@ pub(crate) struct Handler {
 
 /// What the small tables hold.
 #[derive(Default)]
-pub(crate) struct Names {
-    inboxes: HashMap<InboxName, Inbox>,
+pub(crate) struct NameMap {
+    inboxes: HashMap<InboxName, InboxState>,
     by_inbox_id: HashMap<i64, InboxName>,
     ids: HashMap<i64, HashMap<HandlerKey, i64>>,
-    handlers: HashMap<i64, Handler>,
+    handlers: HashMap<i64, HandlerState>,
     /// Whether some handlers turned out to be one, though they have numbers apart.
     grouped: bool,
 }
 
-impl Names {
+impl NameMap {
     pub(crate) fn load(connection: &Connection) -> Result<Self> {
         let mut names = Self::default();
         let read = |sql| connection.prepare_cached(sql).map_err(store_error);
@@ -50,8 +50,10 @@ impl Names {
             .map_err(store_error)?;
         for row in rows {
             let (id, name, watermark) = row.map_err(store_error)?;
-            names
-                .add_inbox(InboxName::new(name)?, Inbox { id, watermark: Timestamp::from_millis(watermark) });
+            names.add_inbox(
+                InboxName::new(name)?,
+                InboxState { id, watermark: Timestamp::from_millis(watermark) },
+            );
         }
         let mut statement = read(include_str!("../sql/writer/handlers.sql"))?;
         let rows = statement
@@ -67,19 +69,19 @@ impl Names {
             if let Entry::Vacant(handler) = names.handlers.entry(id) {
                 let (key, origin) = (HandlerKey::new(key)?, HandlerKey::new(origin)?);
                 let watermark = Timestamp::from_millis(watermark);
-                handler.insert(Handler { inbox, key, origin, group, paused, watermark });
+                handler.insert(HandlerState { inbox, key, origin, group, paused, watermark });
             }
         }
         Ok(names)
     }
 
-    fn add_inbox(&mut self, name: InboxName, inbox: Inbox) {
+    fn add_inbox(&mut self, name: InboxName, inbox: InboxState) {
         self.by_inbox_id.insert(inbox.id, name.clone());
         self.inboxes.insert(name, inbox);
     }
 
     /// The inbox, made if it is new.
-    pub(crate) fn inbox(&mut self, connection: &Connection, name: &InboxName) -> Result<Inbox> {
+    pub(crate) fn inbox(&mut self, connection: &Connection, name: &InboxName) -> Result<InboxState> {
         if let Some(inbox) = self.inboxes.get(name) {
             return Ok(*inbox);
         }
@@ -91,13 +93,13 @@ impl Names {
                 |row| row.get(0),
             )
             .map_err(store_error)?;
-        let inbox = Inbox { id, watermark };
+        let inbox = InboxState { id, watermark };
         self.add_inbox(name.clone(), inbox);
         Ok(inbox)
     }
 
     /// The inbox, if it was ever used.
-    pub(crate) fn known_inbox(&self, name: &InboxName) -> Option<Inbox> {
+    pub(crate) fn known_inbox(&self, name: &InboxName) -> Option<InboxState> {
         self.inboxes.get(name).copied()
     }
 
@@ -160,7 +162,7 @@ impl Names {
             )
             .map_err(store_error)?;
         let watermark = Timestamp::from_millis(i64::MIN);
-        self.handlers.insert(id, Handler { inbox, key, origin, group: id, paused: false, watermark });
+        self.handlers.insert(id, HandlerState { inbox, key, origin, group: id, paused: false, watermark });
         Ok(id)
     }
 
@@ -270,12 +272,12 @@ impl Names {
     }
 
     /// The handlers of an inbox.
-    pub(crate) fn of_inbox(&self, inbox: i64) -> impl Iterator<Item = (i64, &Handler)> {
+    pub(crate) fn of_inbox(&self, inbox: i64) -> impl Iterator<Item = (i64, &HandlerState)> {
         let all = self.handlers.iter().map(|(id, handler)| (*id, handler));
         all.filter(move |(_, handler)| handler.inbox == inbox)
     }
 
-    pub(crate) fn by_id(&self, id: i64) -> Result<&Handler> {
+    pub(crate) fn by_id(&self, id: i64) -> Result<&HandlerState> {
         self.handlers.get(&id).ok_or_else(|| corrupt("a stored entry has an unknown handler"))
     }
 

@@ -10,10 +10,10 @@ use oncebox::store::{Migrate, Migration};
 use oncebox::time::{SharedClock, SystemClock, Timestamp};
 use tokio::sync::watch;
 
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::proof::Pace;
 use crate::transaction::WriteTurn;
-use crate::writer::Writer;
+use crate::writer::WriterHandle;
 use crate::{Inner, Sqlite, Synchronous, error, migrate, mode};
 
 /// How long calls of one process wait for each other at least: a slow disk is no reason to refuse.
@@ -21,23 +21,23 @@ const SHORTEST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a file is opened.
 #[derive(Clone)]
-pub struct Options {
-    pub(crate) opener: Opener,
+pub struct SqliteOptions {
+    pub(crate) opener: FileOpener,
     pub(crate) clock: Option<SharedClock>,
     pub(crate) migrate: bool,
     pub(crate) pace: Pace,
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for SqliteOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Options")
+        f.debug_struct("SqliteOptions")
             .field("opener", &self.opener)
             .field("migrate", &self.migrate)
             .finish_non_exhaustive()
     }
 }
 
-impl Options {
+impl SqliteOptions {
     /// How much a commit survives. Default: [`Synchronous::Full`].
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.opener.synchronous = synchronous;
@@ -89,7 +89,7 @@ impl Options {
         mode::warn(&opener.path);
         let (write_turn, wake) =
             (WriteTurn::new(opener.busy_timeout.max(SHORTEST_PATIENCE)), watch::Sender::new(0));
-        let (writer, end) = Writer::start(
+        let (writer, end) = WriterHandle::start(
             opener.clone(),
             connection,
             Arc::clone(&clock),
@@ -114,7 +114,7 @@ impl Options {
 /// On the options, not on the open store: a file whose schema is missing or outdated can be looked at and migrated, but
 /// not opened. Looking makes no file.
 #[async_trait]
-impl Migrate for Options {
+impl Migrate for SqliteOptions {
     async fn current(&self) -> Result<u32> {
         if !self.opener.path.exists() {
             return Ok(0);
@@ -134,7 +134,7 @@ impl Migrate for Options {
     }
 }
 
-impl Options {
+impl SqliteOptions {
     async fn with_connection<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut rusqlite::Connection, Timestamp) -> Result<T> + Send + 'static,

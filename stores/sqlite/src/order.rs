@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::error::{corrupt, store_error};
 
 /// The entries of one handler and order key.
-pub(crate) struct Line<'a> {
+pub(crate) struct OrderedEntries<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) handler: i64,
     pub(crate) order: OrderKey,
@@ -30,7 +30,7 @@ pub(crate) enum Joined {
 }
 
 /// What an entry meets in a line.
-struct Met {
+struct LineState {
     /// What a poisoned one before it is to it.
     held_back: Option<InLine>,
     /// The number of the line, if there is one.
@@ -44,10 +44,10 @@ struct Met {
 /// Stands for the one that may go where none may.
 const NOBODY: i64 = 0;
 
-impl Line<'_> {
+impl OrderedEntries<'_> {
     /// The place of an entry that is about to join. One that waited before it and is younger steps back.
     pub(crate) fn join(&self, seq: i64) -> Result<Joined> {
-        let Met { held_back, number, gone, first } = self.look(seq)?;
+        let LineState { held_back, number, gone, first } = self.look(seq)?;
         if held_back == Some(InLine::Parks) {
             return Ok(Joined::Parked);
         }
@@ -102,7 +102,9 @@ impl Line<'_> {
 
     /// Lets the next one go, if nothing stands in its way.
     pub(crate) fn release(&self, now: Timestamp) -> Result<()> {
-        let Met { number: Some(_), gone: NOBODY, first, .. } = self.look(i64::MIN)? else { return Ok(()) };
+        let LineState { number: Some(_), gone: NOBODY, first, .. } = self.look(i64::MIN)? else {
+            return Ok(());
+        };
         let Some(first) = first else {
             self.execute(include_str!("../sql/order/end.sql"), params![self.handler, self.key()])?;
             return Ok(());
@@ -176,7 +178,7 @@ impl Line<'_> {
     }
 
     /// What an entry of this number meets.
-    fn look(&self, seq: i64) -> Result<Met> {
+    fn look(&self, seq: i64) -> Result<LineState> {
         self.connection
             .prepare_cached(include_str!("../sql/order/look.sql"))
             .and_then(|mut look| {
@@ -184,7 +186,7 @@ impl Line<'_> {
                     let word = row.get_ref(0)?.as_str_or_null()?;
                     let held_back = word.and_then(InLine::from_word);
                     let gone = row.get::<_, Option<i64>>(2)?.unwrap_or(NOBODY);
-                    Ok(Met { held_back, number: row.get(1)?, gone, first: row.get(3)? })
+                    Ok(LineState { held_back, number: row.get(1)?, gone, first: row.get(3)? })
                 })
             })
             .map_err(store_error)
@@ -192,14 +194,14 @@ impl Line<'_> {
 }
 
 /// One of a line that ran and is finished.
-pub(crate) struct Ended {
+pub(crate) struct FinishedEntry {
     pub(crate) handler: i64,
     pub(crate) order: OrderKey,
     pub(crate) seq: i64,
 }
 
 /// Lets the next one go of each line of which one has ended.
-pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timestamp) -> Result<()> {
+pub(crate) fn release_next(connection: &Connection, ended: &[FinishedEntry], now: Timestamp) -> Result<()> {
     if ended.is_empty() {
         return Ok(());
     }
@@ -207,7 +209,7 @@ pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timest
     let statement = |sql| connection.prepare_cached(sql).map_err(store_error);
     let mut find = statement(include_str!("../sql/order/next.sql"))?;
     let mut pass_on = statement(include_str!("../sql/order/pass_on.sql"))?;
-    for Ended { handler, order, seq } in ended {
+    for FinishedEntry { handler, order, seq } in ended {
         let key = &order.as_bytes()[..];
         let found: Option<(i64, bool)> = find
             .query_row(params![handler, key, seq], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -217,7 +219,7 @@ pub(crate) fn release_next(connection: &Connection, ended: &[Ended], now: Timest
         pass_on.execute(params![handler, key, first.unwrap_or(NOBODY), seq]).map_err(store_error)?;
         next.extend(first.map(|first| (first, *handler)));
         if found.is_none() {
-            let line = Line { connection, handler: *handler, order: *order };
+            let line = OrderedEntries { connection, handler: *handler, order: *order };
             line.execute(include_str!("../sql/order/end.sql"), params![handler, key])?;
         }
     }

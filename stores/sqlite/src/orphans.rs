@@ -8,11 +8,11 @@ use oncebox::time::Timestamp;
 use rusqlite::{Connection, params};
 
 use crate::error::store_error;
-use crate::names::Names;
+use crate::names::NameMap;
 
 pub(crate) fn orphans(
     connection: &Connection,
-    names: &Names,
+    names: &NameMap,
     params: &OrphanParams,
     now: Timestamp,
 ) -> Result<Vec<Orphan>> {

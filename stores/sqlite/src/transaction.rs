@@ -15,7 +15,7 @@ use rusqlite::ffi::ErrorCode;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::error::{commit_error, stopped, store_error};
 use crate::lock;
 
@@ -123,7 +123,7 @@ pub struct SqliteTx {
 }
 
 impl SqliteTx {
-    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &Opener) -> Result<Self> {
+    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &FileOpener) -> Result<Self> {
         let turn = write_turn.enter().await?;
         let opener = opener.clone();
         // The turn goes along: if the caller goes away, it is over when this is.
@@ -131,7 +131,7 @@ impl SqliteTx {
         begun.await.map_err(|panic| stopped().caused_by(panic))?
     }
 
-    fn open(mut turn: WriteTurnGuard, opener: &Opener) -> Result<Self> {
+    fn open(mut turn: WriteTurnGuard, opener: &FileOpener) -> Result<Self> {
         let connection = match turn.take() {
             Some(connection) => connection,
             None => opener.open()?,

@@ -9,11 +9,11 @@ use std::task::Poll;
 use oncebox::state::Status;
 use oncebox::store::{Accepted, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox_sqlite::Sqlite;
-use support::{File, accept, claim, claim_one, claim_params, first, status};
+use support::{TestFile, accept, claim, claim_one, claim_params, first, status};
 
 /// A store beside a business table.
-fn shop() -> (File, Sqlite) {
-    let file = File::new();
+fn shop() -> (TestFile, Sqlite) {
+    let file = TestFile::new();
     let store = file.open();
     file.connect().execute_batch("CREATE TABLE shipment (id TEXT)").expect("a table");
     (file, store)

@@ -8,12 +8,12 @@ use oncebox::time::Clock as _;
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, OnPoisoned};
 use oncebox_sqlite::Sqlite;
 use support::{
-    File, LEASE, PAST_LEASE, accept, claim, first, handler, inbox, key, message, offer_message, route,
+    LEASE, PAST_LEASE, TestFile, accept, claim, first, handler, inbox, key, message, offer_message, route,
 };
 
 /// Three messages of which the first cannot be read.
-async fn damaged(sql: &str) -> (File, Sqlite) {
-    let file = File::new();
+async fn damaged(sql: &str) -> (TestFile, Sqlite) {
+    let file = TestFile::new();
     let store = file.open();
     for id in ["1", "2", "3"] {
         first(&store, id).await;
@@ -52,7 +52,7 @@ async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
 async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doctor() {
     for reopened in [false, true] {
         for operation in [Operation::Unblock, Operation::Discard] {
-            let file = File::new();
+            let file = TestFile::new();
             let mut store = file.open();
             for id in ["1", "2"] {
                 store
@@ -89,7 +89,7 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
 // FAULTS E22
 #[tokio::test]
 async fn a_message_that_is_gone_while_it_runs_is_poisoned_by_the_rescue() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     assert_eq!(claim(&store, 10).await.len(), 1);
@@ -104,7 +104,7 @@ async fn a_message_that_is_gone_while_it_runs_is_poisoned_by_the_rescue() {
 // FAULTS E22
 #[tokio::test]
 async fn a_message_that_is_damaged_while_it_runs_is_poisoned_by_the_rescue() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     first(&store, "2").await;
@@ -127,7 +127,7 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
     for (on_poisoned, ran, in_line) in
         [(OnPoisoned::Block, 0, InLine::Blocks), (OnPoisoned::Skip, 1, InLine::Skipped)]
     {
-        let file = File::new();
+        let file = TestFile::new();
         let (store, registration) = (file.open(), oncebox::handler("h", ship).on_poisoned(on_poisoned));
         let builder = Inbox::builder("orders", store.clone()).on("order.placed", registration);
         let orders = builder.clock(file.clock.shared()).build().expect("an inbox");
@@ -147,7 +147,7 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
 
 #[tokio::test]
 async fn a_table_that_is_gone_is_told() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     file.connect().execute_batch("DROP TABLE oncebox_proof").expect("damage");
@@ -158,7 +158,7 @@ async fn a_table_that_is_gone_is_told() {
 
 #[tokio::test]
 async fn rows_that_contradict_each_other_are_told_and_nothing_is_stored() {
-    let file = File::new();
+    let file = TestFile::new();
     let store = file.open();
     first(&store, "1").await;
     // The number that the next message gets is taken.

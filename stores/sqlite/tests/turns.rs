@@ -4,7 +4,7 @@ mod support;
 
 use oncebox::store::Store as _;
 use oncebox_sqlite::Sqlite;
-use support::{File, offer};
+use support::{TestFile, offer};
 use tokio::sync::watch;
 
 /// How much the busy one stores between two calls of the other.
@@ -13,7 +13,7 @@ const MEANWHILE: u64 = 200;
 // FAULTS E13
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_waits_gets_a_turn_while_another_store_is_busy() {
-    let file = File::new();
+    let file = TestFile::new();
     let (busy, other) = (file.open(), file.open());
     let stored = watch::Sender::new(0_u64);
     let callers: Vec<_> =

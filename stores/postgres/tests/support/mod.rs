@@ -11,7 +11,7 @@ use oncebox::store::{
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_servers::{Cluster, shared};
 use oncebox_testkit::TestClock;
 
@@ -70,7 +70,7 @@ impl Schema {
         &self.url
     }
 
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> PostgresOptions {
         let url = self.pooler.as_ref().unwrap_or(&self.url);
         let options = Postgres::options(url).expect("a good URL").schema(&self.name).checks(true);
         options.pooled(self.pooler.is_some())
@@ -85,7 +85,7 @@ impl Schema {
         self.shop_with(self.options()).await
     }
 
-    pub(crate) async fn shop_with(&self, options: Options) -> Postgres {
+    pub(crate) async fn shop_with(&self, options: PostgresOptions) -> Postgres {
         let store = options.open().await.expect("the store opens");
         self.run("CREATE TABLE @shipment (id text NOT NULL)").await;
         store

@@ -11,7 +11,7 @@ use oncebox::store::{
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_sqlite::{Options, Sqlite, Synchronous};
+use oncebox_sqlite::{Sqlite, SqliteOptions, Synchronous};
 use oncebox_testkit::TestClock;
 use tempfile::TempDir;
 
@@ -21,12 +21,12 @@ pub(crate) const PAST_LEASE: Duration = Duration::from_millis(60_001);
 pub(crate) const RETENTION: Duration = Duration::from_hours(24);
 
 /// A database file that leaves with the test, and the clock its stores go by.
-pub(crate) struct File {
+pub(crate) struct TestFile {
     dir: TempDir,
     pub(crate) clock: TestClock,
 }
 
-impl File {
+impl TestFile {
     pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a temporary directory"), clock: TestClock::new() }
     }
@@ -40,7 +40,7 @@ impl File {
     }
 
     /// Options that do not wait for the disk: what is tested does not depend on the power staying on.
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> SqliteOptions {
         Sqlite::options(self.path()).synchronous(Synchronous::Normal).clock(self.clock.shared())
     }
 
