@@ -119,7 +119,7 @@ async fn reading_works_and_writing_is_refused_when_read_only() {
     let listed = store.list(&Filter::new(inbox(), Status::Pending)).await.expect("list");
     assert_eq!(listed.entries.len(), 1);
     assert!(store.show(&inbox(), &key("running")).await.expect("show").is_some());
-    assert_eq!(file.options().read_only().current().await.expect("current"), 1);
+    assert_eq!(file.options().read_only().current().await.expect("current"), 2);
     let _wakeup = store.subscribe();
 
     file.clock.advance(PAST_LEASE);
