@@ -5,7 +5,8 @@
 fn every_case_is_listed() {
     let lists = [include_str!("cases.rs"), include_str!("operator_cases.rs")].concat();
     let list: String = lists.split_whitespace().collect();
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance")).expect("the cases");
+    let files =
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/conformance")).expect("the cases");
     let mut groups = 0;
     for file in files {
         let path = file.expect("a file").path();

@@ -123,8 +123,11 @@ pub(super) fn give_back<S: Store>(
     outcome: Outcome,
 ) {
     if core.flights.holds(claim) {
+        // It did not run, so nothing speaks for it.
+        let settlement =
+            Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
         // Fails only when the runtime is gone; then the lease runs out.
-        let _ = settlements.send(decide(&Policy::default(), claim, outcome));
+        let _ = settlements.send(settlement);
     }
 }
 
