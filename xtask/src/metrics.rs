@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use oncebox::observe::names::{METRICS, Values};
+use oncebox::observe::names::{LabelValues, METRICS};
 
 const FILE: &str = "docs/metrics.md";
 
@@ -69,14 +69,14 @@ fn document() -> String {
     for metric in METRICS {
         for label in metric.labels {
             match label.values {
-                Values::Words(words) => {
+                LabelValues::Words(words) => {
                     let _ = writeln!(text, "| `{}` | `{}` | {} |", metric.name, label.name, words.join(", "));
                 }
-                Values::Names(what) if !names.contains(&label.name) => {
+                LabelValues::Names(what) if !names.contains(&label.name) => {
                     names.push(label.name);
                     let _ = writeln!(text, "| all that have it | `{}` | {what} |", label.name);
                 }
-                Values::Names(_) => {}
+                LabelValues::Names(_) => {}
             }
         }
     }
@@ -135,7 +135,7 @@ mod tests {
                 let known =
                     metric.label(label).unwrap_or_else(|| panic!("{file}: {name} has no label {label}"));
                 let value = value.trim_start_matches(['=', '~']).trim_matches('"');
-                if let (Values::Words(words), false) = (known.values, value.starts_with('$')) {
+                if let (LabelValues::Words(words), false) = (known.values, value.starts_with('$')) {
                     for word in value.split('|') {
                         assert!(words.contains(&word), "{file}: {name} never has {label}={word}");
                     }

@@ -17,7 +17,7 @@ use proc_macro::TokenStream;
 /// The function stays what it is: it can be called, tested and registered by hand. Beside it the attribute makes a type
 /// of the same name that is never used as a value (functions and types have separate names), with
 ///
-/// - `ship::registration()`, a [`Registration`](https://docs.rs/oncebox) for `Builder::register`,
+/// - `ship::registration()`, a [`Registration`](https://docs.rs/oncebox) for `InboxBuilder::register`,
 /// - `ship::KEY`, the handler key.
 ///
 /// ```
@@ -41,7 +41,7 @@ use proc_macro::TokenStream;
 /// |---|---|
 /// | `key = "ship-order"` | the handler key; the only option that must be there |
 /// | `legacy = ["order-handler"]` | keys it had before |
-/// | `types = ["order.placed"]` | the message types that `Builder::register` registers it for |
+/// | `types = ["order.placed"]` | the message types that `InboxBuilder::register` registers it for |
 /// | `retry = "quick"`, `"patient"`, `"never"` | `Retry::quick()`, `Retry::patient()`, `Retry::never()` |
 /// | `retry(attempts = 5, first = "1s", max = "1m")` | a `Retry`; what is left out is as in `Retry::default()` |
 /// | `retry_for(std::io::Error = "never", Busy(attempts = 3))` | `Registration::retry_for`, in this order; the rules are those of `retry` |

@@ -10,7 +10,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Ties the spans of an inbox to those of producers: give it to `Builder::propagate`. Does nothing where spans are not
+/// Ties the spans of an inbox to those of producers: give it to `InboxBuilder::propagate`. Does nothing where spans are not
 /// exported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Propagator;

@@ -6,7 +6,8 @@ mod support;
 use std::collections::BTreeSet;
 
 use oncebox::{
-    BatchContext, BoxError, Builder, Config, Context, Inbox, Memory, Message, batch_handler, handler, source,
+    BatchContext, BoxError, Config, Context, Inbox, InboxBuilder, Memory, Message, batch_handler, handler,
+    source,
 };
 use oncebox_telemetry::{Propagator, Settings, Telemetry};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -24,7 +25,7 @@ fn message(number: usize) -> Message {
     Message::new(number.to_string(), "t", "{}").with_header("traceparent", parent)
 }
 
-fn builder() -> Builder<Memory> {
+fn builder() -> InboxBuilder<Memory> {
     Inbox::builder("orders", Memory::new()).propagate(Propagator)
 }
 

@@ -9,8 +9,8 @@ use oncebox::state::{Outcome, Settlement, Status};
 use oncebox::store::{Accepted, Admin, EntryView, Filter, RescueParams, Route, Store};
 use oncebox::time::Clock as _;
 use oncebox::{
-    Builder, Context, Error, Inbox, InboxName, KeyStrategy, Memory, Message, Policy, Registration, Result,
-    handler,
+    Context, Error, Inbox, InboxBuilder, InboxName, KeyStrategy, Memory, Message, Policy, Registration,
+    Result, handler,
 };
 
 use crate::TestClock;
@@ -53,7 +53,7 @@ pub struct TestInbox<S: Store = Memory> {
 
 impl TestInbox<Memory> {
     /// An inbox over an empty memory store. `build` registers the handlers.
-    pub fn new(build: impl FnOnce(Builder<Memory>) -> Builder<Memory>) -> Self {
+    pub fn new(build: impl FnOnce(InboxBuilder<Memory>) -> InboxBuilder<Memory>) -> Self {
         let clock = TestClock::new();
         Self::over(Memory::with_clock(clock.shared()), clock, build)
     }
@@ -62,7 +62,7 @@ impl TestInbox<Memory> {
 impl<S: Admin + Clone> TestInbox<S> {
     /// An inbox over a store that goes by `clock`. `build` registers the handlers; it may set the key strategy and
     /// everything else, except for the clock.
-    pub fn over(store: S, clock: TestClock, build: impl FnOnce(Builder<S>) -> Builder<S>) -> Self {
+    pub fn over(store: S, clock: TestClock, build: impl FnOnce(InboxBuilder<S>) -> InboxBuilder<S>) -> Self {
         let crashes = Arc::<Crashes>::default();
         let crash = crash_handler(store.clone(), clock.clone(), Arc::clone(&crashes));
         // Registered first, so that it runs before the handlers whose claims it takes away.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use oncebox::store::Transactional;
-use oncebox::{Error, ErrorKind, Result, Work};
+use oncebox::{Error, ErrorKind, MarkedWork, Result};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,12 +24,12 @@ struct Shared<S: Transactional> {
 
 struct State<S: Transactional> {
     /// Out while somebody uses it.
-    work: Option<Work<S>>,
+    work: Option<MarkedWork<S>>,
     over: bool,
 }
 
 impl<S: Transactional> Tx<S> {
-    pub(crate) fn new(work: Work<S>) -> Self {
+    pub(crate) fn new(work: MarkedWork<S>) -> Self {
         let state = Mutex::new(State { work: Some(work), over: false });
         Self { shared: Arc::new(Shared { state, turn: Arc::new(Semaphore::new(1)) }) }
     }
@@ -42,7 +42,7 @@ impl<S: Transactional> Tx<S> {
     }
 
     /// Ends the use of the transaction. It is `None` if somebody still uses it: then it is rolled back when they stop.
-    pub(crate) fn end(&self) -> Option<Work<S>> {
+    pub(crate) fn end(&self) -> Option<MarkedWork<S>> {
         let mut state = self.shared.state.lock();
         state.over = true;
         state.work.take()
@@ -69,7 +69,7 @@ impl<S: Transactional> fmt::Debug for Tx<S> {
 pub struct TxGuard<S: Transactional> {
     shared: Arc<Shared<S>>,
     /// There until this is dropped.
-    work: Option<Work<S>>,
+    work: Option<MarkedWork<S>>,
     _turn: OwnedSemaphorePermit,
 }
 

@@ -89,8 +89,8 @@ impl<S: Store> Clone for Inbox<S> {
 
 impl<S: Store> Inbox<S> {
     /// Begins an inbox named `name` over `store`.
-    pub fn builder(name: impl Into<String>, store: S) -> Builder<S> {
-        Builder {
+    pub fn builder(name: impl Into<String>, store: S) -> InboxBuilder<S> {
+        InboxBuilder {
             name: name.into(),
             store,
             config: Config::default(),
@@ -260,7 +260,7 @@ impl<S: Store> Inbox<S> {
 impl Inbox<Direct> {
     /// Begins an inbox without a store, for a service that is about to get one: handlers run while the delivery is held,
     /// and every delivery runs. See [`Direct`].
-    pub fn direct(name: impl Into<String>) -> Builder<Direct> {
+    pub fn direct(name: impl Into<String>) -> InboxBuilder<Direct> {
         Self::builder(name, Direct)
     }
 }
@@ -272,7 +272,7 @@ impl<S: Store> std::fmt::Debug for Inbox<S> {
 }
 
 /// An inbox in the making.
-pub struct Builder<S: Store> {
+pub struct InboxBuilder<S: Store> {
     name: String,
     store: S,
     config: Config,
@@ -285,7 +285,7 @@ pub struct Builder<S: Store> {
     keys: Vec<(Box<str>, Dedupe)>,
 }
 
-impl<S: Store> Builder<S> {
+impl<S: Store> InboxBuilder<S> {
     /// Registers a handler for one or several message types. A pattern ends with `*` and stands for all types that start
     /// with what is before it; `*` alone for all there are. A handler gets a message once, however many of its types and
     /// patterns fit, and whatever other handlers take it too.
@@ -448,9 +448,9 @@ fn check_keys<S: Store>(
     Ok(())
 }
 
-impl<S: Store> std::fmt::Debug for Builder<S> {
+impl<S: Store> std::fmt::Debug for InboxBuilder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("InboxBuilder")
             .field("name", &self.name)
             .field("config", &self.config)
             .finish_non_exhaustive()

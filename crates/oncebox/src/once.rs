@@ -96,7 +96,7 @@ impl<S: Store> Inbox<S> {
             Mark::First => {
                 let (marked, limit) =
                     (Marked { inbox, key: *key, handler }, self.shared.config.limits.result);
-                Opened::First(Work { store, tx, marked, limit, result: None })
+                Opened::First(MarkedWork { store, tx, marked, limit, result: None })
             }
         })
     }
@@ -107,15 +107,15 @@ impl<S: Store> Inbox<S> {
 #[must_use = "a duplicate's work must not be done again"]
 pub enum Opened<S: Transactional> {
     /// The key is new for this handler: do the work, then commit.
-    First(Work<S>),
+    First(MarkedWork<S>),
     /// The work was committed before, and left this result, if it left one.
     Duplicate(Option<Bytes>),
     /// Somebody else is working on it right now: neither done nor free.
     Busy,
 }
 
-/// Work whose mark is made and not committed. Dropping it rolls it back: the key is free again.
-pub struct Work<S: Transactional> {
+/// MarkedWork whose mark is made and not committed. Dropping it rolls it back: the key is free again.
+pub struct MarkedWork<S: Transactional> {
     store: Arc<Observed<S>>,
     tx: S::Tx,
     marked: Marked,
@@ -123,7 +123,7 @@ pub struct Work<S: Transactional> {
     result: Option<Bytes>,
 }
 
-impl<S: Transactional> Work<S> {
+impl<S: Transactional> MarkedWork<S> {
     /// The transaction: what is written through it is committed with the mark.
     pub fn tx(&mut self) -> &mut S::Tx {
         &mut self.tx
@@ -168,9 +168,9 @@ impl<S: Transactional> Work<S> {
     }
 }
 
-impl<S: Transactional> std::fmt::Debug for Work<S> {
+impl<S: Transactional> std::fmt::Debug for MarkedWork<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work")
+        f.debug_struct("MarkedWork")
             .field("key", &self.marked.key)
             .field("handler", &self.marked.handler)
             .finish_non_exhaustive()

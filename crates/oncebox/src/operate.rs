@@ -6,7 +6,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> oncebox::Result<()> {
-//! use oncebox::operate::Bulk;
+//! use oncebox::operate::BulkOperation;
 //! use oncebox::state::{Operation, Status};
 //! use oncebox::store::Filter;
 //! use oncebox::time::SystemClock;
@@ -15,7 +15,7 @@
 //! let store = Memory::new();
 //! let mut filter = Filter::new(InboxName::new("orders")?, Status::Poisoned);
 //! filter.error_contains = Some("connection refused".into());
-//! let bulk = Bulk::new(Operation::Retry, filter)?.by("ada", "the depot is back");
+//! let bulk = BulkOperation::new(Operation::Retry, filter)?.by("ada", "the depot is back");
 //! println!("{} entries", bulk.preview(&store).await?.count);
 //! let report = bulk.run(&store, &SystemClock::shared()).await?;
 //! assert_eq!(report.done, 0);
@@ -48,7 +48,7 @@ const WATCHED: usize = 50;
 /// An operation on every entry that a filter takes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Bulk {
+pub struct BulkOperation {
     /// The identity of the operation. Running it again under the same one carries it on.
     pub id: OperationId,
     /// What to do with each entry.
@@ -71,7 +71,7 @@ pub struct Bulk {
     pub reason: Box<str>,
 }
 
-impl Bulk {
+impl BulkOperation {
     /// An operation on the entries that a filter takes. One that asks for nothing but an inbox and statuses is refused: see
     /// [`on_everything`](Self::on_everything). Without statuses, those are taken that the operation is meant for.
     pub fn new(operation: Operation, filter: Filter) -> Result<Self> {
@@ -132,13 +132,13 @@ impl Bulk {
     }
 
     /// What it would do, without doing it: how many entries there are, and the first of them.
-    pub async fn preview<S: Admin + ?Sized>(&self, store: &S) -> Result<Preview> {
-        let mut preview = Preview::default();
+    pub async fn preview<S: Admin + ?Sized>(&self, store: &S) -> Result<OperationPreview> {
+        let mut preview = OperationPreview::default();
         let mut filter = self.filter.clone();
         filter.limit = 1_000;
         for looked in 1_usize.. {
             let page = store.list(&filter).await?;
-            let room = Preview::SHOWN.saturating_sub(preview.first.len());
+            let room = OperationPreview::SHOWN.saturating_sub(preview.first.len());
             preview.first.extend(page.entries.iter().take(room).cloned());
             preview.count += page.entries.len();
             if preview.count > self.limit {
@@ -148,7 +148,7 @@ impl Bulk {
             match page.next {
                 None => break,
                 // A filter that takes next to nothing would read all history for a look.
-                Some(_) if looked == Preview::PAGES => {
+                Some(_) if looked == OperationPreview::PAGES => {
                     preview.more = true;
                     break;
                 }
@@ -159,17 +159,17 @@ impl Bulk {
     }
 
     /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
-    pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<Report> {
-        self.run_telling(store, clock, |_| {}).await
+    pub async fn run<S: Admin + ?Sized>(&self, store: &S, clock: &SharedClock) -> Result<OperationReport> {
+        self.run_with_progress(store, clock, |_| {}).await
     }
 
     /// The same, and tells after every step how far it has come.
-    pub async fn run_telling<S: Admin + ?Sized>(
+    pub async fn run_with_progress<S: Admin + ?Sized>(
         &self,
         store: &S,
         clock: &SharedClock,
-        mut told: impl FnMut(&Report) + Send,
-    ) -> Result<Report> {
+        mut told: impl FnMut(&OperationReport) + Send,
+    ) -> Result<OperationReport> {
         let what = What::Bulk {
             operation: self.operation,
             filter: Box::new(self.filter.clone()),
@@ -178,8 +178,8 @@ impl Bulk {
         let action = Action::new(self.filter.inbox.clone(), what).id(self.id).by(self.actor(), &self.reason);
         store.act(&action).await?;
         let mut run = Run::load(self, store).await?;
-        let stopped = run.progress.state == State::Stopped && !self.go_on;
-        if stopped || matches!(run.progress.state, State::Finished | State::Capped) {
+        let stopped = run.progress.state == OperationState::Stopped && !self.go_on;
+        if stopped || matches!(run.progress.state, OperationState::Finished | OperationState::Capped) {
             return Ok(run.progress.report(self.id));
         }
         run.resume();
@@ -190,12 +190,12 @@ impl Bulk {
             run.watched.clear();
         }
         let mut speed = 1;
-        while run.progress.state == State::Running {
+        while run.progress.state == OperationState::Running {
             let some = run.step(speed).await?;
             run.watch().await?;
             run.note().await?;
             told(&run.progress.report(self.id));
-            if some && run.progress.state == State::Running {
+            if some && run.progress.state == OperationState::Running {
                 clock.sleep(STEP).await;
                 speed = (speed * 2).min(self.per_second.max(1));
             }
@@ -204,7 +204,7 @@ impl Bulk {
     }
 
     /// How far it has come, as was noted last; nothing if it was never begun.
-    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
+    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<OperationReport>> {
         report_of(store, &self.filter.inbox, self.id).await
     }
 }
@@ -212,7 +212,7 @@ impl Bulk {
 /// What an operation would do.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct Preview {
+pub struct OperationPreview {
     /// How many entries it would be done to.
     pub count: usize,
     /// Whether there are more of them than it may be done to, or there may be: no more than [`Self::PAGES`] pages are looked at.
@@ -221,7 +221,7 @@ pub struct Preview {
     pub first: Vec<EntryView>,
 }
 
-impl Preview {
+impl OperationPreview {
     /// How many entries are shown at most.
     pub const SHOWN: usize = 10;
     /// How many pages are looked at.
@@ -231,7 +231,7 @@ impl Preview {
 /// Where an operation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum State {
+pub enum OperationState {
     /// It is carried on, or was interrupted.
     Running,
     /// It has seen every entry that there was.
@@ -242,7 +242,7 @@ pub enum State {
     Stopped,
 }
 
-impl State {
+impl OperationState {
     const ALL: [Self; 4] = [Self::Running, Self::Finished, Self::Capped, Self::Stopped];
 
     /// The word for it.
@@ -260,11 +260,11 @@ impl State {
 /// carries it on finds out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct OperationReport {
     /// The identity of the operation.
     pub id: OperationId,
     /// Where it stands.
-    pub state: State,
+    pub state: OperationState,
     /// To how many entries it was done.
     pub done: usize,
     /// How many had changed before their turn came, so that it could not be done to them.
@@ -273,7 +273,7 @@ pub struct Report {
     pub failed: usize,
 }
 
-impl Report {
+impl OperationReport {
     /// What the record of an operation says, without another look at the store; nothing if it is none that takes its time.
     pub fn of(record: &OperationView) -> Result<Option<Self>> {
         Ok(match &*record.verb {
@@ -287,7 +287,7 @@ impl Report {
 /// What is noted with the record of an operation.
 #[derive(Clone, Debug)]
 struct Progress {
-    state: State,
+    state: OperationState,
     cursor: Option<Cursor>,
     done: usize,
     refused: usize,
@@ -298,7 +298,10 @@ impl Progress {
     /// What is noted with a record, and how often that was.
     fn of(record: &OperationView) -> Result<(u32, Self)> {
         let Some((noted, text)) = &record.progress else {
-            return Ok((0, Self { state: State::Running, cursor: None, done: 0, refused: 0, failed: 0 }));
+            return Ok((
+                0,
+                Self { state: OperationState::Running, cursor: None, done: 0, refused: 0, failed: 0 },
+            ));
         };
         Ok((*noted, Self::decode(text).ok_or_else(|| unreadable(record))?))
     }
@@ -318,20 +321,20 @@ impl Progress {
             None => None,
             Some(text) => Some(text.parse().ok()?),
         };
-        let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
+        let state = OperationState::ALL.into_iter().find(|state| state.as_str() == word)?;
         let (done, refused, failed) = (count("done")?, count("refused")?, count("failed")?);
         Some(Self { state, cursor, done, refused, failed })
     }
 
-    fn report(&self, id: OperationId) -> Report {
+    fn report(&self, id: OperationId) -> OperationReport {
         let Self { state, done, refused, failed, .. } = *self;
-        Report { id, state, done, refused, failed }
+        OperationReport { id, state, done, refused, failed }
     }
 }
 
 /// An operation that is carried on.
 struct Run<'a, S: ?Sized> {
-    bulk: &'a Bulk,
+    bulk: &'a BulkOperation,
     store: &'a S,
     progress: Progress,
     noted: u32,
@@ -344,7 +347,7 @@ struct Run<'a, S: ?Sized> {
 }
 
 impl<'a, S: Admin + ?Sized> Run<'a, S> {
-    async fn load(bulk: &'a Bulk, store: &'a S) -> Result<Self> {
+    async fn load(bulk: &'a BulkOperation, store: &'a S) -> Result<Self> {
         let (noted, progress) = Progress::of(&record_of(store, &bulk.filter.inbox, bulk.id).await?)?;
         let (done, watched) = (HashSet::new(), VecDeque::new());
         Ok(Self { bulk, store, progress, noted, done, watched, forgiven: 0 })
@@ -353,12 +356,12 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
     /// Goes on from where it was. After a crash everything it was done to is looked at anew; after it was stopped by failures,
     /// and told to go on, only what is done from now on counts.
     fn resume(&mut self) {
-        if self.progress.state == State::Stopped {
+        if self.progress.state == OperationState::Stopped {
             self.forgiven = self.progress.failed;
         } else {
             self.progress.failed = 0;
         }
-        self.progress.state = State::Running;
+        self.progress.state = OperationState::Running;
     }
 
     /// What was done before: each entry has a record of its own.
@@ -393,7 +396,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
     async fn step(&mut self, speed: usize) -> Result<bool> {
         let room = self.bulk.limit.saturating_sub(self.done.len());
         if room == 0 {
-            self.progress.state = State::Capped;
+            self.progress.state = OperationState::Capped;
             return Ok(false);
         }
         let mut filter = self.bulk.filter.clone();
@@ -404,7 +407,7 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
             self.progress.cursor = Some(entry.cursor());
         }
         match page.next {
-            None => self.progress.state = State::Finished,
+            None => self.progress.state = OperationState::Finished,
             next => self.progress.cursor = next,
         }
         Ok(!page.entries.is_empty())
@@ -442,9 +445,10 @@ impl<'a, S: Admin + ?Sized> Run<'a, S> {
                 Some(Status::Completed | Status::Discarded) | None => {}
             }
         }
-        if self.progress.failed - self.forgiven > self.bulk.failures && self.progress.state == State::Running
+        if self.progress.failed - self.forgiven > self.bulk.failures
+            && self.progress.state == OperationState::Running
         {
-            self.progress.state = State::Stopped;
+            self.progress.state = OperationState::Stopped;
         }
         Ok(())
     }
@@ -471,9 +475,9 @@ async fn report_of<S: Admin + ?Sized>(
     store: &S,
     inbox: &InboxName,
     id: OperationId,
-) -> Result<Option<Report>> {
+) -> Result<Option<OperationReport>> {
     match record_of(store, inbox, id).await {
-        Ok(record) => Report::of(&record),
+        Ok(record) => OperationReport::of(&record),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

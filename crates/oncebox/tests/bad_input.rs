@@ -8,7 +8,7 @@ use oncebox::config::{Guarantee, Limits, MissingKey, Unrouted};
 use oncebox::state::{Operation, Status};
 use oncebox::store::{Admin as _, Filter, Mark, Transactional as _};
 use oncebox::{
-    Builder, Config, Dedupe, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxName, Key, KeyStrategy,
+    Config, Dedupe, Error, ErrorKind, HandlerKey, Headers, Inbox, InboxBuilder, InboxName, Key, KeyStrategy,
     MAX_NAME, Memory, Message, Policy, Receipt, Retry,
 };
 use support::{Faulty, SECOND, Stage, World, counts, message};
@@ -151,7 +151,7 @@ fn a_key_that_cannot_be_found_falls_back_and_is_then_refused() {
     check(&Headers::decode(b"\x01").unwrap_err(), ErrorKind::Corrupt, "stored headers do not decode");
 }
 
-fn build(build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>) -> Error {
+fn build(build: impl FnOnce(InboxBuilder<Faulty>, &Stage) -> InboxBuilder<Faulty>) -> Error {
     let stage = Stage::default();
     let inbox = Inbox::builder("test", Faulty::new(Memory::new()));
     build(inbox, &stage).build().map(drop).expect_err("what cannot work is refused")
@@ -182,7 +182,7 @@ fn handler_keys_that_could_be_mistaken_are_refused_at_start() {
         kind,
         twice,
     );
-    let both = |inbox: Builder<Faulty>, stage: &Stage| {
+    let both = |inbox: InboxBuilder<Faulty>, stage: &Stage| {
         inbox.on("t", stage.handler("a").legacy("h")).on("t", stage.handler("b").legacy("h"))
     };
     check(&build(both), kind, twice);
@@ -315,7 +315,7 @@ fn settings_that_could_never_work_are_refused_at_start() {
 #[test]
 fn keys_that_contradict_are_refused_at_start() {
     let kind = ErrorKind::InvalidConfig;
-    let twice = |inbox: Builder<Faulty>| inbox.key_for("a.*", Dedupe::On).key_for("a.*", Dedupe::Off);
+    let twice = |inbox: InboxBuilder<Faulty>| inbox.key_for("a.*", Dedupe::On).key_for("a.*", Dedupe::Off);
     let error = build(|inbox, _| twice(inbox));
     check_setting(&error, kind, ["`key_for(\"a.*\")`", "is Off", "leave one out"]);
     let error = build(|inbox, _| inbox.key_for("a*b", Dedupe::Off));

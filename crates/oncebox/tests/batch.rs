@@ -31,7 +31,7 @@ impl Default for Calls {
 
 impl Calls {
     fn log(&self, cx: &BatchContext<Faulty>) {
-        let id = |item: &oncebox::Item| {
+        let id = |item: &oncebox::BatchItem| {
             format!("{} {}", String::from_utf8_lossy(item.message().id()), item.attempt())
         };
         self.log.lock().push(cx.items().iter().map(id).collect());

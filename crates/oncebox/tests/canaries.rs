@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use oncebox::observe::names::{METRICS, Values};
+use oncebox::observe::names::{LabelValues, METRICS};
 use oncebox::source::channel;
 use oncebox::state::Status;
 use oncebox::store::Admin as _;
@@ -61,8 +61,8 @@ fn is_known(key: &Key) -> bool {
     let Some(metric) = METRICS.iter().find(|metric| metric.name == key.name()) else { return false };
     let names = ["test", "decodes", "fails", "panics", "broker"];
     let is_known = |label: &metrics::Label| match metric.label(label.key()).map(|label| label.values) {
-        Some(Values::Words(words)) => words.contains(&label.value()),
-        Some(Values::Names(_)) => names.contains(&label.value()),
+        Some(LabelValues::Words(words)) => words.contains(&label.value()),
+        Some(LabelValues::Names(_)) => names.contains(&label.value()),
         None => false,
     };
     key.labels().count() == metric.labels.len() && key.labels().all(is_known)

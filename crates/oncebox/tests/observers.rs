@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-use oncebox::observe::{Noted, Observer, Propagate, TraceContext};
+use oncebox::observe::{Observer, ObserverResult, Propagate, TraceContext};
 use oncebox::state::{Event, Status};
 use oncebox::store::{Accepted, Claim, NewMessage};
 use oncebox::{Error, Message};
@@ -25,22 +25,22 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn accepted(&self, message: &NewMessage, answer: Accepted) -> Noted {
+    fn accepted(&self, message: &NewMessage, answer: Accepted) -> ObserverResult {
         self.write(format!("{} {}", String::from_utf8_lossy(message.message.id()), answer.as_str()));
         Ok(())
     }
 
-    fn refused(&self, _: &Message, error: &Error) -> Noted {
+    fn refused(&self, _: &Message, error: &Error) -> ObserverResult {
         self.write(format!("refused {}", error.kind().as_str()));
         Ok(())
     }
 
-    fn started(&self, _: &Claim, message: &Message) -> Noted {
+    fn started(&self, _: &Claim, message: &Message) -> ObserverResult {
         self.write(format!("{} started", String::from_utf8_lossy(message.id())));
         Ok(())
     }
 
-    fn settled(&self, claim: &Claim, event: Event) -> Noted {
+    fn settled(&self, claim: &Claim, event: Event) -> ObserverResult {
         self.write(format!("{} {}", claim.handler, event.as_str()));
         Ok(())
     }
@@ -71,7 +71,7 @@ enum Broken {
 }
 
 impl Broken {
-    fn fail(self) -> Noted {
+    fn fail(self) -> ObserverResult {
         match self {
             Self::Panics => panic!("an observer with a bug"),
             Self::Errs => Err("an observer that cannot".into()),
@@ -80,19 +80,19 @@ impl Broken {
 }
 
 impl Observer for Broken {
-    fn accepted(&self, _: &NewMessage, _: Accepted) -> Noted {
+    fn accepted(&self, _: &NewMessage, _: Accepted) -> ObserverResult {
         self.fail()
     }
 
-    fn refused(&self, _: &Message, _: &Error) -> Noted {
+    fn refused(&self, _: &Message, _: &Error) -> ObserverResult {
         self.fail()
     }
 
-    fn started(&self, _: &Claim, _: &Message) -> Noted {
+    fn started(&self, _: &Claim, _: &Message) -> ObserverResult {
         self.fail()
     }
 
-    fn settled(&self, _: &Claim, _: Event) -> Noted {
+    fn settled(&self, _: &Claim, _: Event) -> ObserverResult {
         self.fail()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncebox::HandlerKey;
-use oncebox::operate::{Bulk, Report, State};
+use oncebox::operate::{BulkOperation, OperationReport, OperationState};
 use oncebox::state::Operation;
 use oncebox::store::{self, Action, Line, OperationId, OperationView, What};
 use oncebox::time::{Clock as _, SystemClock};
@@ -140,7 +140,7 @@ pub(super) async fn purge(ask: &Ask) -> Answer<wire::Acted> {
 }
 
 /// An operation on many entries, as it was asked for.
-fn bulk(ask: &Ask, plan: &wire::BulkPlan) -> Answer<Bulk> {
+fn bulk(ask: &Ask, plan: &wire::BulkPlan) -> Answer<BulkOperation> {
     let everything = "name what is meant in `which`, or say `everything`";
     let bulk = shared::bulk(plan, ask.inbox()?.name().clone(), everything);
     let mut bulk = bulk.map_err(|what| Problem::new(Cause::Invalid, what))?;
@@ -197,7 +197,7 @@ async fn begun(ask: &Ask, id: OperationId) -> wire::Report {
     let told: Answer<Option<wire::Report>> = told.await;
     told.ok().flatten().unwrap_or_else(|| wire::Report {
         operation: OperationUuid(id),
-        state: State::Running.as_str().into(),
+        state: OperationState::Running.as_str().into(),
         active: ask.api.jobs.get(id) == Some(Job::Active),
         done: 0,
         refused: 0,
@@ -211,14 +211,14 @@ fn unknown(id: OperationId) -> Problem {
 
 /// How far an operation on many, or a backfill, has come; nothing for one that is done at once.
 fn report(ask: &Ask, record: &OperationView) -> Answer<Option<wire::Report>> {
-    let Some(report) = Report::of(record)? else { return Ok(None) };
+    let Some(report) = OperationReport::of(record)? else { return Ok(None) };
     let job = ask.api.jobs.get(record.id);
     let mut told = wire::Report { active: job == Some(Job::Active), ..show::report(&report) };
     // A backfill of a process that serves is noted by nobody but that.
     if &*record.verb == "backfill" && record.progress.is_none() {
         let (state, done) = match job {
-            Some(Job::Active) => (State::Running.as_str(), 0),
-            Some(Job::Over(count)) => (State::Finished.as_str(), count),
+            Some(Job::Active) => (OperationState::Running.as_str(), 0),
+            Some(Job::Over(count)) => (OperationState::Finished.as_str(), count),
             Some(Job::Failed) => ("failed", 0),
             // Another process, or an earlier life of this one.
             None => ("unknown", 0),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use oncebox::operate::Bulk;
+use oncebox::operate::BulkOperation;
 use oncebox::store::{
     self, Action, Admin, Answer, AuditFilter, Backlog, BacklogParams, BlockedBacklog, BlockedParams, Filter,
     Line, OperationId, OperationView, QuarantineFilter, QuarantineId, QuarantineReason, What,
@@ -153,10 +153,10 @@ pub(crate) fn bulk(
     plan: &wire::BulkPlan,
     inbox: InboxName,
     everything: &str,
-) -> std::result::Result<Bulk, String> {
+) -> std::result::Result<BulkOperation, String> {
     let filter = plan.which.filter(inbox).map_err(|error| error.what().to_owned())?;
     let narrow = plan.everything || filter.is_narrow();
-    let made = if narrow { Bulk::on_everything } else { Bulk::new };
+    let made = if narrow { BulkOperation::on_everything } else { BulkOperation::new };
     made(plan.verb.into(), filter).map_err(|error| {
         let or = if narrow { "leave that status out" } else { everything };
         format!("{}; {or}", error.what())

@@ -205,7 +205,7 @@ pub(crate) fn operation(one: &store::OperationView) -> OperationView {
     }
 }
 
-pub(crate) fn report(report: &oncebox::operate::Report) -> Report {
+pub(crate) fn report(report: &oncebox::operate::OperationReport) -> Report {
     Report {
         operation: OperationUuid(report.id),
         state: report.state.as_str().into(),

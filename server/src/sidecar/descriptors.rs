@@ -1,6 +1,6 @@
 //! File descriptors: what connections may take, so that stores, operators and deliveries always find some.
 
-use oncebox_http::Limits;
+use oncebox_http::ServerLimits;
 
 use crate::config::Plan;
 
@@ -46,7 +46,7 @@ pub(super) fn raise_limit() -> Option<usize> {
 
 /// Divides the descriptors of the process. What deliveries and stores need comes first, up to two thirds of all.
 pub(super) fn divide(plan: &Plan, limit: Option<usize>) -> Connections {
-    let max = Limits::default().connections;
+    let max = ServerLimits::default().connections;
     let Some(limit) = limit else { return Connections { messages: max, operators: OPERATORS } };
     let deliveries = plan.inboxes.iter().flat_map(|inbox| &inbox.handlers).map(|handler| handler.concurrency);
     let queues = plan.inboxes.iter().map(|inbox| inbox.rabbitmq.len() * QUEUE);

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use oncebox::{Inbox, Store};
-use oncebox_http::{Endpoint, Ingress, Limits, Quota, Verify};
+use oncebox_http::{Endpoint, Ingress, Quota, ServerLimits, Verify};
 use parking_lot::RwLock;
 use tower::ServiceExt as _;
 
@@ -99,8 +99,8 @@ async fn not_yet() -> impl IntoResponse {
 }
 
 /// What connections may cost, and how long they may go on at the end.
-pub(super) fn limits(plan: &Plan, connections: usize) -> Limits {
-    let mut limits = Limits::default();
+pub(super) fn limits(plan: &Plan, connections: usize) -> ServerLimits {
+    let mut limits = ServerLimits::default();
     limits.connections = connections;
     if let Some(grace) = plan.inboxes.iter().map(|inbox| inbox.config.grace).max() {
         limits.grace = grace;

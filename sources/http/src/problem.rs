@@ -229,9 +229,9 @@ mod tests {
     // FAULTS J5: the metric has a word for each answer, and no other.
     #[test]
     fn every_answer_has_its_word_in_the_metric() {
-        use oncebox::observe::names::{HTTP_ANSWERS, Metric, Values};
+        use oncebox::observe::names::{HTTP_ANSWERS, LabelValues, Metric};
         let label = Metric::named(HTTP_ANSWERS).and_then(|metric| metric.label("answer")).unwrap();
-        let Values::Words(words) = label.values else { panic!("the answers are words") };
+        let LabelValues::Words(words) = label.values else { panic!("the answers are words") };
         let answers =
             ["accepted", "duplicate"].into_iter().chain(Cause::ALL.iter().map(|cause| cause.word()));
         assert_eq!(words, answers.collect::<Vec<_>>());

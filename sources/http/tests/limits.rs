@@ -11,15 +11,15 @@ use bytes::Bytes;
 use h2::Reason;
 use http::Request;
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Verify, listen};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits, Verify, listen};
 use support::{Running, in_time, request};
 use tokio::net::TcpStream;
 
 const SHORT: Duration = Duration::from_millis(200);
 const HEADERS: [(&str, &str); 2] = [("message-id", "1"), ("message-type", "t")];
 
-fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
-    let mut limits = Limits::default();
+fn limits(set: impl FnOnce(&mut ServerLimits)) -> ServerLimits {
+    let mut limits = ServerLimits::default();
     set(&mut limits);
     limits
 }
@@ -30,17 +30,17 @@ fn bodies(set: impl FnOnce(&mut BodyLimits)) -> BodyLimits {
     bodies
 }
 
-async fn server(limits: Limits, bodies: BodyLimits) -> Running {
+async fn server(limits: ServerLimits, bodies: BodyLimits) -> Running {
     server_for(Verify::open(), limits, bodies).await
 }
 
-async fn server_for(verify: Verify, limits: Limits, bodies: BodyLimits) -> Running {
+async fn server_for(verify: Verify, limits: ServerLimits, bodies: BodyLimits) -> Running {
     let inbox = Inbox::builder("in", Memory::new()).build().expect("a valid inbox");
     let ingress = Ingress::new().bodies(bodies).endpoint(Endpoint::plain("x").verify(verify), &inbox);
     Running::start(ingress.into_router().expect("a valid endpoint"), limits).await
 }
 
-async fn serving(limits: Limits) -> Running {
+async fn serving(limits: ServerLimits) -> Running {
     server(limits, BodyLimits::default()).await
 }
 
@@ -138,7 +138,7 @@ async fn too_many_or_too_long_headers_are_refused() {
 // FAULTS G3, A18
 #[tokio::test]
 async fn bodies_that_are_too_large_are_refused_before_and_while_they_come() {
-    let server = server(Limits::default(), bodies(|bodies| bodies.max = 50_000)).await;
+    let server = server(ServerLimits::default(), bodies(|bodies| bodies.max = 50_000)).await;
     let mut client = server.connect().await;
     // Announced: refused before a byte of it is sent.
     client.send("POST /in/x HTTP/1.1\r\nhost: x\r\ncontent-length: 50001\r\n\r\n").await;
@@ -170,7 +170,7 @@ async fn bodies_that_are_too_large_are_refused_before_and_while_they_come() {
 #[tokio::test]
 async fn bodies_that_come_too_slowly_are_given_up() {
     let limits_of_bodies = bodies(|bodies| (bodies.pause, bodies.timeout) = (SHORT, 3 * SHORT));
-    let server = server(Limits::default(), limits_of_bodies).await;
+    let server = server(ServerLimits::default(), limits_of_bodies).await;
     let head =
         "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 1000\r\n\r\n";
     // One that stops.
@@ -211,7 +211,7 @@ async fn bodies_that_come_too_slowly_are_given_up() {
 #[tokio::test]
 async fn all_bodies_together_are_bounded() {
     let room = bodies(|bodies| bodies.in_flight = 60_000);
-    let server = server_for(Verify::loopback(), Limits::default(), room).await;
+    let server = server_for(Verify::loopback(), ServerLimits::default(), room).await;
     let head = |announced: usize| {
         format!(
             "POST /in/x HTTP/1.1\r\nhost: localhost\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: {announced}\r\n\r\n"
@@ -247,7 +247,7 @@ async fn all_bodies_together_are_bounded() {
 #[tokio::test]
 async fn bodies_of_untrusted_clients_together_are_bounded() {
     let room = bodies(|bodies| (bodies.unverified, bodies.in_flight) = (64 << 10, usize::MAX));
-    let server = server(Limits::default(), room).await;
+    let server = server(ServerLimits::default(), room).await;
     let head =
         "POST /in/x HTTP/1.1\r\nhost: x\r\nmessage-id: 1\r\nmessage-type: t\r\ncontent-length: 60000\r\n\r\n";
     let mut holds = server.connect().await;
@@ -366,7 +366,7 @@ async fn a_stop_lets_open_requests_end_and_closes_the_rest() {
             }),
         )
     };
-    let mut server = Running::start(router.clone(), Limits::default()).await;
+    let mut server = Running::start(router.clone(), ServerLimits::default()).await;
     let (mut idle, mut open) = (server.connect().await, server.connect().await);
     idle.send("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").await;
     idle.answer().await.unwrap();
@@ -416,7 +416,7 @@ async fn http2_is_served_and_closed_when_idle() {
 /// A client that never makes room for an answer does not keep its connection.
 #[tokio::test]
 async fn http2_answers_that_nobody_makes_room_for_are_given_up() {
-    let set = |limits: &mut Limits| (limits.write, limits.head) = (SHORT, SHORT);
+    let set = |limits: &mut ServerLimits| (limits.write, limits.head) = (SHORT, SHORT);
     let server = serving(limits(set)).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let mut builder = h2::client::Builder::new();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncebox::operate::{Bulk, State};
+use oncebox::operate::{BulkOperation, OperationState};
 use oncebox::state::{ErrorText, Operation, Outcome, Status};
 use oncebox::store::{
     Accepted, Admin as _, ClaimParams, Claimed, Filter, NewMessage, Route, Store as _, Want,
@@ -301,9 +301,9 @@ async fn a_filter_by_errors_looks_at_many_at_a_time() {
 
     filter.error_contains = Some("no error has this".into());
     let before = inner.faults().calls(Verb::List);
-    let bulk = Bulk::new(Operation::Discard, filter).unwrap();
+    let bulk = BulkOperation::new(Operation::Discard, filter).unwrap();
     let clock = TestClock::new();
     let report = bulk.run(&store, &clock.shared()).await.unwrap();
-    assert_eq!((report.state, report.done), (State::Finished, 0));
+    assert_eq!((report.state, report.done), (OperationState::Finished, 0));
     assert_eq!(inner.faults().calls(Verb::List), before + 1, "all of them are one page");
 }

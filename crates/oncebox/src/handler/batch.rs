@@ -27,7 +27,7 @@ const CONCURRENCY: usize = 256;
 )]
 pub trait BatchFn<'a, M, S: Store>: Send + Sync + 'static {
     /// The future of one call.
-    type Run: Future<Output = Result<Answer, Failure>> + Send + 'a;
+    type Run: Future<Output = Result<BatchResult, Failure>> + Send + 'a;
 
     /// Runs the handler once.
     fn run(&self, messages: Vec<M>, cx: &'a mut BatchContext<S>) -> Self::Run;
@@ -37,25 +37,25 @@ impl<'a, F, Fut, M, S, R, E> BatchFn<'a, M, S> for F
 where
     F: Fn(Vec<M>, &'a mut BatchContext<S>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, E>> + Send + 'a,
-    R: IntoAnswer + 'static,
+    R: IntoBatchResult + 'static,
     E: Into<BoxError> + 'static,
     S: Store,
 {
-    type Run = futures_util::future::Map<Fut, fn(Result<R, E>) -> Result<Answer, Failure>>;
+    type Run = futures_util::future::Map<Fut, fn(Result<R, E>) -> Result<BatchResult, Failure>>;
 
     fn run(&self, messages: Vec<M>, cx: &'a mut BatchContext<S>) -> Self::Run {
-        let answer: fn(Result<R, E>) -> Result<Answer, Failure> =
-            |ended| ended.map(IntoAnswer::into_answer).map_err(|error| Failure::new(error));
+        let answer: fn(Result<R, E>) -> Result<BatchResult, Failure> =
+            |ended| ended.map(IntoBatchResult::into_batch_result).map_err(|error| Failure::new(error));
         futures_util::FutureExt::map(self(messages, cx), answer)
     }
 }
 
 /// What a batch handler says of its messages when it did not fail as a whole.
 #[derive(Debug)]
-pub struct Answer(pub(crate) Said);
+pub struct BatchResult(pub(crate) ItemResults);
 
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum ItemResults {
     /// All are done.
     Done,
     /// Each has an answer of its own, in the order of the messages.
@@ -63,25 +63,25 @@ pub(crate) enum Said {
 }
 
 /// What a batch handler can return: `()`, or an answer for each message, in their order.
-pub trait IntoAnswer {
+pub trait IntoBatchResult {
     /// As an answer.
-    fn into_answer(self) -> Answer;
+    fn into_batch_result(self) -> BatchResult;
 }
 
-impl IntoAnswer for () {
-    fn into_answer(self) -> Answer {
-        Answer(Said::Done)
+impl IntoBatchResult for () {
+    fn into_batch_result(self) -> BatchResult {
+        BatchResult(ItemResults::Done)
     }
 }
 
-impl<E: Into<BoxError>> IntoAnswer for Vec<Result<(), E>> {
-    fn into_answer(self) -> Answer {
-        Answer(Said::Each(self.into_iter().map(|item| item.map_err(Failure::new)).collect()))
+impl<E: Into<BoxError>> IntoBatchResult for Vec<Result<(), E>> {
+    fn into_batch_result(self) -> BatchResult {
+        BatchResult(ItemResults::Each(self.into_iter().map(|item| item.map_err(Failure::new)).collect()))
     }
 }
 
 /// Registers a handler that takes up to [`max_batch`](Registration::max_batch) messages in one call, 64 unless that says otherwise.
-/// Hand the result to [`Builder::on`](crate::Builder::on).
+/// Hand the result to [`InboxBuilder::on`](crate::InboxBuilder::on).
 ///
 /// A call gets what one claim brought; nothing waits for a batch to fill up. If a call fails as a whole, each of its
 /// messages is tried again alone, so that only the one that is to blame has a failed attempt.
@@ -109,7 +109,7 @@ where
 }
 
 /// The future of one call.
-pub(crate) type BatchRun<'a> = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+pub(crate) type BatchRun<'a> = Pin<Box<dyn Future<Output = Result<BatchResult, Failure>> + Send + 'a>>;
 
 /// A call whose messages are decoded.
 pub(crate) type Prepared<S> = Box<dyn for<'a> FnOnce(&'a mut BatchContext<S>) -> BatchRun<'a> + Send>;
@@ -142,21 +142,21 @@ where
 pub struct BatchContext<S: Store> {
     store: Arc<Observed<S>>,
     data: Arc<Data>,
-    items: Vec<Item>,
+    items: Vec<BatchItem>,
     tx: Option<Box<dyn ShareTx>>,
 }
 
 impl<S: Store> BatchContext<S> {
-    pub(crate) fn new((store, data): (Arc<Observed<S>>, Arc<Data>), items: Vec<Item>) -> Self {
+    pub(crate) fn new((store, data): (Arc<Observed<S>>, Arc<Data>), items: Vec<BatchItem>) -> Self {
         Self { store, data, items, tx: None }
     }
 
     /// The messages of this call with what belongs to each, in their order.
-    pub fn items(&self) -> &[Item] {
+    pub fn items(&self) -> &[BatchItem] {
         &self.items
     }
 
-    /// The value of type `T` that [`Builder::data`](crate::Builder::data) was given: a client, a setting.
+    /// The value of type `T` that [`InboxBuilder::data`](crate::InboxBuilder::data) was given: a client, a setting.
     pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T> {
         self.data.get()
     }
@@ -195,7 +195,7 @@ impl<S: Store> std::fmt::Debug for BatchContext<S> {
 }
 
 /// A message of a batch, with what belongs to it.
-pub struct Item {
+pub struct BatchItem {
     message: Arc<Message>,
     key: Key,
     origin: HandlerKey,
@@ -203,7 +203,7 @@ pub struct Item {
     generation: u32,
 }
 
-impl Item {
+impl BatchItem {
     pub(crate) fn new(message: Arc<Message>, claim: &Claim) -> Self {
         // The same in every process, whatever it calls the handler.
         let (key, origin, generation) = (claim.key, claim.origin.clone(), claim.generation);
@@ -232,8 +232,11 @@ impl Item {
     }
 }
 
-impl std::fmt::Debug for Item {
+impl std::fmt::Debug for BatchItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Item").field("key", &self.key).field("attempt", &self.attempt).finish_non_exhaustive()
+        f.debug_struct("BatchItem")
+            .field("key", &self.key)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn check<S: Store>(
         |what: String| Err(Error::new(ErrorKind::InvalidHandler, format!("the handler {key:?} {what}")));
     if kinds.is_empty() || kinds.iter().any(|kind| kind.is_empty()) {
         return refuse(format!(
-            "is registered for no type, or for an empty one ({kinds:?}): it could never run; name its types with `Builder::on`, `Registration::types` or `types = [..]` in its attribute"
+            "is registered for no type, or for an empty one ({kinds:?}): it could never run; name its types with `InboxBuilder::on`, `Registration::types` or `types = [..]` in its attribute"
         ));
     }
     if let Some((kind, flaw)) = kinds.iter().find_map(|kind| Some((kind, types::flaw(kind)?))) {

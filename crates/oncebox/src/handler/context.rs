@@ -120,7 +120,7 @@ impl<S: Store> Context<S> {
         self.fence
     }
 
-    /// The value of type `T` that [`Builder::data`](crate::Builder::data) was given: a client, a setting.
+    /// The value of type `T` that [`InboxBuilder::data`](crate::InboxBuilder::data) was given: a client, a setting.
     pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T> {
         self.data.get()
     }

@@ -14,8 +14,8 @@ mod throttle;
 mod transaction;
 mod types;
 
-pub use batch::{Answer, BatchContext, BatchFn, IntoAnswer, Item, batch_handler};
-pub(crate) use batch::{ErasedBatch, Said as BatchSaid};
+pub use batch::{BatchContext, BatchFn, BatchItem, BatchResult, IntoBatchResult, batch_handler};
+pub(crate) use batch::{ErasedBatch, ItemResults};
 pub use context::Context;
 pub(crate) use context::check_result;
 pub(crate) use data::Data;
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// Registers `function` under `key`. Hand the result to [`Builder::on`](crate::Builder::on).
+/// Registers `function` under `key`. Hand the result to [`InboxBuilder::on`](crate::InboxBuilder::on).
 ///
 /// ```
 /// # use oncebox::{Context, Memory, handler};

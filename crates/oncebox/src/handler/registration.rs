@@ -27,7 +27,7 @@ pub(crate) enum Function<S: Store> {
 pub struct Registration<S: Store> {
     pub(crate) key: String,
     pub(crate) legacy: Vec<String>,
-    /// The message types that [`Builder::register`](crate::Builder::register) goes by.
+    /// The message types that [`InboxBuilder::register`](crate::InboxBuilder::register) goes by.
     pub(crate) types: Vec<Box<str>>,
     pub(crate) policy: Policy,
     /// Whether the user chose the policy.
@@ -86,7 +86,7 @@ impl<S: Store> Registration<S> {
         self
     }
 
-    /// The message types it is for: what [`Builder::register`](crate::Builder::register) goes by. The last call counts.
+    /// The message types it is for: what [`InboxBuilder::register`](crate::InboxBuilder::register) goes by. The last call counts.
     pub fn types(mut self, types: impl IntoTypes) -> Self {
         self.types = types.into_types();
         self

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// Of several settings the most exact one counts: that of the handler
 /// ([`Registration::dedupe`](crate::Registration::dedupe)), then that of the very type, then that of the longest pattern
-/// that fits ([`Builder::key_for`](crate::Builder::key_for)), then the inbox's ([`Config::key`](crate::Config::key)).
+/// that fits ([`InboxBuilder::key_for`](crate::InboxBuilder::key_for)), then the inbox's ([`Config::key`](crate::Config::key)).
 #[derive(Clone, Debug, Default)]
 pub enum Dedupe {
     /// By the key of the inbox.

@@ -17,7 +17,7 @@ pub use log_throttle::LogThrottle;
 pub use names::{Metric, describe};
 pub use observed::Observed;
 pub(crate) use observer::Observers;
-pub use observer::{Noted, Observer};
+pub use observer::{Observer, ObserverResult};
 pub use spans::Propagate;
 pub(crate) use spans::Propagator;
 pub use trace::TraceContext;

@@ -7,7 +7,7 @@ use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
 /// How a metric moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It only grows.
     Counter,
     /// It goes up and down.
@@ -16,7 +16,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Kind {
 
 /// What a label can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values {
+pub enum LabelValues {
     /// One of these words.
     Words(&'static [&'static str]),
     /// A name that the program itself gave to something: which.
@@ -38,11 +38,11 @@ pub enum Values {
 
 /// A label of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct MetricLabel {
     /// Its name.
     pub name: &'static str,
     /// What it can say.
-    pub values: Values,
+    pub values: LabelValues,
 }
 
 /// A metric: a row of the table.
@@ -52,11 +52,11 @@ pub struct Metric {
     /// Its name.
     pub name: &'static str,
     /// How it moves.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// What it is counted in.
     pub unit: Option<Unit>,
     /// Its labels.
-    pub labels: &'static [Label],
+    pub labels: &'static [MetricLabel],
     /// What it means.
     pub help: &'static str,
 }
@@ -68,23 +68,23 @@ impl Metric {
     }
 
     /// The label with a name.
-    pub fn label(&self, name: &str) -> Option<&'static Label> {
+    pub fn label(&self, name: &str) -> Option<&'static MetricLabel> {
         self.labels.iter().find(|label| label.name == name)
     }
 }
 
-const fn words(name: &'static str, words: &'static [&'static str]) -> Label {
-    Label { name, values: Values::Words(words) }
+const fn words(name: &'static str, words: &'static [&'static str]) -> MetricLabel {
+    MetricLabel { name, values: LabelValues::Words(words) }
 }
 
-const fn names(name: &'static str, what: &'static str) -> Label {
-    Label { name, values: Values::Names(what) }
+const fn names(name: &'static str, what: &'static str) -> MetricLabel {
+    MetricLabel { name, values: LabelValues::Names(what) }
 }
 
-const INBOX: Label = names("inbox", "the inbox");
-const HANDLER: Label = names("handler", "the handler key");
-const SOURCE: Label = names("source", "the source, as it calls itself");
-const VERB: Label = words(
+const INBOX: MetricLabel = names("inbox", "the inbox");
+const HANDLER: MetricLabel = names("handler", "the handler key");
+const SOURCE: MetricLabel = names("source", "the source, as it calls itself");
+const VERB: MetricLabel = words(
     "verb",
     &[
         "accept",
@@ -113,7 +113,7 @@ const VERB: Label = words(
     ],
 );
 /// The kinds of errors, as [`ErrorKind::as_str`](crate::ErrorKind::as_str) names them, and `ok`.
-const RESULT: Label = words(
+const RESULT: MetricLabel = words(
     "result",
     &[
         "ok",
@@ -142,8 +142,8 @@ const RESULT: Label = words(
         "lease_lost",
     ],
 );
-const OUTCOME: Label = words("outcome", &["first", "duplicate", "handlers_added", "conflict", "stale"]);
-const REASON: Label = words(
+const OUTCOME: MetricLabel = words("outcome", &["first", "duplicate", "handlers_added", "conflict", "stale"]);
+const REASON: MetricLabel = words(
     "reason",
     &[
         "missing_key",
@@ -156,20 +156,20 @@ const REASON: Label = words(
         "invalid_handler",
     ],
 );
-const POLICY: Label = words("policy", &["first_wins", "accept_as_new"]);
-const WHY: Label = words("reason", &["missing_key", "off"]);
-const MARK: Label = words("outcome", &["first", "duplicate", "busy", "conflict"]);
-const EVENT: Label = words(
+const POLICY: MetricLabel = words("policy", &["first_wins", "accept_as_new"]);
+const WHY: MetricLabel = words("reason", &["missing_key", "off"]);
+const MARK: MetricLabel = words("outcome", &["first", "duplicate", "busy", "conflict"]);
+const EVENT: MetricLabel = words(
     "event",
     &["done", "fail", "exhaust", "reject", "defer", "snooze", "release", "dismiss", "crash", "crash_out"],
 );
-const INLINE_RESULT: Label = words("result", &["done", "duplicate", "busy", "conflict", "failed"]);
-const FORGET_RESULT: Label = words("result", &["done", "failed", "dropped"]);
-const ACK: Label = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
-const API_REASON: Label = words("reason", &["token", "access"]);
-const WHAT: Label = words("what", &["messages", "entries", "marks", "operations"]);
+const INLINE_RESULT: MetricLabel = words("result", &["done", "duplicate", "busy", "conflict", "failed"]);
+const FORGET_RESULT: MetricLabel = words("result", &["done", "failed", "dropped"]);
+const ACK: MetricLabel = words("ack", &["done", "redeliver", "busy", "reject", "none"]);
+const API_REASON: MetricLabel = words("reason", &["token", "access"]);
+const WHAT: MetricLabel = words("what", &["messages", "entries", "marks", "operations"]);
 /// What `oncebox-http` tells senders: the words of its answers and problems.
-const ANSWER: Label = words(
+const ANSWER: MetricLabel = words(
     "answer",
     &[
         "accepted",
@@ -194,7 +194,7 @@ const ANSWER: Label = words(
     ],
 );
 /// Why `oncebox-http` refused a sender that it did not verify.
-const UNVERIFIED: Label = words(
+const UNVERIFIED: MetricLabel = words(
     "reason",
     &[
         "unknown_path",
@@ -211,7 +211,7 @@ const UNVERIFIED: Label = words(
         "host_name",
     ],
 );
-const COMPONENT: Label = words(
+const COMPONENT: MetricLabel = words(
     "component",
     &["dispatcher", "settler", "renewer", "rescuer", "orphans", "backlog", "sweeper", "receiver"],
 );
@@ -223,7 +223,7 @@ macro_rules! metrics {
         /// The table.
         pub const METRICS: &[Metric] = &[$(Metric {
             name: $name,
-            kind: Kind::$kind,
+            kind: MetricKind::$kind,
             unit: $unit,
             labels: &[$($label),*],
             help: $help,
@@ -310,11 +310,11 @@ metrics! {
 pub fn describe() {
     for metric in METRICS {
         match (metric.kind, metric.unit) {
-            (Kind::Counter, _) => describe_counter!(metric.name, metric.help),
-            (Kind::Gauge, None) => describe_gauge!(metric.name, metric.help),
-            (Kind::Gauge, Some(unit)) => describe_gauge!(metric.name, unit, metric.help),
-            (Kind::Histogram, None) => describe_histogram!(metric.name, metric.help),
-            (Kind::Histogram, Some(unit)) => describe_histogram!(metric.name, unit, metric.help),
+            (MetricKind::Counter, _) => describe_counter!(metric.name, metric.help),
+            (MetricKind::Gauge, None) => describe_gauge!(metric.name, metric.help),
+            (MetricKind::Gauge, Some(unit)) => describe_gauge!(metric.name, unit, metric.help),
+            (MetricKind::Histogram, None) => describe_histogram!(metric.name, metric.help),
+            (MetricKind::Histogram, Some(unit)) => describe_histogram!(metric.name, unit, metric.help),
         }
     }
 }
@@ -328,7 +328,7 @@ mod tests {
         for (at, metric) in METRICS.iter().enumerate() {
             let name = metric.name;
             assert!(name.starts_with("oncebox_"), "{name}");
-            assert_eq!(metric.kind == Kind::Counter, name.ends_with("_total"), "{name}");
+            assert_eq!(metric.kind == MetricKind::Counter, name.ends_with("_total"), "{name}");
             assert_eq!(metric.unit == Some(Unit::Seconds), name.ends_with("_seconds"), "{name}");
             assert!(METRICS[at + 1..].iter().all(|other| other.name != name), "{name}");
         }
@@ -340,8 +340,8 @@ mod tests {
         let allowed = ["inbox", "handler", "source"];
         for label in METRICS.iter().flat_map(|metric| metric.labels) {
             match label.values {
-                Values::Words(words) => assert!(!words.is_empty() && words.len() < 30, "{label:?}"),
-                Values::Names(_) => assert!(allowed.contains(&label.name), "{label:?}"),
+                LabelValues::Words(words) => assert!(!words.is_empty() && words.len() < 30, "{label:?}"),
+                LabelValues::Names(_) => assert!(allowed.contains(&label.name), "{label:?}"),
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::state::Event;
 use crate::store::{Accepted, Claim, NewMessage};
 
 /// What an observer answers. An error is logged and counted, and changes nothing.
-pub type Noted = Result<(), BoxError>;
+pub type ObserverResult = Result<(), BoxError>;
 
 /// Somebody who wants to know what an inbox does. Every method does nothing unless it is written.
 ///
@@ -19,33 +19,33 @@ pub type Noted = Result<(), BoxError>;
 #[expect(unused_variables, reason = "the defaults do nothing")]
 pub trait Observer: Send + Sync + 'static {
     /// A message was offered to the store, and this is what it answered.
-    fn accepted(&self, message: &NewMessage, answer: Accepted) -> Noted {
+    fn accepted(&self, message: &NewMessage, answer: Accepted) -> ObserverResult {
         Ok(())
     }
 
     /// A message is quarantined, because this handler, which is inline or uses `once`, has done its work for another message under
     /// the same key. With `once` it is stored when the caller commits.
-    fn quarantined(&self, message: &NewMessage, handler: &HandlerKey) -> Noted {
+    fn quarantined(&self, message: &NewMessage, handler: &HandlerKey) -> ObserverResult {
         Ok(())
     }
 
     /// A message was refused before the store was asked.
-    fn refused(&self, message: &Message, error: &Error) -> Noted {
+    fn refused(&self, message: &Message, error: &Error) -> ObserverResult {
         Ok(())
     }
 
     /// A handler begins with a claimed entry.
-    fn started(&self, claim: &Claim, message: &Message) -> Noted {
+    fn started(&self, claim: &Claim, message: &Message) -> ObserverResult {
         Ok(())
     }
 
     /// What became of a claimed entry was written.
-    fn settled(&self, claim: &Claim, event: Event) -> Noted {
+    fn settled(&self, claim: &Claim, event: Event) -> ObserverResult {
         Ok(())
     }
 
     /// A claim was lost: somebody else has the entry, and nothing was written.
-    fn lost(&self, claim: &Claim) -> Noted {
+    fn lost(&self, claim: &Claim) -> ObserverResult {
         Ok(())
     }
 }
@@ -63,7 +63,7 @@ impl Observers {
         &self,
         inbox: &InboxName,
         log_throttle: &LogThrottle,
-        notify: impl Fn(&dyn Observer) -> Noted,
+        notify: impl Fn(&dyn Observer) -> ObserverResult,
     ) {
         for observer in &self.0 {
             let why = match catch_unwind(AssertUnwindSafe(|| notify(&**observer))) {

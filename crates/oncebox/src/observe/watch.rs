@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use super::{ClaimSpans, Noted, Observer, Observers, Propagator, emit, log_throttle::LogThrottle, spans};
+use super::{
+    ClaimSpans, Observer, ObserverResult, Observers, Propagator, emit, log_throttle::LogThrottle, spans,
+};
 use crate::error::Error;
 use crate::health::StoreHealth;
 use crate::name::InboxName;
@@ -48,7 +50,7 @@ impl Watch {
     }
 
     /// Tells every observer.
-    pub(crate) fn notify(&self, inbox: &InboxName, notify: impl Fn(&dyn Observer) -> Noted) {
+    pub(crate) fn notify(&self, inbox: &InboxName, notify: impl Fn(&dyn Observer) -> ObserverResult) {
         self.observers.notify(inbox, &self.log_throttle, notify);
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Report, State, note, record_of, report_of, unreadable};
+use super::{OperationReport, OperationState, note, record_of, report_of, unreadable};
 use crate::error::Result;
 use crate::name::InboxName;
 use crate::store::{Action, Actor, Admin, BackfillParams, OperationId, OperationView, Route, Seq, What};
@@ -69,16 +69,16 @@ impl Backfill {
     }
 
     /// Does it, or carries it on from where it was. An error leaves it where it was noted last; run it again.
-    pub async fn run<S: Admin + ?Sized>(&self, store: &S) -> Result<Report> {
-        self.run_telling(store, |_| {}).await
+    pub async fn run<S: Admin + ?Sized>(&self, store: &S) -> Result<OperationReport> {
+        self.run_with_progress(store, |_| {}).await
     }
 
     /// The same, and tells after every page how far it has come.
-    pub async fn run_telling<S: Admin + ?Sized>(
+    pub async fn run_with_progress<S: Admin + ?Sized>(
         &self,
         store: &S,
-        mut told: impl FnMut(&Report) + Send,
-    ) -> Result<Report> {
+        mut told: impl FnMut(&OperationReport) + Send,
+    ) -> Result<OperationReport> {
         let what = What::Backfill { handler: self.route.key.clone(), kinds: self.types.clone() };
         let actor = Actor::from(&self.actor).with_token(self.token.as_deref());
         let action = Action::new(self.inbox.clone(), what).id(self.id).by(actor, &self.reason);
@@ -87,16 +87,16 @@ impl Backfill {
         let (mut noted, mut at) = Place::of(&record)?;
         let mut params = BackfillParams::new(self.inbox.clone(), self.route.clone(), self.types.clone());
         let page = params.limit;
-        while at.state == State::Running {
+        while at.state == OperationState::Running {
             // A page looks at no more messages than may still get an entry.
             (params.after, params.limit) = (at.after, page.min(self.limit.saturating_sub(at.done)));
             if params.limit == 0 {
-                at.state = State::Capped;
+                at.state = OperationState::Capped;
             } else {
                 let page = store.backfill(&params).await?;
                 at.done += page.added;
                 match page.next {
-                    None => at.state = State::Finished,
+                    None => at.state = OperationState::Finished,
                     next => at.after = next,
                 }
             }
@@ -107,7 +107,7 @@ impl Backfill {
     }
 
     /// How far it has come; nothing if it was never begun.
-    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<Report>> {
+    pub async fn report<S: Admin + ?Sized>(&self, store: &S) -> Result<Option<OperationReport>> {
         report_of(store, &self.inbox, self.id).await
     }
 }
@@ -115,7 +115,7 @@ impl Backfill {
 /// Where it stands. What is done after this was noted last, and lost with the process, is found done when it is carried on, and
 /// not counted again.
 pub(super) struct Place {
-    state: State,
+    state: OperationState,
     after: Option<Seq>,
     done: usize,
 }
@@ -123,7 +123,7 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn of(record: &OperationView) -> Result<(u32, Self)> {
         let Some((noted, text)) = &record.progress else {
-            return Ok((0, Self { state: State::Running, after: None, done: 0 }));
+            return Ok((0, Self { state: OperationState::Running, after: None, done: 0 }));
         };
         Ok((*noted, Self::decode(text).ok_or_else(|| unreadable(record))?))
     }
@@ -136,12 +136,12 @@ impl Place {
     fn decode(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let word = value.get("state")?.as_str()?;
-        let state = State::ALL.into_iter().find(|state| state.as_str() == word)?;
+        let state = OperationState::ALL.into_iter().find(|state| state.as_str() == word)?;
         let done = usize::try_from(value.get("done")?.as_u64()?).ok()?;
         Some(Self { state, after: value.get("after")?.as_i64().map(Seq), done })
     }
 
-    pub(super) fn report(&self, id: OperationId) -> Report {
-        Report { id, state: self.state, done: self.done, refused: 0, failed: 0 }
+    pub(super) fn report(&self, id: OperationId) -> OperationReport {
+        OperationReport { id, state: self.state, done: self.done, refused: 0, failed: 0 }
     }
 }

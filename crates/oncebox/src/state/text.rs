@@ -10,7 +10,7 @@ use super::mask::mask;
 ///
 /// What looks like a credential becomes `***`: the user of a URL (`scheme://user:password@host`), what follows `Bearer`,
 /// and the values of `password=`, `token:`, `"api_key": ` and the like. Other rules are the user's own
-/// ([`Builder::redact`](crate::Builder::redact)).
+/// ([`InboxBuilder::redact`](crate::InboxBuilder::redact)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorText(Box<str>);
 

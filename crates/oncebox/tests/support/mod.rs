@@ -16,7 +16,7 @@ use std::time::Duration;
 use oncebox::state::Status;
 use oncebox::store::{Admin, Counts, EntryView, Store};
 use oncebox::{
-    BoxError, Builder, Context, Discard, ErrorKind, Inbox, KeyStrategy, Memory, Message, Registration,
+    BoxError, Context, Discard, ErrorKind, Inbox, InboxBuilder, KeyStrategy, Memory, Message, Registration,
     Reject, RetryAfter, Running, Snooze, handler,
 };
 use oncebox_testkit::{Fault, FaultyStore, TestClock, Verb};
@@ -37,7 +37,7 @@ pub(crate) struct World {
 
 impl World {
     /// `build` registers the handlers, which play on the stage.
-    pub(crate) fn new(build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>) -> Self {
+    pub(crate) fn new(build: impl FnOnce(InboxBuilder<Faulty>, &Stage) -> InboxBuilder<Faulty>) -> Self {
         let clock = TestClock::new();
         Self::over(FaultyStore::new(Memory::with_clock(clock.shared())), clock, build)
     }
@@ -46,7 +46,7 @@ impl World {
     pub(crate) fn over(
         store: Faulty,
         clock: TestClock,
-        build: impl FnOnce(Builder<Faulty>, &Stage) -> Builder<Faulty>,
+        build: impl FnOnce(InboxBuilder<Faulty>, &Stage) -> InboxBuilder<Faulty>,
     ) -> Self {
         let stage = Stage::default();
         let builder = build(Inbox::builder("test", store), &stage);

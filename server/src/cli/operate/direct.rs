@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::operate::{Backfill, Bulk};
+use oncebox::operate::{Backfill, BulkOperation};
 use oncebox::store::{Action, Admin, AuditFilter, Cursor, ExamineParams, Line, Route, What};
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
@@ -48,7 +48,7 @@ impl Direct {
         Ok(shared::acted(action.id, &self.store.act(&action).await?, &self.privacy))
     }
 
-    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<Bulk, Failed> {
+    fn plan_of(&self, plan: &wire::BulkPlan) -> Result<BulkOperation, Failed> {
         let everything = "name what is meant, or say --everything";
         let mut bulk = shared::bulk(plan, self.inbox.clone(), everything).map_err(usage)?;
         bulk.limit = number(plan.limit, bulk.limit);
@@ -227,7 +227,7 @@ impl OperatorClient for Direct {
             as_expected(bulk.preview(&*self.store).await?.count as u64, action.expected, "entries")?;
         }
         bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, action.expected);
-        let ended = bulk.run_telling(&*self.store, &self.clock, |now| told(&show::report(now))).await?;
+        let ended = bulk.run_with_progress(&*self.store, &self.clock, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
 
@@ -263,7 +263,7 @@ impl OperatorClient for Direct {
         let backfill = Backfill::new(self.inbox.clone(), route, types).id(late.action.operation.0);
         let mut backfill = backfill.by(actor_of(late.action.asked())?, &late.action.reason.0);
         backfill.limit = late.limit.unwrap_or(backfill.limit);
-        let ended = backfill.run_telling(&*self.store, |now| told(&show::report(now))).await?;
+        let ended = backfill.run_with_progress(&*self.store, |now| told(&show::report(now))).await?;
         Ok(show::report(&ended))
     }
 }

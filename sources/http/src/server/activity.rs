@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Limits;
+use super::ServerLimits;
 
 /// The state of one connection, written by whoever reads, answers and watches.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Activity {
     }
 
     /// When the connection is over unless something happens; `None` while a request is open and not answered.
-    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
+    pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
         let at =
             |millis: u64, wait: Duration| self.start + Duration::from_millis(millis.saturating_sub(1)) + wait;
         if self.requests.load(Ordering::Relaxed) > 0 {

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::Limits;
+use super::ServerLimits;
 use super::activity::{Activity, Open};
 use super::io::Watched;
 use super::refusals::{Refusals, Unproven};
@@ -38,13 +38,13 @@ pub(super) struct Connection {
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) peer: SocketAddr,
     pub(super) router: Router,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ServerLimits>,
     pub(super) builder: Arc<Builder<TokioExecutor>>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
-pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+pub(super) fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -90,7 +90,7 @@ impl Connection {
 struct Spoken {
     peer: SocketAddr,
     router: Router,
-    limits: Arc<Limits>,
+    limits: Arc<ServerLimits>,
     builder: Arc<Builder<TokioExecutor>>,
     refusals: Arc<Refusals>,
     stopped: watch::Receiver<bool>,

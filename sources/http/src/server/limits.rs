@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The limits of a [`Server`](super::Server). Each holds by itself, whatever the router does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct ServerLimits {
     /// Connections at once. Further ones wait to be accepted. Default 4,096.
     pub connections: usize,
     /// Connections at once from one address; of IPv6 from one network of 64 bits. Further ones are closed. Behind a proxy
@@ -33,7 +33,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 4_096,

@@ -8,7 +8,7 @@ mod places;
 mod refusals;
 mod tls;
 
-pub use limits::Limits;
+pub use limits::ServerLimits;
 pub use tls::Tls;
 
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves any [`axum::Router`] on a socket, in HTTP/1 and HTTP/2, under [`Limits`] on what clients can cost.
+/// Serves any [`axum::Router`] on a socket, in HTTP/1 and HTTP/2, under [`ServerLimits`] on what clients can cost.
 ///
 /// It gives handlers axum's `ConnectInfo<SocketAddr>`.
 #[derive(Debug)]
@@ -57,18 +57,18 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 pub struct Server {
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    limits: ServerLimits,
     tls: Option<Tls>,
 }
 
 impl Server {
     /// A server with the default limits, on a socket that somebody listens on, as [`listen`] does.
     pub fn new(listener: TcpListener, router: Router) -> Self {
-        Self { listener, router, limits: Limits::default(), tls: None }
+        Self { listener, router, limits: ServerLimits::default(), tls: None }
     }
 
     /// Other limits.
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: ServerLimits) -> Self {
         self.limits = limits;
         self
     }

@@ -33,7 +33,7 @@ pub(crate) fn inbox(store: Faulty, effects: &Effects) -> Inbox<Faulty> {
     builder(store, effects).build().unwrap()
 }
 
-pub(crate) fn builder(store: Faulty, effects: &Effects) -> oncebox::Builder<Faulty> {
+pub(crate) fn builder(store: Faulty, effects: &Effects) -> oncebox::InboxBuilder<Faulty> {
     let effects = effects.clone();
     let keep = move |message: Message, _: &mut Context<Faulty>| {
         let effects = effects.clone();

@@ -10,7 +10,7 @@ use crate::handler::{Context, Registered};
 use crate::inbox::Shared;
 use crate::name::InboxName;
 use crate::observe::{emit, names};
-use crate::runtime::work::executor::{Said, failed, run, uncommitted};
+use crate::runtime::work::executor::{HandlerFailure, failed, run, uncommitted};
 use crate::state::Outcome;
 use crate::store::{NewMessage, Store};
 
@@ -99,8 +99,8 @@ async fn begin<S: Store>(
     let watch = inbox.store.watch();
     let span = watch.propagator.handling(&inbox.name, key, &message.message, (None, 1), &Span::none());
     let result = match attempt(inbox, handler, message).instrument(span).await {
-        Ok(()) | Err(Said { outcome: Outcome::Discard { .. }, .. }) => "done",
-        Err(Said { outcome, .. }) => {
+        Ok(()) | Err(HandlerFailure { outcome: Outcome::Discard { .. }, .. }) => "done",
+        Err(HandlerFailure { outcome, .. }) => {
             let error = outcome.text().map_or("it asked for another attempt", |text| text.as_str());
             let (inbox, id) = (&message.inbox, &message.key);
             if let Some(suppressed) = watch.allow("forget failed", key.as_str()) {
@@ -116,7 +116,7 @@ async fn attempt<S: Store>(
     inbox: &Shared<S>,
     handler: &Registered<S>,
     NewMessage { message, key, .. }: &NewMessage,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     let name = handler.route.key.clone();
     let mut context = Context::new(inbox.surroundings(), Arc::clone(message), *key, name, 1, 0);
     run(handler, message, &mut context, inbox).await?;

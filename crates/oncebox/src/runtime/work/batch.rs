@@ -8,10 +8,14 @@ use std::sync::Arc;
 
 use tracing::Instrument as _;
 
-use super::executor::{Said, UNCOMMITTED, Verdict, failed, in_time, observed, panic_text, said, uncommitted};
+use super::executor::{
+    HandlerFailure, UNCOMMITTED, Verdict, failed, in_time, observed, panic_text, said, uncommitted,
+};
 use super::launch::{Run, one_by_one};
 use crate::error::ErrorKind;
-use crate::handler::{Answer, BatchContext, BatchSaid, ErasedBatch, Function, Item, Registered, ShareTx};
+use crate::handler::{
+    BatchContext, BatchItem, BatchResult, ErasedBatch, Function, ItemResults, Registered, ShareTx,
+};
 use crate::inbox::Shared;
 use crate::message::Message;
 use crate::observe::{emit, names};
@@ -48,7 +52,7 @@ pub(in crate::runtime) async fn execute_one<S: Store>(
 ) -> Verdict {
     let verdict = execute(inbox, handler, function, &[claimed], cut).await.pop().flatten();
     // Alone it always has one.
-    verdict.unwrap_or_else(|| Said::from(UNCOMMITTED).settle(handler, &claimed.claim))
+    verdict.unwrap_or_else(|| HandlerFailure::from(UNCOMMITTED).settle(handler, &claimed.claim))
 }
 
 /// Runs claimed entries in one call. Those without a verdict are to run again, each alone.
@@ -73,7 +77,8 @@ pub(in crate::runtime) async fn execute<S: Store>(
     for ((claimed, verdict), decoded) in claimed.iter().zip(&mut verdicts).zip(decoded) {
         if let Err(error) = decoded {
             let error = inbox.redactor.error(&error);
-            *verdict = Some(Said::from(Outcome::Undecodable { error }).settle(handler, &claimed.claim));
+            *verdict =
+                Some(HandlerFailure::from(Outcome::Undecodable { error }).settle(handler, &claimed.claim));
         }
     }
     let mut left: Vec<(&Claimed, &mut Option<Verdict>)> =
@@ -82,7 +87,7 @@ pub(in crate::runtime) async fn execute<S: Store>(
     if left.is_empty() {
         return verdicts;
     }
-    let items = left.iter().map(|(Claimed { claim, message }, _)| Item::new(Arc::clone(message), claim));
+    let items = left.iter().map(|(Claimed { claim, message }, _)| BatchItem::new(Arc::clone(message), claim));
     let mut context = BatchContext::new(inbox.surroundings(), items.collect());
     let count = left.len();
     let labels = [emit::inbox(&inbox.name), emit::handler(&handler.route.key)];
@@ -115,16 +120,16 @@ pub(in crate::runtime) async fn execute<S: Store>(
 fn each<S: Store>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
-    Answer(answer): Answer,
+    BatchResult(answer): BatchResult,
     count: usize,
-) -> Result<Vec<Result<(), Said>>, Said> {
+) -> Result<Vec<Result<(), HandlerFailure>>, HandlerFailure> {
     match answer {
-        BatchSaid::Done => Ok((0..count).map(|_| Ok(())).collect()),
-        BatchSaid::Each(items) if items.len() == count => {
+        ItemResults::Done => Ok((0..count).map(|_| Ok(())).collect()),
+        ItemResults::Each(items) if items.len() == count => {
             let said = |item: Result<(), _>| item.map_err(|failure| said(handler, inbox, &failure));
             Ok(items.into_iter().map(said).collect())
         }
-        BatchSaid::Each(items) => {
+        ItemResults::Each(items) => {
             let answers = items.len();
             Err(failed(inbox, &format!("the batch handler gave {answers} answers for {count} messages")))
         }
@@ -136,13 +141,13 @@ fn each<S: Store>(
 fn blame<'a, S: Store>(
     handler: &Registered<S>,
     left: impl IntoIterator<Item = (&'a Claimed, &'a mut Option<Verdict>)>,
-    whole: Said,
+    whole: HandlerFailure,
 ) {
     let mut left: Vec<_> = left.into_iter().collect();
     match whole.outcome {
         Outcome::Snooze { .. } | Outcome::Released => {
             for (claimed, verdict) in left {
-                *verdict = Some(Said::from(whole.outcome.clone()).settle(handler, &claimed.claim));
+                *verdict = Some(HandlerFailure::from(whole.outcome.clone()).settle(handler, &claimed.claim));
             }
         }
         outcome if left.len() > 1 => {
@@ -163,7 +168,7 @@ async fn conclude<S: Store>(
     inbox: &Shared<S>,
     handler: &Registered<S>,
     left: Vec<(&Claimed, &mut Option<Verdict>)>,
-    answers: Vec<Result<(), Said>>,
+    answers: Vec<Result<(), HandlerFailure>>,
     tx: Option<Box<dyn ShareTx>>,
 ) {
     let (mut done, mut missed, many) = (Vec::new(), Vec::new(), left.len() > 1);
@@ -183,7 +188,7 @@ async fn conclude<S: Store>(
         }
         _ => {
             for (claimed, verdict) in done {
-                *verdict = Some(Said::from(Outcome::Done).settle(handler, &claimed.claim));
+                *verdict = Some(HandlerFailure::from(Outcome::Done).settle(handler, &claimed.claim));
             }
             true
         }
@@ -201,7 +206,7 @@ fn blame_commit<S: Store>(
     handler: &Registered<S>,
     done: Vec<(&Claimed, &mut Option<Verdict>)>,
     many: bool,
-    whole: Said,
+    whole: HandlerFailure,
 ) -> bool {
     if many && !matches!(whole.outcome, Outcome::Snooze { .. } | Outcome::Released) {
         let (handler, error) = (&handler.route.key, whole.outcome.text().map_or("", ErrorText::as_str));
@@ -236,7 +241,8 @@ async fn commit<S: Store>(
             if error.kind() == ErrorKind::TransactionEnded {
                 // All of them are in what was written: a person has to see each.
                 for (claimed, verdict) in done {
-                    *verdict = Some(Said::from(whole.outcome.clone()).settle(handler, &claimed.claim));
+                    *verdict =
+                        Some(HandlerFailure::from(whole.outcome.clone()).settle(handler, &claimed.claim));
                 }
                 return true;
             }

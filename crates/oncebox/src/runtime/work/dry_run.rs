@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::executor::{Said, context, failed, run};
+use super::executor::{HandlerFailure, context, failed, run};
 use crate::error::Result;
 use crate::handler::{Open, Registered};
 use crate::inbox::Shared;
@@ -28,6 +28,6 @@ pub(crate) async fn dry_run<S: Store>(
     if let Some(tx) = context.take_tx() {
         tx.rollback().await;
     }
-    let Said { outcome, .. } = &said;
+    let HandlerFailure { outcome, .. } = &said;
     Ok((outcome.clone(), said.decide(handler, &claimed.claim)))
 }

@@ -27,7 +27,7 @@ pub(in crate::runtime) const UNCOMMITTED: Outcome = Outcome::Snooze { delay: STO
 
 /// What a run said instead of "done".
 #[derive(Debug)]
-pub(in crate::runtime) struct Said {
+pub(in crate::runtime) struct HandlerFailure {
     pub(in crate::runtime) outcome: Outcome,
     /// The retry for this kind of error, if it has one of its own.
     retry: Option<Retry>,
@@ -35,13 +35,13 @@ pub(in crate::runtime) struct Said {
     pub(in crate::runtime) transient: Option<ErrorText>,
 }
 
-impl From<Outcome> for Said {
+impl From<Outcome> for HandlerFailure {
     fn from(outcome: Outcome) -> Self {
         Self { outcome, retry: None, transient: None }
     }
 }
 
-impl Said {
+impl HandlerFailure {
     /// Whether it tells of something that went wrong.
     pub(in crate::runtime) const fn is_failure(&self) -> bool {
         matches!(self.outcome, Outcome::Retry { .. } | Outcome::Reject { .. })
@@ -142,7 +142,7 @@ pub(in crate::runtime) async fn attempt<S: Store>(
     claimed: &Claimed,
     context: &mut Context<S>,
     cut: &Stop,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     let (Claimed { claim, message }, watch) = (claimed, inbox.store.watch());
     watch.notify(&inbox.name, |observer| observer.started(claim, message));
     let place = (Some(claim.seq.0), context.attempt());
@@ -161,7 +161,7 @@ async fn complete<S: Store>(
     handler: &Registered<S>,
     tx: Box<dyn FinishTx>,
     claim: &Claim,
-) -> Result<Verdict, Said> {
+) -> Result<Verdict, HandlerFailure> {
     // A task of its own: a commit must not be torn when this run is aborted.
     let error = match tokio::spawn(tx.complete(claim.clone())).await {
         Ok(Ok(Settled::Applied)) => {
@@ -186,12 +186,12 @@ pub(in crate::runtime) fn uncommitted<S: Store>(
     inbox: &Shared<S>,
     handler: &Registered<S>,
     error: &Error,
-) -> Said {
+) -> HandlerFailure {
     if is_trouble(error.kind()) {
         tracing::warn!(error = %error.what(), "the handler's transaction was not committed");
         // A handler that changed its role is refused every time; only the count tells that from an outage.
         let transient = (error.kind() == ErrorKind::Denied).then(|| inbox.redactor.error(error));
-        return Said { transient, ..UNCOMMITTED.into() };
+        return HandlerFailure { transient, ..UNCOMMITTED.into() };
     }
     let text = inbox.redactor.error(error);
     if error.kind() == ErrorKind::TransactionEnded {
@@ -200,11 +200,11 @@ pub(in crate::runtime) fn uncommitted<S: Store>(
     }
     // What the handler wrote cannot be committed, now or ever.
     let retry = retry_of(&handler.registration.kinds, error);
-    Said { outcome: Outcome::Retry { error: text, after: None }, retry, transient: None }
+    HandlerFailure { outcome: Outcome::Retry { error: text, after: None }, retry, transient: None }
 }
 
 /// A failed attempt with this text.
-pub(in crate::runtime) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> Said {
+pub(in crate::runtime) fn failed<S: Store>(inbox: &Shared<S>, text: &str) -> HandlerFailure {
     Outcome::Retry { error: inbox.redactor.text(text), after: None }.into()
 }
 
@@ -214,7 +214,7 @@ pub(in crate::runtime) async fn run<S: Store>(
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     observed(handler, inbox, call(handler, message, context, inbox)).await
 }
 
@@ -222,8 +222,8 @@ pub(in crate::runtime) async fn run<S: Store>(
 pub(in crate::runtime) async fn observed<S: Store, T>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
-    call: impl Future<Output = Result<T, Said>>,
-) -> Result<T, Said> {
+    call: impl Future<Output = Result<T, HandlerFailure>>,
+) -> Result<T, HandlerFailure> {
     let start = Instant::now();
     let ended = match AssertUnwindSafe(call).catch_unwind().await {
         Ok(ended) => ended,
@@ -242,7 +242,7 @@ async fn call<S: Store>(
     message: &Message,
     context: &mut Context<S>,
     inbox: &Shared<S>,
-) -> Result<(), Said> {
+) -> Result<(), HandlerFailure> {
     let Function::One(function) = &handler.registration.function else {
         return Err(failed(inbox, "a batch handler was called for one message"));
     };
@@ -258,7 +258,7 @@ pub(in crate::runtime) async fn in_time<S: Store, T>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
     run: impl Future<Output = T>,
-) -> Result<T, Said> {
+) -> Result<T, HandlerFailure> {
     let Some(timeout) = handler.registration.timeout else { return Ok(run.await) };
     tokio::select! {
         biased;
@@ -274,11 +274,11 @@ pub(in crate::runtime) fn said<S: Store>(
     handler: &Registered<S>,
     inbox: &Shared<S>,
     failure: &Failure,
-) -> Said {
+) -> HandlerFailure {
     if is_transient(&*inbox.store, failure.error()) {
         let error = inbox.redactor.error(failure.error());
         tracing::warn!(handler = %handler.route.key, %error, "the database ended the handler's transaction; no attempt is counted");
-        return Said { transient: Some(error), ..UNCOMMITTED.into() };
+        return HandlerFailure { transient: Some(error), ..UNCOMMITTED.into() };
     }
     match failure.store_error() {
         Some(kind) if is_trouble(kind) => UNCOMMITTED.into(),
@@ -290,7 +290,7 @@ pub(in crate::runtime) fn said<S: Store>(
                 tracing::warn!(handler = %handler.route.key, suppressed, "no file descriptor for a handler; no attempt is counted");
             }
             let retry = handler.registration.retry_of(failure);
-            Said { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }
+            HandlerFailure { outcome: failure.outcome_by(&inbox.redactor), retry, transient: None }
         }
     }
 }
