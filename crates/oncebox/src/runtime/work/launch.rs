@@ -123,14 +123,10 @@ pub(in crate::runtime) fn give_back<S: Store>(
     claim: &Claim,
     outcome: Outcome,
 ) {
-<<<<<<< HEAD:crates/oncebox/src/runtime/work/launch.rs
     if core.in_flight.holds(claim) {
-=======
-    if core.flights.holds(claim) {
         // It did not run, so nothing speaks for it.
         let settlement =
             Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
->>>>>>> fix20:crates/oncebox/src/runtime/launch.rs
         // Fails only when the runtime is gone; then the lease runs out.
         let _ = settlements.send(settlement);
     }
