@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
-use oncebox_servers::RabbitMq;
+use oncebox_servers::RabbitMqServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -29,7 +29,7 @@ pub(super) struct Ways {
 }
 
 struct Rabbit {
-    broker: RabbitMq,
+    broker: RabbitMqServer,
     /// Stands between the workers and the broker.
     proxy: Proxy,
     /// Whether something is being done to the broker.
@@ -60,7 +60,7 @@ impl Entrance {
 impl Ways {
     pub(super) fn start(options: &Options) -> Result<Self> {
         let rabbit = if options.source == SourceKind::Rabbitmq {
-            let broker = RabbitMq::start().context("cannot start RabbitMQ")?;
+            let broker = RabbitMqServer::start().context("cannot start RabbitMQ")?;
             let proxy = Proxy::start(broker.port())?;
             Some(Arc::new(Rabbit { broker, proxy, busy: AtomicBool::new(false) }))
         } else {

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use oncebox::state::{Event, Settlement};
+use oncebox::state::{EntryEvent, Settlement};
 use oncebox::store::{
     Accepted, Acted, Action, Backlog, BacklogParams, Capabilities, Claim, ClaimParams, Claimed,
-    DuplicateCount, Failover, Filter, NewMessage, Orphan, OrphanParams, Page, RegisterParams, RenewParams,
-    Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
+    DuplicateCount, EntryFilter, EntryPage, Failover, NewMessage, Orphan, OrphanParams, RegisterParams,
+    RenewParams, Renewed, RescueParams, Settled, Store, SweepParams, Swept, Wakeups,
 };
 use oncebox::{BoxError, Error, ErrorKind, Key, Result};
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ pub(crate) trait Rigged:
     fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send;
 
     /// What an operator sees.
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send;
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send;
 }
 
 /// What the wrapper and the handlers of one process share.
@@ -255,7 +255,7 @@ impl<S: Rigged> Rigged for Chaos<S> {
         self.run("act", self.store.act(action))
     }
 
-    fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send {
+    fn list(&self, filter: &EntryFilter) -> impl Future<Output = Result<EntryPage>> + Send {
         self.store.list(filter)
     }
 }
@@ -328,6 +328,6 @@ impl<S: Store> Store for Chaos<S> {
     }
 }
 
-fn event(event: Event) -> String {
+fn event(event: EntryEvent) -> String {
     format!("{event:?}").to_lowercase()
 }

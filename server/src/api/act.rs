@@ -5,7 +5,7 @@ use std::time::Duration;
 use oncebox::HandlerKey;
 use oncebox::operate::{BulkOperation, OperationReport, OperationState};
 use oncebox::state::Operation;
-use oncebox::store::{self, Action, Line, OperationId, OperationView, What};
+use oncebox::store::{self, Action, ActionKind, OperationId, OperationView, OrderQueue};
 use oncebox::time::{Clock as _, SystemClock};
 
 use super::ask::{Ask, bounded, handler};
@@ -17,7 +17,7 @@ use super::{BackfillRequest, shared, show, wire};
 type Answer<T> = Result<T, Problem>;
 
 /// An action, with who asks for it and why.
-fn action(ask: &Ask, what: What, asked: wire::Asked<'_>) -> Answer<Action> {
+fn action(ask: &Ask, what: ActionKind, asked: wire::Asked<'_>) -> Answer<Action> {
     let actor = ask.who.asker(asked.actor)?;
     Ok(Action::new(ask.inbox()?.name().clone(), what).id(asked.operation.0).by(&actor, asked.reason))
 }
@@ -29,8 +29,8 @@ async fn act(ask: &Ask, action: Action) -> Answer<wire::Acted> {
 }
 
 fn tell(ask: &Ask, action: &Action, acted: &store::Acted) -> wire::Acted {
-    let Action { id, inbox, actor, token, what, .. } = action;
-    let (verb, repeated) = (what.verb(), acted.repeated);
+    let Action { id, inbox, actor, token, kind, .. } = action;
+    let (verb, repeated) = (kind.verb(), acted.repeated);
     let token = token.as_deref();
     tracing::info!(%inbox, operation = %id, actor = &**actor, token, repeated, "{verb} was asked for and done");
     shared::acted(*id, acted, &ask.current.privacy)
@@ -40,7 +40,7 @@ fn tell(ask: &Ask, action: &Action, acted: &store::Acted) -> wire::Acted {
 pub(super) async fn entry(ask: &Ask, operation: Operation) -> Answer<wire::Acted> {
     let key = ask.key()?;
     let body: wire::EntryAction = ask.body()?;
-    let what = What::Entry { key, handler: handler(&body.handler)?, operation };
+    let what = ActionKind::Entry { key, handler: handler(&body.handler)?, operation };
     act(ask, action(ask, what, body.asked())?).await
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn entry(ask: &Ask, operation: Operation) -> Answer<wire::Acted
 pub(super) async fn erase(ask: &Ask) -> Answer<wire::Acted> {
     let key = ask.key()?;
     let body: wire::ErasureAction = ask.body()?;
-    let what = What::Erase { key, discard_unfinished: body.discard_unfinished };
+    let what = ActionKind::Erase { key, discard_unfinished: body.discard_unfinished };
     act(ask, action(ask, what, body.asked())?).await
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn hold(ask: &Ask, pause: bool) -> Answer<wire::Acted> {
     Ok(wire::Acted { legacy, ..tell(ask, &action, &acted) })
 }
 
-fn line(named: &wire::LineRef) -> Answer<Line> {
+fn line(named: &wire::LineRef) -> Answer<OrderQueue> {
     let bytes: Box<[u8]> = match (&named.ordering_key, &named.ordering_key_hex) {
         (Some(text), None) => text.as_bytes().into(),
         (None, Some(digits)) => unhex(digits)?,
@@ -75,7 +75,7 @@ fn line(named: &wire::LineRef) -> Answer<Line> {
             return Err(Problem::new(Cause::Invalid, what));
         }
     };
-    let mut line = Line::new(named.source.as_deref().unwrap_or_default(), bytes);
+    let mut line = OrderQueue::new(named.source.as_deref().unwrap_or_default(), bytes);
     line.tenant = named.tenant.as_deref().map(Into::into);
     Ok(line)
 }
@@ -127,7 +127,7 @@ pub(super) async fn purge(ask: &Ask) -> Answer<wire::Acted> {
     let body: wire::Purge = ask.body()?;
     let (age, limit) = (purge_age(body.older_than_seconds)?, purge_limit(body.limit)?);
     let known = record(ask, body.operation.0).await?;
-    let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, body.expected) };
+    let what = ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, body.expected) };
     let action = action(ask, what, body.asked())?;
     // What was done before is answered as it was, however many there are now.
     if known.is_none() {
@@ -176,8 +176,11 @@ pub(super) async fn bulk_action(ask: &Ask) -> Answer<wire::Report> {
     }
     bulk.limit = shared::cap(known.as_ref(), "limit", bulk.limit, body.expected);
     // Recorded before it is answered, so that another body under the same identity is told of at once.
-    let what =
-        What::Bulk { operation: bulk.operation, filter: Box::new(bulk.filter.clone()), limit: bulk.limit };
+    let what = ActionKind::Bulk {
+        operation: bulk.operation,
+        filter: Box::new(bulk.filter.clone()),
+        limit: bulk.limit,
+    };
     let action = action(ask, what, body.asked())?;
     act(ask, action).await?;
     let (id, admin) = (bulk.id, std::sync::Arc::clone(&served.admin));

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use oncebox::operate::BulkOperation;
 use oncebox::store::{
-    self, Action, Admin, Answer, AuditFilter, Backlog, BacklogParams, BlockedBacklog, BlockedParams, Filter,
-    Line, OperationId, OperationView, QuarantineFilter, QuarantineId, QuarantineReason, What,
+    self, Action, ActionKind, ActionResult, Admin, AuditFilter, Backlog, BacklogParams, BlockedBacklog,
+    BlockedParams, EntryFilter, OperationId, OperationView, OrderQueue, QuarantineFilter, QuarantineId,
+    QuarantineReason,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Result};
@@ -29,13 +30,13 @@ pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) ->
         erased: None,
     };
     match &acted.answer {
-        Answer::Entry(entry) => told.entry = Some(privacy.entry(entry)),
-        Answer::Changed(changed) => told.changed = Some(*changed),
-        Answer::Erased(counts) => {
+        ActionResult::Entry(entry) => told.entry = Some(privacy.entry(entry)),
+        ActionResult::Changed(changed) => told.changed = Some(*changed),
+        ActionResult::Erased(counts) => {
             let (discarded, quarantined) = (counts.discarded as u64, counts.quarantined as u64);
             told.erased = Some(wire::ErasureResult { discarded, quarantined });
         }
-        Answer::Purged(count) => told.purged = Some(*count as u64),
+        ActionResult::Purged(count) => told.purged = Some(*count as u64),
         _ => {}
     }
     told
@@ -164,12 +165,12 @@ pub(crate) fn bulk(
 }
 
 /// To pause or resume a handler, or one of its ordering keys.
-pub(crate) fn hold_of(handler: HandlerKey, line: Option<&Line>, pause: bool) -> What {
+pub(crate) fn hold_of(handler: HandlerKey, line: Option<&OrderQueue>, pause: bool) -> ActionKind {
     match (line.cloned(), pause) {
-        (None, true) => What::Pause { handler },
-        (None, false) => What::Resume { handler },
-        (Some(line), true) => What::PauseKey { handler, line },
-        (Some(line), false) => What::ResumeKey { handler, line },
+        (None, true) => ActionKind::Pause { handler },
+        (None, false) => ActionKind::Resume { handler },
+        (Some(line), true) => ActionKind::PauseKey { handler, line },
+        (Some(line), false) => ActionKind::ResumeKey { handler, line },
     }
 }
 
@@ -204,7 +205,7 @@ impl Held<'_> {
         let planned = planned.iter().flat_map(|one| one.legacy.iter().chain([&one.key])).map(String::as_str);
         let known: BTreeSet<&str> = stored.chain(planned).collect();
         // A store calls a handler by its newest key, and takes any.
-        let mut by_key = Filter::any(inbox.clone());
+        let mut by_key = EntryFilter::any(inbox.clone());
         (by_key.handler, by_key.limit) = (Some(handler.clone()), 1);
         if !self.store.list(&by_key).await?.entries.is_empty() {
             return Ok(Vec::new());
@@ -228,22 +229,22 @@ impl Held<'_> {
     pub(crate) async fn act(
         &self,
         legacy: &[HandlerKey],
-        what: impl Fn(HandlerKey) -> What,
+        what: impl Fn(HandlerKey) -> ActionKind,
     ) -> Result<store::Acted> {
         let action = self.action;
         let mut acted = self.store.act(action).await?;
         for key in legacy {
             let mut part = action.clone();
             (part.id, part.parent) = (action.id.of_legacy(key), Some(action.id));
-            part.what = what(key.clone());
+            part.kind = what(key.clone());
             let done = self.store.act(&part).await.map_err(|error| {
-                let verb = action.what.verb();
+                let verb = action.kind.verb();
                 let what =
                     format!("{verb} was done, but it is not known whether also for the former key {key}");
                 Error::new(ErrorKind::CommitUnknown, what).caused_by(error)
             })?;
-            if done.answer == Answer::Changed(true) {
-                acted.answer = Answer::Changed(true);
+            if done.answer == ActionResult::Changed(true) {
+                acted.answer = ActionResult::Changed(true);
             }
         }
         Ok(acted)

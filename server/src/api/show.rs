@@ -86,7 +86,7 @@ impl Privacy {
     }
 }
 
-fn label(label: &store::Label) -> Label {
+fn label(label: &store::MessageLabel) -> Label {
     let (id, id_hex) = text(&label.id);
     let order = label.ordering_key.as_deref().map(text);
     let (ordering_key, ordering_key_hex) = order.map_or((None, None), |(text, hex)| (Some(text), hex));
@@ -107,7 +107,7 @@ fn message(message: &Message, received_at: oncebox::time::Timestamp) -> Stored {
         quarantine_reason: None,
         received_at: Time(received_at),
         time: message.time().map(Time),
-        message: label(&store::Label::of(message)),
+        message: label(&store::MessageLabel::of(message)),
         payload_bytes: message.payload().len() as u64,
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn paused_key(key: &store::PausedKey) -> PausedKey {
     }
 }
 
-pub(crate) fn counts(counts: &store::Counts) -> Counts {
+pub(crate) fn counts(counts: &store::InboxCounts) -> Counts {
     let count = |one: &store::HandlerCount| HandlerCount {
         handler: one.handler.to_string(),
         status: StatusWord(one.status),

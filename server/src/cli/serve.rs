@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use oncebox_telemetry::{Settings, Telemetry, metrics_router};
+use oncebox_telemetry::{OtlpSettings, Telemetry, metrics_router};
 
 use super::log::LogArgs;
 use super::{Exit, Failed};
@@ -82,7 +82,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
 
 /// Sets up what is logged, measured and traced.
 fn telemetry(log: &LogArgs) -> Result<Telemetry, Failed> {
-    let settings = Settings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
+    let settings = OtlpSettings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
     let telemetry = Telemetry::new(&settings).map_err(|error| Exit::Start.with(error))?;
     log.start(&telemetry)?;
     telemetry.install().map_err(|error| Exit::Start.with(error))?;

@@ -7,7 +7,7 @@ mod rare_cases;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Accepted, Known, NewMessage, QuarantineReason, Seq};
+use oncebox::store::{Accepted, KnownMessage, NewMessage, QuarantineReason, Seq};
 use oncebox::{Error, ErrorKind, Fingerprint, Key, Result};
 use sqlx::postgres::PgRow;
 
@@ -431,11 +431,11 @@ fn verdict(offers: &[Offered], said: AcceptRow) -> Result<(usize, OfferOutcome)>
 }
 
 /// What is answered to a duplicate of a message: its number, and how old it is.
-fn known_for(seq: Seq, age: i64) -> Known {
-    Known::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
+fn known_for(seq: Seq, age: i64) -> KnownMessage {
+    KnownMessage::new(seq, Duration::from_millis(u64::try_from(age).unwrap_or(0)))
 }
 
-fn known(offer: &Offered, known: Known, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
+fn known(offer: &Offered, known: KnownMessage, fingerprint: &[u8], handlers: &[u8]) -> OfferOutcome {
     if fingerprint == Fingerprint::ERASED.as_bytes() {
         return OfferOutcome::Answer(Accepted::Duplicate(known));
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use oncebox::state::{ErrorText, InLine, Operation, Status, operate as decide};
 use oncebox::store::{
-    BlockedKey, BlockedParams, Counts, Cursor, EntryView, Filter, HandlerCount, Label, Line, MessageView,
-    Page, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage, QuarantineReason, Quarantined,
-    QuarantinedView, Seq, content_erased,
+    BlockedKey, BlockedParams, EntryCursor, EntryFilter, EntryPage, EntryView, HandlerCount, InboxCounts,
+    MessageLabel, MessageView, OrderQueue, PausedKey, QuarantineFilter, QuarantineId, QuarantinePage,
+    QuarantineReason, Quarantined, QuarantinedView, Seq, content_erased,
 };
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Message, OrderKey, Result};
@@ -19,8 +19,8 @@ use crate::names::CachedHandler;
 use crate::row::{self, get};
 use crate::session::{PgSession, query};
 
-pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<Counts> {
-    let mut counts = Counts::default();
+pub(crate) async fn count(db: &Db, inbox: &InboxName, tenant: Option<&str>) -> Result<InboxCounts> {
+    let mut counts = InboxCounts::default();
     let Some(inbox) = db.known_inbox(inbox).await?.filter(|_| can_be_stored(tenant)) else {
         return Ok(counts);
     };
@@ -64,7 +64,7 @@ pub(crate) async fn paused_keys(
 ) -> Result<Vec<(PausedKey, Vec<u8>)>> {
     let rows = session.rows(query(&db.sql.admin_paused_keys).bind(inbox).bind(db.all_lanes())).await?;
     let read = |row: &PgRow| {
-        let line = Line::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
+        let line = OrderQueue::decode(get::<Option<&str>>(row, 1)?.unwrap_or_default());
         let line = line.ok_or_else(|| corrupt("a paused ordering key cannot be read"))?;
         Ok((PausedKey { handler: handler_key(row, 0)?, line }, get(row, 2)?))
     };
@@ -85,8 +85,8 @@ pub(crate) fn status_of(word: &str) -> Result<Status> {
     known.ok_or_else(|| corrupt("a stored outcome has an unknown status"))
 }
 
-pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
-    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(Page::default()) };
+pub(crate) async fn list(db: &Db, filter: &EntryFilter) -> Result<EntryPage> {
+    let Some(inbox) = db.known_inbox(&filter.inbox).await? else { return Ok(EntryPage::default()) };
     let handlers = db.handlers_of(inbox).await?;
     let filter = &filter.named(|key| db.name_of(inbox, key));
     let (after_seq, after_key) =
@@ -96,19 +96,19 @@ pub(crate) async fn list(db: &Db, filter: &Filter) -> Result<Page> {
     let question = query(&db.sql.admin_list)
         .bind(after_seq)
         .bind(after_key.to_owned())
-        .bind(i64::try_from(Filter::EXAMINED).unwrap_or(i64::MAX))
+        .bind(i64::try_from(EntryFilter::EXAMINED).unwrap_or(i64::MAX))
         .bind(wanted)
         .bind(db.all_lanes())
         .bind(handlers);
     let mut session = db.reads().await?;
     let rows = session.rows(question).await?;
     session.end().await?;
-    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == Filter::EXAMINED)
+    filter.page(rows.iter().map(|row| listed(row, inbox)), rows.len() == EntryFilter::EXAMINED)
 }
 
 /// A row of a list: its place, and the entry unless it is of another inbox, was replayed, or is not remembered any more.
-fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
-    let cursor = Cursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
+fn listed(row: &PgRow, inbox: i16) -> Result<(EntryCursor, Option<EntryView>)> {
+    let cursor = EntryCursor::new(Seq(get(row, 0)?), handler_key(row, 1)?);
     let gone = get::<Option<&[u8]>>(row, 10)?.is_none();
     if gone || get(row, 18)? || get::<i16>(row, 17)? != inbox {
         return Ok((cursor, None));
@@ -120,10 +120,10 @@ fn listed(row: &PgRow, inbox: i16) -> Result<(Cursor, Option<EntryView>)> {
 }
 
 /// The label in the columns from `first` on: source, id, type, ordering key.
-fn label(row: &PgRow, first: usize) -> Result<Label> {
+fn label(row: &PgRow, first: usize) -> Result<MessageLabel> {
     let ordering_key = get::<Option<&[u8]>>(row, first + 3)?.map(Into::into);
     let (source, kind): (&str, &str) = (get(row, first)?, get(row, first + 2)?);
-    Ok(Label::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
+    Ok(MessageLabel::new(source, get::<&[u8]>(row, first + 1)?, kind, ordering_key))
 }
 
 pub(crate) async fn blocked(db: &Db, params: &BlockedParams) -> Result<Vec<BlockedKey>> {
@@ -239,7 +239,7 @@ pub(crate) struct ProofRow {
 impl ProofRow {
     /// An entry, with what is known of its message.
     fn label(&self, entry: EntryView, message: Option<&Message>) -> EntryView {
-        entry.of_message(self.received_at, self.tenant.clone(), message.map(Label::of))
+        entry.of_message(self.received_at, self.tenant.clone(), message.map(MessageLabel::of))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox::state::{Outcome, Policy, Suspicion};
-use oncebox::store::{ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Want};
+use oncebox::store::{ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams};
 use oncebox::{Error, ErrorKind, Result};
 use uuid::Uuid;
 
@@ -64,7 +64,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
     let control = db.control.knowing(db.timeline.changes());
     let Some(inbox) = db.known_inbox(&params.inbox).await? else { return Ok(Vec::new()) };
     let caller = Caller::of_claim(params);
-    let wants: Vec<&Want> = params.wants.iter().filter(|want| want.limit > 0).collect();
+    let wants: Vec<&ClaimQuota> = params.wants.iter().filter(|want| want.limit > 0).collect();
     let (mut looks, mut kin) = (Vec::new(), HandlerAliases::default());
     for (index, want) in wants.iter().enumerate() {
         let handlers = db.route(inbox, &want.route).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn claim(db: &Db, params: &ClaimParams) -> Result<Vec<Claimed>>
 async fn healthy(
     (db, control): (&Db, &Sessions),
     params: &ClaimParams,
-    wants: &[&Want],
+    wants: &[&ClaimQuota],
     mut looks: Vec<ClaimTarget>,
     kin: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {
@@ -317,7 +317,7 @@ fn under(query: Query<'static>, db: &Db, id: ClaimId, lease: Duration) -> Query<
 async fn suspects(
     (db, control): (&Db, &Sessions),
     params: &ClaimParams,
-    wants: &[&Want],
+    wants: &[&ClaimQuota],
     looks: &[ClaimTarget],
     kin: &HandlerAliases,
 ) -> Result<Vec<Claimed>> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use oncebox::Result;
-use oncebox::store::{Seq, SweepCursor, SweepParams, SweepPosition, Swept, Windows};
+use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepParams, SweepPosition, Swept};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
@@ -60,7 +60,7 @@ struct SweepStep<'a> {
     control: Sessions,
     inbox: i16,
     params: &'a SweepParams,
-    windows: Windows,
+    windows: RetentionWindows,
     /// The handlers of the inbox, and the window of each.
     handlers: Vec<(i16, Duration)>,
     swept: Swept,

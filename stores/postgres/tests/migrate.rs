@@ -14,7 +14,7 @@ use oncebox::state::{Operation, Status};
 use oncebox::store::{Accepted, Admin as _, Migrate as _, Transactional as _};
 use oncebox_postgres::sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, raw_sql};
 use oncebox_postgres::{Postgres, PostgresOptions};
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::Schema;
 
@@ -316,7 +316,7 @@ async fn a_role_without_any_right_to_change_the_schema_can_do_everything() {
         role.schema.number("SELECT min(id) FROM @partition").await > 1,
         "partitions were made and dropped"
     );
-    let poisoned = oncebox::store::Filter::new(fixture::inbox(), Status::Poisoned);
+    let poisoned = oncebox::store::EntryFilter::new(fixture::inbox(), Status::Poisoned);
     let poisoned = store.list(&poisoned).await.expect("list").entries.remove(0);
     store
         .operate(&fixture::inbox(), &poisoned.key, &poisoned.handler, Operation::Retry)
@@ -401,7 +401,7 @@ async fn a_role_that_takes_tokens_but_may_not_read_them_is_refused() {
 // FAULTS A6: the standby that commits wait for is not there when the tables are made.
 #[tokio::test]
 async fn a_missing_standby_is_named_as_what_the_first_start_waits_for() {
-    let cluster = Cluster::start(Version::Debian).expect("the server obeys");
+    let cluster = Cluster::start(PostgresVersion::Debian).expect("the server obeys");
     cluster.configure("synchronous_standby_names", "ghost").expect("the server obeys");
     let schema = Schema::on(&cluster);
     let options = || schema.options().patience(Duration::from_secs(2));

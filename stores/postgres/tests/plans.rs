@@ -12,7 +12,7 @@ use oncebox_postgres::sqlx::postgres::PgListener;
 use oncebox_postgres::sqlx::{
     self, AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, raw_sql,
 };
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use oncebox_testkit::TestClock;
 use support::{Schema, run};
 
@@ -365,7 +365,7 @@ fn quiet() -> Cluster {
     let settings = [("autovacuum", "off"), ("wal_level", "minimal"), ("max_wal_senders", "0")];
     let builder = settings
         .iter()
-        .fold(Cluster::builder(Version::Debian), |builder, (name, value)| builder.set(name, value));
+        .fold(Cluster::builder(PostgresVersion::Debian), |builder, (name, value)| builder.set(name, value));
     builder.start().expect("a server")
 }
 

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use fixture::{DAY, HOUR, accept_for, handler, inbox, key, rejected, route};
 use oncebox::ErrorKind;
 use oncebox::state::{ErrorText, Operation, Outcome};
-use oncebox::store::{Accepted, Admin as _, ClaimParams, Settled, Store as _, SweepParams, Want};
+use oncebox::store::{Accepted, Admin as _, ClaimParams, ClaimQuota, Settled, Store as _, SweepParams};
 use oncebox::{Policy, Result};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{AssertSqlSafe, Executor as _, PgConnection, raw_sql};
@@ -79,7 +79,7 @@ async fn accepts(world: Arc<RaceFixture>, store: Postgres, mut rng: Rng) {
 
 async fn works(store: Postgres, mut rng: Rng) {
     for _ in 0..ROUNDS {
-        let wants = ["h", "g"].map(|name| Want { route: route(name), limit: 4 });
+        let wants = ["h", "g"].map(|name| ClaimQuota { route: route(name), limit: 4 });
         let claimed = store.claim(&ClaimParams::new(inbox(), wants.to_vec(), LEASE)).await.expect("claim");
         let settlements: Vec<_> = claimed
             .iter()

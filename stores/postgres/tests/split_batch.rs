@@ -5,7 +5,7 @@ mod support;
 use oncebox::store::{Accepted, Store};
 use oncebox::{BoxError, Context, ErrorKind, Inbox, Message, handler};
 use oncebox_postgres::Postgres;
-use oncebox_testkit::{Fault, FaultyStore, Verb};
+use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb};
 use support::Schema;
 
 /// Enough for two parts.
@@ -107,8 +107,8 @@ async fn parts_that_fail_in_different_ways_are_told_of_apart() {
     let schema = Schema::shared();
     let store = FaultyStore::new(schema.options().open().await.expect("the store opens"));
     let inbox = built(store);
-    let (away, unknown) = (Fault::ErrBefore(ErrorKind::Unavailable), Fault::ErrAfter);
-    inbox.store().faults().script(Verb::Accept, [Some(unknown), Some(away)]);
+    let (away, unknown) = (StoreFault::ErrBefore(ErrorKind::Unavailable), StoreFault::ErrAfter);
+    inbox.store().faults().script(StoreVerb::Accept, [Some(unknown), Some(away)]);
     let answers = inbox.accept_batch(many()).await.expect("each has its own");
     let kinds =
         |kind| answers.iter().filter(|one| one.as_ref().is_err_and(|error| error.kind() == kind)).count();
@@ -148,8 +148,8 @@ async fn nothing_is_tried_behind_a_store_that_goes_away() {
     let schema = Schema::shared();
     let store = FaultyStore::new(schema.options().open().await.expect("the store opens"));
     let inbox = built(store);
-    let away = Fault::ErrBefore(ErrorKind::Unavailable);
-    inbox.store().faults().script(Verb::Accept, [None, None, Some(away)]);
+    let away = StoreFault::ErrBefore(ErrorKind::Unavailable);
+    inbox.store().faults().script(StoreVerb::Accept, [None, None, Some(away)]);
     let bad = message(1_000, "first").with_source("a\0b");
     let good = (0..4).map(|id| message(id, "first").with_ordering_key("k"));
     let answers = inbox.accept_batch(std::iter::once(bad).chain(good)).await.expect("each has its own");

@@ -11,7 +11,7 @@ use oncebox::state::{Settlement, Status};
 use oncebox::store::{Accepted, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::sqlx;
-use oncebox_servers::{Cluster, Version};
+use oncebox_servers::{Cluster, PostgresVersion};
 use support::{
     Schema, accept, claim_one, claim_params, first, in_time, offer_ordered, rescue_params, run, ship, status,
 };
@@ -26,7 +26,8 @@ const HANGS: &str = "from pg_stat_activity where wait_event = 'SyncRep'";
 
 impl HangingServer {
     fn start() -> Self {
-        let cluster = Cluster::builder(Version::Debian).durable(true).start().expect("the server obeys");
+        let cluster =
+            Cluster::builder(PostgresVersion::Debian).durable(true).start().expect("the server obeys");
         let schema = Schema::on(&cluster);
         Self { cluster, schema }
     }

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use oncebox_servers::{Python, shared};
+use oncebox_servers::{PythonEnv, shared};
 use serde::Deserialize;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors/messages.json");
@@ -91,7 +91,7 @@ async fn postgresql_computes_the_vectors() {
 
 #[test]
 fn python_computes_the_vectors() {
-    let mut python = Command::new(Python::binary().expect("Python"));
+    let mut python = Command::new(PythonEnv::binary().expect("Python"));
     python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors/compute.py"));
     assert_eq!(printed(&mut python), lines());
 }

@@ -99,7 +99,7 @@ fn repeat(
     if known.fingerprint.is_erased() {
         // Nothing is left that another handler could be given, or that it could be compared with.
         let age = work.now.since(known.received_at);
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age)));
+        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age)));
     }
     if new.conflicts_with(&known.fingerprint) {
         quarantine(work, inbox, new, QuarantineReason::Conflict)?;
@@ -121,7 +121,7 @@ fn repeat(
     if added == 0 {
         let age = work.now.since(known.received_at);
         let varied = known.fingerprint != new.fingerprint;
-        return Ok(Accepted::Duplicate(oncebox::store::Known::new(Seq(seq), age).varied(varied)));
+        return Ok(Accepted::Duplicate(oncebox::store::KnownMessage::new(Seq(seq), age).varied(varied)));
     }
     let order = stored_order(work, &new.inbox, seq)?;
     for handler in &handlers[known.handlers.len()..] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use oncebox::state::{ErrorText, Outcome, Policies, Suspicion};
 use oncebox::store::{
-    Claim, ClaimId, ClaimMode, ClaimParams, Claimed, RescueParams, Route, Seq, Token, Want,
+    Claim, ClaimId, ClaimMode, ClaimParams, ClaimQuota, Claimed, RescueParams, Route, Seq, Token,
 };
 use oncebox::time::Timestamp;
 use oncebox::{HandlerKey, Message, OrderKey, Result};
@@ -56,13 +56,13 @@ pub(crate) fn claim(work: &mut WriteTx<'_>, params: &ClaimParams) -> Result<Vec<
 }
 
 /// The keys of a wanted handler that are not paused, and all of them.
-fn keys(work: &WriteTx<'_>, inbox: i64, want: &Want) -> (Vec<i64>, Vec<i64>) {
+fn keys(work: &WriteTx<'_>, inbox: i64, want: &ClaimQuota) -> (Vec<i64>, Vec<i64>) {
     let known = work.names.route(inbox, &want.route);
     let goes = |handler: &i64| work.names.by_id(*handler).is_ok_and(|handler| !handler.paused);
     (known.iter().copied().filter(goes).collect(), known)
 }
 
-fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[Want], take: &Take) -> Result<usize> {
+fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota], take: &Take) -> Result<usize> {
     let mut taken = 0;
     for want in wants {
         let (handlers, known) = keys(work, inbox, want);
@@ -83,7 +83,7 @@ fn healthy(work: &WriteTx<'_>, inbox: i64, wants: &[Want], take: &Take) -> Resul
 }
 
 /// The due suspect that waited longest, and others of its level: due, number and handler.
-fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[Want]) -> Result<Vec<DueEntry>> {
+fn suspects(work: &WriteTx<'_>, inbox: i64, wants: &[ClaimQuota]) -> Result<Vec<DueEntry>> {
     let wants = || wants.iter().filter(|want| want.limit > 0);
     let mut first: Option<(DueEntry, Suspicion)> = None;
     for want in wants() {
@@ -114,7 +114,7 @@ type DueEntry = (i64, i64, i64);
 fn peek_suspects(
     work: &WriteTx<'_>,
     inbox: i64,
-    want: &Want,
+    want: &ClaimQuota,
     suspicion: Option<Suspicion>,
     limit: usize,
 ) -> Result<Vec<(DueEntry, Suspicion)>> {

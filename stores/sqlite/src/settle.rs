@@ -1,6 +1,6 @@
 //! Settle, renew and complete: every write after a claim, under its fence.
 
-use oncebox::state::{InLine, Next, Settlement, Status};
+use oncebox::state::{InLine, NextState, Settlement, Status};
 use oncebox::store::{Claim, RenewParams, Renewed, Settled};
 use oncebox::time::Timestamp;
 use oncebox::{OrderKey, Result};
@@ -114,7 +114,7 @@ impl Fenced<'_> {
     /// those go that wait behind what has `ended`.
     fn settle(&self, settlement: &Settlement, ended: &mut Vec<FinishedEntry>) -> Result<(Settled, bool)> {
         let claim = self.claim;
-        if !matches!(settlement.next, Next::Pending { .. } | Next::Poisoned { .. }) {
+        if !matches!(settlement.next, NextState::Pending { .. } | NextState::Poisoned { .. }) {
             return self.end(settlement, ended);
         }
         let carried = self.carried()?;
@@ -132,11 +132,11 @@ impl Fenced<'_> {
         }
         let mut woke = line.is_some();
         match settlement.next {
-            Next::Pending { delay } => {
+            NextState::Pending { delay } => {
                 self.pending(settlement, &carried, self.now.after(delay))?;
                 woke = true;
             }
-            Next::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
+            NextState::Poisoned { reason } => self.poisoned(settlement, &carried, reason.as_str())?,
             _ => {}
         }
         if let Some(line) = line {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use oncebox::store::{Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept, Windows};
+use oncebox::store::{RetentionWindows, Seq, SweepCursor, SweepId, SweepParams, SweepPosition, Swept};
 use oncebox::time::Timestamp;
 use oncebox::{Error, ErrorKind, HandlerKey, Result};
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -24,7 +24,7 @@ pub(crate) fn sweep(work: &mut WriteTx<'_>, params: &SweepParams) -> Result<Swep
     if !sweeper.lets(params, work.now) {
         return Ok(Swept::NOTHING);
     }
-    let windows = Windows::new(params, &register::windows(work.connection, inbox)?, work.now);
+    let windows = RetentionWindows::new(params, &register::windows(work.connection, inbox)?, work.now);
     let windows = windows.over(work.names.aliases(inbox));
     let mut page = SweepPage::new(work, inbox, &windows)?;
     let start = params.after.unwrap_or(SweepPosition::START);
@@ -124,7 +124,7 @@ struct SweepPage {
 }
 
 impl SweepPage {
-    fn new(work: &WriteTx<'_>, inbox: i64, windows: &Windows) -> Result<Self> {
+    fn new(work: &WriteTx<'_>, inbox: i64, windows: &RetentionWindows) -> Result<Self> {
         // No more than the workers have in hand; kept here, so that the table needs no index for this.
         let mut statement = work.statement(include_str!("../sql/sweep/running.sql"))?;
         let running = statement.query_map([], |row| row.get(0)).map_err(store_error)?;
@@ -270,7 +270,7 @@ fn candidates(work: &WriteTx<'_>, after: Seq, limit: usize) -> Result<Vec<Candid
 }
 
 /// Removes marks past the window of their handler; returns how many.
-fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &Windows) -> Result<usize> {
+fn sweep_marks(work: &WriteTx<'_>, params: &SweepParams, windows: &RetentionWindows) -> Result<usize> {
     let (mut gone, mut last) = (0, String::new());
     while gone < params.limit {
         let next: Option<String> = work

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use oncebox::state::{Operation, Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, Filter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled, Store as _,
-    SweepParams, Transactional as _, Wakeups as _,
+    Accepted, Admin as _, EntryFilter, Migrate as _, NewMessage, RenewParams, RescueParams, Settled,
+    Store as _, SweepParams, Transactional as _, Wakeups as _,
 };
 use oncebox::{Error, ErrorKind};
 use oncebox_sqlite::Sqlite;
@@ -116,7 +116,7 @@ async fn reading_works_and_writing_is_refused_when_read_only() {
     let store = file.options().read_only().open().expect("it opens");
 
     assert_eq!(store.count(&inbox()).await.expect("count").messages, 2);
-    let listed = store.list(&Filter::new(inbox(), Status::Pending)).await.expect("list");
+    let listed = store.list(&EntryFilter::new(inbox(), Status::Pending)).await.expect("list");
     assert_eq!(listed.entries.len(), 1);
     assert!(store.show(&inbox(), &key("running")).await.expect("show").is_some());
     assert_eq!(file.options().read_only().current().await.expect("current"), 2);
@@ -189,7 +189,7 @@ async fn a_full_file_refuses_what_is_new_and_keeps_what_it_has() {
     let others: Vec<_> = store
         .claim(&oncebox::store::ClaimParams::new(
             inbox(),
-            vec![oncebox::store::Want { route: route("g"), limit: usize::MAX }],
+            vec![oncebox::store::ClaimQuota { route: route("g"), limit: usize::MAX }],
             LEASE,
         ))
         .await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oncebox::operate::{Backfill, BulkOperation};
-use oncebox::store::{Action, Admin, AuditFilter, Cursor, ExamineParams, Line, Route, What};
+use oncebox::store::{Action, ActionKind, Admin, AuditFilter, EntryCursor, ExamineParams, OrderQueue, Route};
 use oncebox::time::{SharedClock, SystemClock};
 use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key};
 
@@ -39,7 +39,7 @@ impl Direct {
             .into()
     }
 
-    fn action(&self, what: What, asked: wire::Asked<'_>) -> Result<Action, Failed> {
+    fn action(&self, what: ActionKind, asked: wire::Asked<'_>) -> Result<Action, Failed> {
         let action = Action::new(self.inbox.clone(), what).id(asked.operation.0);
         Ok(action.by(actor_of(asked)?, asked.reason))
     }
@@ -99,7 +99,7 @@ impl OperatorClient for Direct {
 
     async fn entries(&self, query: &wire::EntriesQuery) -> Result<wire::Entries, Failed> {
         let mut filter = query.filter(self.inbox.clone())?;
-        let after = query.after.as_deref().map(str::parse::<Cursor>).transpose();
+        let after = query.after.as_deref().map(str::parse::<EntryCursor>).transpose();
         (filter.after, filter.limit) =
             (after.map_err(|error| usage(error.what()))?, number(query.limit, 100));
         let page = self.store.list(&filter).await?;
@@ -184,12 +184,13 @@ impl OperatorClient for Direct {
         key: &Key,
         action: &wire::EntryAction,
     ) -> Result<wire::Acted, Failed> {
-        let what = What::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
+        let what =
+            ActionKind::Entry { key: *key, handler: handler(&action.handler)?, operation: verb.into() };
         self.do_it(self.action(what, action.asked())?).await
     }
 
     async fn erase(&self, key: &Key, erasure: &wire::ErasureAction) -> Result<wire::Acted, Failed> {
-        let what = What::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
+        let what = ActionKind::Erase { key: *key, discard_unfinished: erasure.discard_unfinished };
         self.do_it(self.action(what, erasure.asked())?).await
     }
 
@@ -197,7 +198,7 @@ impl OperatorClient for Direct {
         let (handler, store) = (handler(&hold.handler)?, &*self.store);
         let line = hold.line.as_ref().map(|named| {
             let key = named.ordering_key.as_deref().unwrap_or_default();
-            let mut line = Line::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
+            let mut line = OrderQueue::new(named.source.as_deref().unwrap_or_default(), key.as_bytes());
             line.tenant = named.tenant.as_deref().map(Into::into);
             line
         });
@@ -243,7 +244,8 @@ impl OperatorClient for Direct {
         if known.is_none() {
             as_expected(self.count_old(age, limit).await?, purge.expected, "messages")?;
         }
-        let what = What::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
+        let what =
+            ActionKind::Purge { age, limit: shared::cap(known.as_ref(), "limit", limit, purge.expected) };
         self.do_it(self.action(what, purge.asked())?).await
     }
 

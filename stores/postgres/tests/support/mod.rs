@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use oncebox::state::Status;
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, Claimed, NewMessage, RescueParams, Route, Store as _, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, RescueParams, Route, Store as _,
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_postgres::sqlx::{self, AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -265,7 +265,7 @@ pub(crate) async fn first(store: &Postgres, id: &str) {
 }
 
 pub(crate) fn claim_params(limit: usize) -> ClaimParams {
-    ClaimParams::new(inbox(), vec![Want { route: route("h"), limit }], LEASE)
+    ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit }], LEASE)
 }
 
 pub(crate) fn rescue_params() -> RescueParams {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use oncebox::state::{Settlement, Status};
 use oncebox::store::{
-    Accepted, Admin as _, ClaimParams, Claimed, NewMessage, Route, Settled, Store as _, SweepParams, Want,
+    Accepted, Admin as _, ClaimParams, ClaimQuota, Claimed, NewMessage, Route, Settled, Store as _,
+    SweepParams,
 };
 use oncebox::{Error, HandlerKey, InboxName, Key, KeyStrategy, Message};
 use oncebox_sqlite::rusqlite::Connection;
@@ -190,7 +191,7 @@ pub(crate) async fn first(store: &Sqlite, id: &str) {
 }
 
 pub(crate) fn claim_params(limit: usize) -> ClaimParams {
-    ClaimParams::new(inbox(), vec![Want { route: route("h"), limit }], LEASE)
+    ClaimParams::new(inbox(), vec![ClaimQuota { route: route("h"), limit }], LEASE)
 }
 
 pub(crate) async fn claim(store: &Sqlite, limit: usize) -> Vec<Claimed> {
