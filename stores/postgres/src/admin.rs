@@ -71,7 +71,7 @@ pub(crate) async fn paused_keys(
     rows.iter().map(read).collect()
 }
 
-/// Text columns take no NUL, so nobody has a tenant with one.
+/// Text columns refuse NUL, so no stored tenant has one.
 fn can_be_stored(tenant: Option<&str>) -> bool {
     tenant.is_none_or(|tenant| !tenant.contains('\0'))
 }
@@ -220,7 +220,7 @@ pub(crate) async fn quarantined(db: &Db, filter: &QuarantineFilter) -> Result<Qu
     Ok(page)
 }
 
-/// A message that cannot be read keeps nobody from its entries. Any other error does.
+/// Turns the error of an unreadable message into a value, so that its entries are still shown. Returns other errors.
 pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     match found {
         Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
@@ -228,7 +228,7 @@ pub(crate) fn unless_damaged<T>(found: Result<T>) -> Result<Result<T>> {
     }
 }
 
-/// What the proof of a key says.
+/// Columns of a key's proof.
 pub(crate) struct ProofRow {
     pub(crate) seq: Seq,
     received_at: Timestamp,
@@ -304,7 +304,7 @@ impl<'a> Operating<'a> {
         Ok(Self { db, inbox, key, name, operation, inbox_id, handler, origin, handlers })
     }
 
-    /// Whether it is about an entry.
+    /// Returns true if the action targets this entry.
     pub(crate) fn is_for(&self, entry: &EntryView) -> bool {
         self.origin == entry.origin
     }
@@ -320,7 +320,7 @@ impl<'a> Operating<'a> {
         Ok(order.map(|order| (lane(seq), self.handler, order.as_bytes().to_vec())))
     }
 
-    /// Does it; nothing if somebody took the entry meanwhile.
+    /// Applies the action. Returns `None` if a worker or operator took the entry first.
     pub(crate) async fn attempt(
         &self,
         session: &mut PgSession,
@@ -345,7 +345,7 @@ impl<'a> Operating<'a> {
         let hold = query(&db.sql.admin_hold).bind(db.lane_of(key)).bind(key.as_bytes().to_vec());
         match session.rows(hold).await?.first() {
             None => return Err(missing()),
-            // The key was forgotten and came anew since it was found: what is left of the old message is nobody's to run.
+            // The key was forgotten and accepted again since the lookup: no handler may run the rest of the old message.
             Some(row) if get::<i64>(row, 0)? != seq.0 => return Ok(None),
             Some(_) => {}
         }

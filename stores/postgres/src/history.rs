@@ -1,4 +1,4 @@
-//! What happened to a message.
+//! History of a message: attempts, duplicates, and what its entries wait for.
 
 use oncebox::state::{ErrorText, Status, Suspicion};
 use oncebox::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};
@@ -27,7 +27,7 @@ pub(crate) async fn count_duplicates(db: &Db, batch: &[DuplicateCount]) -> Resul
 
 pub(crate) async fn history(db: &Db, name: &InboxName, key: &Key) -> Result<Option<MessageHistory>> {
     let Some(inbox) = db.known_inbox(name).await? else { return Ok(None) };
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let handlers = db.handlers_of(inbox).await?;
     let mut session = db.reads().await?;
     let Some(ProofRow { seq, .. }) = admin::find(db, &mut session, inbox, key).await? else {
@@ -81,7 +81,7 @@ fn read_duplicates(row: &PgRow, seq: Seq) -> Result<DuplicateCount> {
     Ok(DuplicateCount { seq, count: number(0)?, first, last, varied: number(3)? })
 }
 
-/// What stands before the entries of a message that wait for their turn.
+/// Finds the entry that each waiting entry of a message waits for.
 async fn ahead(
     db: &Db,
     session: &mut PgSession,
@@ -90,7 +90,7 @@ async fn ahead(
     (seq, key): (Seq, &Key),
     history: &mut MessageHistory,
 ) -> Result<()> {
-    // One that cannot be read keeps nobody from the rest of its story.
+    // An unreadable message does not hide the rest of its history.
     let message = admin::unless_damaged(admin::message(db, session, seq).await)?.unwrap_or_default();
     let Some(order) = message.and_then(|message| OrderKey::of(name, &message)) else { return Ok(()) };
     for (key, of) in admin::paused_keys(db, session, inbox).await? {

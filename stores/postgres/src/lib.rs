@@ -136,7 +136,7 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        // Whoever claims passes what is left of what is gone.
+        // A claim scans over the remains of deleted rows.
         vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
@@ -195,7 +195,7 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Makes a claim in a task of its own. What was claimed for somebody who has gone away meanwhile is given back at once.
+    /// Runs a claim in its own task. If the caller stopped waiting, the task releases the entries at once.
     async fn claimed<F>(&self, claim: impl FnOnce(SharedDb) -> F + Send + 'static) -> Result<Vec<Claimed>>
     where
         F: Future<Output = Result<Vec<Claimed>>> + Send + 'static,

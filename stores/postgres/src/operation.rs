@@ -1,4 +1,4 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
     Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, OrderQueue,
@@ -15,7 +15,7 @@ use crate::erase::{self, Erasing};
 use crate::row::{self, get};
 use crate::session::{PgSession, query};
 
-/// How often an operation is tried on an entry that is claimed or settled at the same moment.
+/// Maximum tries of an operation on an entry that a worker claims or settles at the same moment.
 const RACES: usize = 20;
 
 pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
@@ -29,10 +29,10 @@ pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// Does it; nothing if somebody took the entry meanwhile.
+/// Applies the action. Returns `None` if a worker or operator took the entry first.
 async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let control = db.control.knowing(db.timeline.changes());
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let names = match &action.kind {
         ActionKind::Erase { key, .. } => erase::unfinished(db, &action.inbox, key).await?,
         _ => Vec::new(),
@@ -139,7 +139,7 @@ async fn pause_key(
     Ok(gone > 0)
 }
 
-/// Takes the identity of an action; says whether nobody had it.
+/// Reserves the id of an action. Returns true if the id is new.
 async fn begin(db: &Db, session: &mut PgSession, inbox: i16, action: &Action) -> Result<bool> {
     let record = OperationView::of(action, &ActionResult::Begun, 0, Timestamp::ZERO);
     let add = query(&db.sql.operation_add)

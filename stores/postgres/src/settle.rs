@@ -26,7 +26,7 @@ struct Fences {
 }
 
 impl Fences {
-    /// Claims whose handlers nobody knows are left out: they cannot hold.
+    /// Skips claims with unknown handlers: they cannot hold.
     async fn new<'a>(db: &Db, claims: impl Iterator<Item = &'a Claim>) -> Result<Self> {
         let mut found = Vec::new();
         let mut last: Option<(&Claim, Option<i16>)> = None;
@@ -250,7 +250,8 @@ pub(crate) async fn complete(
     Ok((settled, released))
 }
 
-/// What completes a claim without an ordering key, as text; nothing if its handler is not known, so that it cannot hold.
+/// Returns the SQL text that completes a claim without an ordering key. `None` if its handler is unknown: such a claim
+/// cannot hold.
 pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<String>> {
     let fences = Fences::new(db, std::iter::once(claim)).await?;
     if fences.is_empty() {

@@ -134,7 +134,7 @@ async fn a_server_that_is_not_there_is_named_as_such() {
     let error = store.mark(&mut tx).await.expect_err("the session was ended");
     assert_error(&error, ErrorKind::Unavailable, "connection to PostgreSQL was lost", "");
     drop(tx);
-    // The first call may find its idle connection dead; the next one finds nobody there.
+    // The first call may find its idle connection dead; the next one finds no server.
     let _ = accept(&store, "1").await.expect_err("stopped");
     let error = accept(&store, "1").await.expect_err("stopped");
     assert_error(&error, ErrorKind::Unavailable, "not reachable", "refused");
@@ -276,7 +276,7 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
         texts.push(format!("{error} {error:?}"));
     }
 
-    // The tables are made by somebody else; what the service needs is granted bit by bit.
+    // Another role creates the tables; the test grants what the service needs bit by bit.
     let owner = schema.shop().await;
     first(&owner, "1").await;
     let n = &schema.name;

@@ -125,7 +125,7 @@ impl ReplicatedPair {
         text.expect("the server obeys").parse().expect("a number")
     }
 
-    /// What the health of an inbox on this store says of the failover.
+    /// Health that an inbox on this store reports for the failover.
     fn health(&self) -> Option<HealthStatus> {
         let health = Inbox::builder("orders", self.store.clone()).build().expect("an inbox").health();
         health.checks.iter().find(|check| &*check.name == "failover").map(|check| check.status)
@@ -271,7 +271,7 @@ async fn fail_over_to_another(schema: &Schema) {
     schema.wait_for(&format!("NOT EXISTS (SELECT {sessions})")).await;
 }
 
-/// What is lost is counted once, though the first look at it fails halfway.
+/// Losses are counted once, though the first check fails halfway.
 #[tokio::test]
 async fn a_report_that_fails_halfway_counts_nothing_twice() {
     let schema = Schema::shared();

@@ -13,7 +13,7 @@ use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, in_time};
 use tokio::sync::{Notify, Semaphore};
 
-/// What the handler shares with the test.
+/// State that the handler shares with the test.
 struct LoginFixture {
     runs: AtomicUsize,
     begun: Notify,

@@ -166,7 +166,7 @@ async fn inboxes_in_other_schemas_and_under_other_prefixes_do_not_meet() {
 // FAULTS S15
 #[tokio::test]
 async fn names_that_are_not_plain_are_refused_before_anything_is_sent() {
-    // Nobody answers there.
+    // No server answers there.
     let options = || Postgres::options("postgres://127.0.0.1:1/shop").expect("a good URL");
     for name in ["", "a b", "a\"; DROP TABLE x; --", "1a", "ä", "a.b", &"x".repeat(33)] {
         for options in [options().schema(name), options().prefix(name)] {
@@ -224,7 +224,7 @@ async fn one_lane_and_sixty_four_do_the_same() {
     }
 }
 
-/// What the guide shows is what is printed, with the default names and without their quotes.
+/// The guide shows the printed grants, with the default names and without their quotes.
 #[test]
 fn the_guide_shows_what_is_granted() {
     let guide = include_str!("../../../docs/postgres.md");
@@ -238,7 +238,7 @@ fn the_guide_shows_what_is_granted() {
     let (_, maintain) = maintain.trim_end().split_once(": ").expect("what it is good for");
     assert!(guide.contains(&format!("```sql\n{maintain}\n```")), "{maintain}");
     for role in ["", "x\n; DROP TABLE customers; --"] {
-        options.grants_sql(role).expect_err("nobody");
+        options.grants_sql(role).expect_err("no role");
     }
 }
 
@@ -365,7 +365,7 @@ async fn a_missing_privilege_is_named() {
     let store = role.options().partitions(DAY, 5).clock(clock.shared()).open().await.expect("it opens");
     accept_new(&store, (0..10).map(|n| n.to_string())).await;
     let params = oncebox::store::SweepParams::new(fixture::inbox(), RETENTION, 100);
-    // The store itself tries at the same time, because a partition is full; whoever finds it busy leaves it alone.
+    // The store itself tries at the same time, because a partition is full; the one that finds it busy skips it.
     let error = loop {
         match oncebox::store::Store::sweep(&store, &params).await {
             Ok(_) => tokio::task::yield_now().await,

@@ -1,4 +1,4 @@
-//! What is on the disk, who can read it, and what happens to what cannot be read (FAULTS S19).
+//! Contents of the disk: they are sealed, and unreadable ones are rejected (FAULTS S19).
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::path::Path;
@@ -44,7 +44,7 @@ impl SealedFile {
         Sealed::new(self.plain(), keys)
     }
 
-    /// Whether the text stands anywhere on the disk.
+    /// Returns true if the text is anywhere on the disk.
     fn holds(&self, text: &[u8]) -> bool {
         fn read(dir: &Path) -> std::io::Result<Vec<u8>> {
             let mut all = Vec::new();

@@ -47,7 +47,7 @@ fn accept_one(work: &mut WriteTx<'_>, new: &NewMessage) -> Result<Accepted> {
     Ok(Accepted::First(Seq(seq)))
 }
 
-/// Whether a message may be one that was forgotten. One as old as the watermark may be the very one that was swept.
+/// Returns true if the message may have been swept. One as old as the watermark may be the swept one itself.
 fn is_stale(new: &NewMessage, forgotten: Option<Timestamp>) -> bool {
     new.doubtful_since().zip(forgotten).is_some_and(|(time, mark)| time <= mark)
 }
@@ -68,7 +68,7 @@ fn check_room(work: &WriteTx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is remembered of a message that was accepted before.
+/// Stored fingerprint, handlers and receive time of an earlier message.
 struct AcceptedBefore {
     fingerprint: Fingerprint,
     handlers: Vec<i64>,

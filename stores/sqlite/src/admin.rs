@@ -166,7 +166,7 @@ fn listed(row: &Row<'_>, names: &NameMap, inbox: i64) -> Result<(EntryCursor, Op
     Ok((cursor, Some(entry.of_message(received_at, tenant, label))))
 }
 
-/// Whether the content of the message with this fingerprint was erased.
+/// Returns true if the fingerprint is that of erased content.
 fn is_erased(row: &Row<'_>, column: usize) -> bool {
     row.get(column).is_ok_and(|bytes: [u8; 16]| Fingerprint::from_bytes(bytes).is_erased())
 }

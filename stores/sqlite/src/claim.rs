@@ -134,8 +134,8 @@ fn peek_suspects(
     Ok(found)
 }
 
-/// How many entries to take under each key of a handler: the oldest first, whatever key they are stored under. `known` are
-/// all of its keys, paused ones included.
+/// Splits `limit` over the keys of a handler, so that the oldest entries come first under any key. `known` holds all of
+/// its keys, paused ones included.
 fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> Result<Shares> {
     if let ([handler], [_]) = (handlers, known) {
         return Ok(Shares::Ranges(vec![(*handler, limit)]));
@@ -160,7 +160,7 @@ fn shares(work: &WriteTx<'_>, handlers: &[i64], known: &[i64], limit: usize) -> 
     Ok(Shares::Ranges(handlers.iter().map(|handler| (*handler, share(handler))).collect()))
 }
 
-/// What is taken under the keys of a handler.
+/// Number of entries to take under the keys of a handler.
 enum Shares {
     /// The first so many of each.
     Ranges(Vec<(i64, usize)>),
@@ -248,7 +248,7 @@ fn take_one(work: &WriteTx<'_>, take: &Take, handler: i64, due: i64, seq: i64) -
         .map_err(store_error)
 }
 
-/// What a claim id holds. An entry whose message cannot be read is rejected here: it must not keep the others waiting.
+/// Returns the entries that a claim id holds. Rejects an entry with an unreadable message: it must not delay the others.
 fn held(
     work: &mut WriteTx<'_>,
     claim_id: ClaimId,

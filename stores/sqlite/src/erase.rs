@@ -71,7 +71,7 @@ impl<'a> Overwriting<'a> {
 impl Drop for Overwriting<'_> {
     fn drop(&mut self) {
         if let Err(error) = switch(self.0, "fast") {
-            tracing::warn!(%error, "cannot stop overwriting freed pages; writes are slower");
+            tracing::warn!(%error, effect = "slower writes", "cannot reset secure_delete");
         }
     }
 }

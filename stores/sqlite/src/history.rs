@@ -1,4 +1,4 @@
-//! What happened to a message.
+//! History of a message: attempts, duplicates, and what its entries wait for.
 
 use oncebox::state::{ErrorText, Settlement, Status, Suspicion};
 use oncebox::store::{Attempt, ClaimId, DuplicateCount, EntryAhead, LeaseHolder, MessageHistory, Seq};

@@ -370,7 +370,7 @@ impl Admin for Sqlite {
     }
 }
 
-/// Whether an error is what an operator is told, and not a fault of the store.
+/// Returns true if the error is an answer to the operator, and not a fault of the store.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused)
 }

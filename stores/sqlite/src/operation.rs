@@ -1,4 +1,4 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
     Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, SweepParams,

@@ -74,7 +74,7 @@ pub(crate) fn complete(connection: &Connection, claim: &Claim, now: Timestamp) -
     Ok(settled)
 }
 
-/// Whether a claim holds, on a connection that has a transaction open for writing: then it holds until that ends.
+/// Checks that a claim holds. On a connection with a write transaction, it then holds until that ends.
 pub(crate) fn holds(connection: &Connection, claim: &Claim) -> Result<Settled> {
     let Some(handler) = handler_id(connection, claim)? else { return Ok(Settled::LeaseLost) };
     let fence = params![&claim.claim_id.as_bytes()[..], claim.seq.0, handler, claim.token.0];
@@ -192,7 +192,7 @@ impl Fenced<'_> {
         Ok(Carried { order: order_key(order)?, error })
     }
 
-    /// Whether this very claim brought the entry to `status` before.
+    /// Returns true if this claim brought the entry to `status` before.
     fn settled_by(&self, status: Status) -> Result<bool> {
         self.connection
             .prepare_cached(include_str!("../sql/settle/settled_by.sql"))
@@ -265,14 +265,14 @@ impl Fenced<'_> {
     }
 }
 
-/// What a running row takes along when its entry goes on.
+/// State that an entry keeps when its running row is settled.
 struct Carried {
     order: Option<OrderKey>,
     error: Option<String>,
 }
 
 impl Carried {
-    /// What the handler said last: now, or before.
+    /// Last error of the handler: of this run or an earlier one.
     fn text<'a>(&'a self, settlement: &'a Settlement) -> Option<&'a str> {
         settlement.error.as_ref().map(oncebox::state::ErrorText::as_str).or(self.error.as_deref())
     }

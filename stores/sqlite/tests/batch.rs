@@ -137,7 +137,7 @@ async fn a_batch_is_one_transaction() {
 
 // FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
 #[tokio::test]
-async fn a_bad_neighbour_harms_nobody() {
+async fn a_bad_neighbour_harms_no_other_run() {
     for by_hand in [false, true] {
         for culprit in ["fail", "panic", "orphan"] {
             for place in [0, 2, 4] {
@@ -166,7 +166,7 @@ async fn answers_and_effects_agree() {
         assert_eq!(shop.calls(StoreVerb::Commit), 1);
         let none = BatchShop::new(batch_handler("h", ship_some), &["fail", "fail"]).await;
         none.run(by_hand).await;
-        assert_eq!(none.calls(StoreVerb::Commit), 0, "nobody is done");
+        assert_eq!(none.calls(StoreVerb::Commit), 0, "no run is committed");
     }
 }
 
@@ -201,7 +201,7 @@ async fn a_claim_that_is_lost_meanwhile_spoils_nothing() {
     faults.release();
     let idle = tokio::time::timeout(Duration::from_mins(3), running.idle());
     idle.await.expect("it ends by itself");
-    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
+    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "another worker holds it");
     shop.assert_done([1, 2]).await;
 }
 

@@ -30,7 +30,7 @@ const DAMAGES: [&str; 3] =
 async fn a_damaged_message_is_poisoned_and_the_others_go_on() {
     for sql in DAMAGES {
         let (file, store) = damaged(sql).await;
-        assert!(claim(&store, 1).await.is_empty(), "nobody is given what cannot be read");
+        assert!(claim(&store, 1).await.is_empty(), "no worker gets an unreadable entry");
         assert_eq!(claim(&store, 10).await.len(), 2);
         let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
         assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
@@ -68,7 +68,7 @@ async fn an_entry_whose_message_is_gone_is_poisoned_listed_and_found_by_the_doct
             let examined = ExamineParams::new(inbox(), file.clock.now());
             let found = store.examine(&examined).await.expect("examine");
             assert!(found.iter().any(|finding| finding.code == "lost_message"), "{found:?}");
-            assert!(claim(&store, 10).await.is_empty(), "nobody is given what is not there");
+            assert!(claim(&store, 10).await.is_empty(), "no worker gets an entry without a message");
             let poisoned =
                 store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
             assert_eq!((poisoned.len(), poisoned[0].reason), (1, Some(PoisonReason::Rejected)));
@@ -138,7 +138,7 @@ async fn a_damaged_message_is_poisoned_by_the_rules_of_its_handler() {
         file.connect()
             .execute_batch("UPDATE oncebox_message SET headers = x'ff' WHERE seq = 1")
             .expect("damage");
-        assert_eq!(orders.drain().await.expect("drain"), 0, "nobody is given what cannot be read");
+        assert_eq!(orders.drain().await.expect("drain"), 0, "no handler gets an unreadable message");
         assert_eq!(orders.drain().await.expect("drain"), ran, "{on_poisoned:?}");
         let poisoned = store.list(&EntryFilter::new(inbox(), Status::Poisoned)).await.expect("list").entries;
         assert_eq!((poisoned.len(), poisoned[0].in_line), (1, Some(in_line)));

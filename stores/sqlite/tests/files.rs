@@ -72,7 +72,7 @@ fn a_missing_schema_is_refused_when_it_may_not_be_made() {
 #[test]
 fn what_is_not_a_database_is_refused_and_left_alone() {
     let file = TestFile::new();
-    let text = "not a database, but somebody's letters\n".repeat(300);
+    let text = "not a database, but a user's letters\n".repeat(300);
     std::fs::write(file.path(), &text).expect("a file");
     tells(&refused(file.options()), ErrorKind::Corrupt, "inbox.db");
     assert_eq!(std::fs::read_to_string(file.path()).expect("the file"), text);
@@ -217,7 +217,7 @@ async fn a_lock_that_lasts_too_long_is_an_error_and_nothing_else() {
     first(&store, "known").await;
     let running = claim_one(&store).await.claim;
     let other = file.connect();
-    other.execute_batch("BEGIN IMMEDIATE").expect("somebody else writes");
+    other.execute_batch("BEGIN IMMEDIATE").expect("another connection writes");
     for id in ["new", "known"] {
         let error = accept(&store, id).await.expect_err("it is locked");
         tells(&error, ErrorKind::Unavailable, "another process");
@@ -266,12 +266,12 @@ fn many_open_a_new_file_at_once() {
     }
 }
 
-/// The log cannot be switched on while somebody writes, and SQLite does not wait for that by itself.
+/// SQLite refuses to switch the log on while another connection writes, and does not wait for it.
 #[test]
 fn opening_a_new_file_waits_for_who_writes_it() {
     let file = TestFile::new();
     let writer = file.connect();
-    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("somebody writes");
+    writer.execute_batch("CREATE TABLE shop (id); BEGIN IMMEDIATE").expect("another connection writes");
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| file.options().open().map(drop));
         let start = std::time::Instant::now();

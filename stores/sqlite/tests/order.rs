@@ -70,7 +70,7 @@ async fn the_lines_of_a_batch_go_on_together() {
     let ahead: Vec<_> = history.ahead.iter().map(|ahead| (ahead.key, ahead.status)).collect();
     assert_eq!(ahead, [(key("paused-2"), Status::Pending)], "who waits itself");
     assert_eq!(file.count("oncebox_line"), 4, "the line that ended is gone");
-    // The repeat of a settlement whose answer was lost lets nobody go again.
+    // The repeat of a settlement whose answer was lost releases no second entry.
     let settled = store.settle(&settlements).await.expect("settle");
     assert!(settled.iter().all(|settled| *settled == Settled::Applied), "{settled:?}");
     assert!(claim(&store, 100).await.is_empty());

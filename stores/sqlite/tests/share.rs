@@ -138,7 +138,7 @@ async fn many_runs_share_one_commit() {
 
 // FAULTS C2, C7: the culprit alone is blamed and undone, wherever it stands.
 #[tokio::test]
-async fn a_bad_neighbour_harms_nobody() {
+async fn a_bad_neighbour_harms_no_other_run() {
     for (culprit, whole) in [("fail", true), ("panic", true), ("abort", false), ("orphan", false)] {
         for place in [0, 2, 4] {
             let mut plays = ["ok"; 5];
@@ -173,7 +173,7 @@ async fn what_sqlite_rolled_back_is_told_at_the_next_step() {
 }
 
 #[tokio::test]
-async fn a_neighbour_that_times_out_harms_nobody() {
+async fn a_neighbour_that_times_out_harms_no_other_run() {
     let shop = SharedShop::build(&["ok", "wait", "ok"], |ship| ship.timeout(Duration::from_secs(5))).await;
     let running = shop.inbox.start();
     in_time(shop.gate.0.notified()).await;
@@ -222,7 +222,7 @@ async fn a_lost_claim_takes_no_effect_here() {
         .always(StoreVerb::Rescue, StoreFault::ErrBefore(ErrorKind::Unavailable));
     let running = shop.inbox.start();
     in_time(store.faults().wait_for_hanging(1)).await;
-    // Somebody else, whose clock is ahead.
+    // Another store, whose clock is ahead.
     let ahead = oncebox_testkit::TestClock::new();
     ahead.advance(5 * PAST_LEASE + LEASE);
     let other = shop.file.options().clock(ahead.shared()).open().expect("another worker");
@@ -235,7 +235,7 @@ async fn a_lost_claim_takes_no_effect_here() {
         }
     })
     .await;
-    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "it belongs to somebody else");
+    assert_eq!(shop.fate(0).await, (Status::Running, 0, 0), "another worker holds it");
     shop.assert_done([1, 2]).await;
 }
 
