@@ -6,7 +6,7 @@ use oncebox::{BoxError, Context, Inbox, Message, Reject, handler};
 use oncebox_postgres::Postgres;
 use oncebox_servers::{Cluster, PostgresVersion};
 
-use crate::world::{ADA, code, lines, oncebox, said, text};
+use crate::fixture::{ADA, code, lines, oncebox, said, text};
 
 async fn ship(message: Message, _: &mut Context<Postgres>) -> Result<(), BoxError> {
     match message.payload().first() {
