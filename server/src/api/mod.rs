@@ -32,6 +32,7 @@ use axum::routing::{MethodFilter, get, on};
 use futures_util::FutureExt as _;
 use oncebox::store::{Admin, OperationId};
 use oncebox::{Health, HealthLimits, Inbox, InboxName, Store};
+use oncebox_http::Anonymous;
 use parking_lot::RwLock;
 use serde::Serialize;
 use tower::ServiceExt as _;
@@ -205,7 +206,8 @@ impl OperatorApi {
                     (None, Some(store)) => starting::health(path, store),
                     _ => inner.oneshot(Request::from_parts(head, body)).await.into_response(),
                 };
-                if who.is_some() { problem::guarded(answer) } else { without_details(&answer) }
+                let answer = if who.is_some() { problem::guarded(answer) } else { without_details(&answer) };
+                if role.is_none() { anonymous(answer) } else { answer }
             };
             router = router.route(path, get(answer));
         }
@@ -215,6 +217,12 @@ impl OperatorApi {
                 ApiProblem::new(ProblemKind::Method, "there is such a path, and it has other methods")
             })
     }
+}
+
+/// An answer that everybody gets: it proves nothing about who asks.
+fn anonymous(mut answer: Response) -> Response {
+    answer.extensions_mut().insert(Anonymous);
+    answer
 }
 
 /// The status of an answer about health, for those who may not see more: any page in a browser can be made to ask.
@@ -231,6 +239,7 @@ async fn answer(
 ) -> Response {
     let answered = AssertUnwindSafe(answered(api, route, parts, request)).catch_unwind().await;
     match answered {
+        Ok(Ok(response)) if route.role.is_none() => anonymous(response),
         Ok(Ok(response)) => response,
         Ok(Err(problem)) => problem.into_response(),
         // What it said may hold anything, and is not repeated.
