@@ -26,7 +26,7 @@ pub(crate) struct ConfigFile {
     pub(crate) grace: Option<Located<TimeSpan>>,
     /// Connections of senders at once from one address. Behind a proxy all come from its address, so set as many as it opens. Default:
     /// a quarter of all, which are at most 4,096 and fewer where file descriptors are few.
-    pub(crate) connections_per_address: Option<At<usize>>,
+    pub(crate) connections_per_address: Option<Located<usize>>,
     /// Which addresses that are not public handlers may have: `true` for this machine and private networks, or a list of
     /// networks. Link-local addresses only by the list, and the metadata services of clouds only by their own address in it. Default
     /// `false`.

@@ -354,7 +354,7 @@ async fn connections_wait_for_room_only_while_all_are_at_work() {
 // FAULTS S5: strangers who came first make room, whatever they keep open; a sender keeps its connection.
 #[tokio::test]
 async fn the_connections_of_strangers_make_room() {
-    let set = |limits: &mut Limits| limits.connections_per_address = 4;
+    let set = |limits: &mut ServerLimits| limits.connections_per_address = 4;
     let server =
         server_for(Verify::tokens(["a-long-token"]).expect("a token"), limits(set), bodies(|_| {})).await;
     let good = [HEADERS[0], HEADERS[1], ("authorization", "Bearer a-long-token")];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncebox::state::{ErrorText, Next, Outcome, PoisonReason, Status, Suspicion};
+use oncebox::state::{ErrorText, NextState, Outcome, PoisonReason, Status, Suspicion};
 use oncebox::store::{Claim, Claimed, Settled};
 
 use crate::fixture::{
@@ -249,7 +249,7 @@ async fn after<S: StoreUnderTest>(h: &Harness<S>, before: u32, outcome: Outcome)
     let id = format!("{before} {outcome:?}");
     let mut settlement = h.running(&id).await.settle(&policy(), Outcome::Crashed);
     (settlement.suspicion, settlement.next) =
-        (Suspicion::from_stored(before), Next::Pending { delay: Duration::ZERO });
+        (Suspicion::from_stored(before), NextState::Pending { delay: Duration::ZERO });
     assert_eq!(h.send(settlement).await, Settled::Applied);
     let claim = h.claim_suspect("h").await.remove(0).claim;
     assert_eq!(h.settle(&claim, outcome).await, Settled::Applied);

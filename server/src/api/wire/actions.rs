@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BoundedText, EntryFilter, EntryRecord, HandlerName, HexText, OperationRecord, OperationUuid, Reason,
+    BoundedText, EntryRecord, EntrySelection, HandlerName, HexText, OperationRecord, OperationUuid, Reason,
 };
 
 /// What can be done to an entry.
@@ -123,7 +123,7 @@ actions! {
 pub(crate) struct BulkPlan {
     pub(crate) verb: EntryVerb,
     /// Which entries. Without a status, those that the verb is meant for.
-    pub(crate) which: EntryFilter,
+    pub(crate) which: EntrySelection,
     /// How many entries at most. Default 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
@@ -149,7 +149,7 @@ actions! {
     BulkAction {
         pub(crate) verb: EntryVerb,
         /// Which entries. Without a status, those that the verb is meant for.
-        pub(crate) which: EntryFilter,
+        pub(crate) which: EntrySelection,
         /// How many entries at most. Default 1,000.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schemars(range(min = 1, max = 100_000))]

@@ -76,7 +76,7 @@ macro_rules! filters {
 
 filters! {
     /// Which entries. All that is given must hold.
-    EntryFilter {}
+    EntrySelection {}
 }
 
 filters! {

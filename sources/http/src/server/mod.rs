@@ -82,7 +82,7 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready. Then nothing new is accepted, idle connections are closed, and open requests have
-    /// the [grace](Limits::grace) to end. What is being stored is stored even if that does not suffice.
+    /// the [grace](ServerLimits::grace) to end. What is being stored is stored even if that does not suffice.
     pub async fn serve(self, shutdown: impl Future<Output = ()> + Send) {
         let Self { listener, router, limits, tls } = self;
         let limits = Arc::new(limits);
@@ -147,7 +147,7 @@ async fn admit(
     room: &Arc<Semaphore>,
     peer: SocketAddr,
     activity: &Arc<Activity>,
-    limits: &Limits,
+    limits: &ServerLimits,
 ) -> Option<(Place, OwnedSemaphorePermit)> {
     let place = loop {
         match places.take(peer.ip(), activity, limits) {

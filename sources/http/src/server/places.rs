@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Limits;
+use super::ServerLimits;
 use super::activity::Activity;
 
 /// Connections by address.
@@ -54,7 +54,7 @@ impl Places {
         self: &Arc<Self>,
         address: IpAddr,
         activity: &Arc<Activity>,
-        limits: &Limits,
+        limits: &ServerLimits,
     ) -> Result<Place, NoPlace> {
         let address = network(address);
         let local = address.is_loopback();
@@ -146,8 +146,8 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn limits(connections: usize, per_address: usize, loopback: usize) -> Limits {
-        let mut limits = Limits::default();
+    fn limits(connections: usize, per_address: usize, loopback: usize) -> ServerLimits {
+        let mut limits = ServerLimits::default();
         (limits.connections, limits.connections_per_address, limits.loopback) =
             (connections, per_address, loopback);
         limits
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    fn connect(places: &Arc<Places>, limits: &Limits, address: &str) -> Connected {
+    fn connect(places: &Arc<Places>, limits: &ServerLimits, address: &str) -> Connected {
         let activity = Activity::new(1);
         let place = places.take(address.parse().unwrap(), &activity, limits);
         Connected { place, activity }
