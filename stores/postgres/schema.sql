@@ -1,14 +1,14 @@
--- All tables with the default settings, as `Options::schema_sql` prints them. Written by a test; do not edit.
+-- All tables with the default settings, as `PostgresOptions::schema_sql` prints them. Written by a test; do not edit.
 
 CREATE SCHEMA IF NOT EXISTS "public";
 CREATE TABLE IF NOT EXISTS "public"."oncebox_schema" (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 
--- Version 1: inbox
+-- Version 2: inbox
 -- The tables of an inbox. `"public"."oncebox_name"` stands for a table, sequence or function in the configured schema and with the
 -- configured prefix, `"oncebox_name"` for the bare name of an index.
 --
 -- A message's number (seq) is made of three parts: partition_id << 36 | count << 6 | lane. Later messages have greater numbers;
--- the segment says which partition a message lies in, and the lane which of a few subtrees of every index.
+-- the id says which partition stores a message, and the lane which of a few subtrees of every index.
 --
 -- Four tables are written for every message: proof, message, entry and outcome. What is always true of their rows is in
 -- `checks.sql`, and not with the tables: the server reads and plans such a constraint anew for every statement.
@@ -23,7 +23,7 @@ CREATE TABLE "public"."oncebox_meta" (
     -- Made when the tables are made: tells them from those of another database. A restored copy has the same.
     incarnation uuid NOT NULL DEFAULT gen_random_uuid(),
     lanes smallint NOT NULL CHECK (lanes BETWEEN 1 AND 64),
-    -- The segment new messages go to, the counter when it began, and the time of its first sweep.
+    -- The partition new messages go to, the counter when it began, and the time of its first sweep.
     partition_id bigint NOT NULL CHECK (partition_id > 0),
     counted bigint NOT NULL CHECK (counted >= 0),
     started_at bigint,
@@ -354,7 +354,7 @@ CREATE TABLE "public"."oncebox_partition" (
     payload boolean NOT NULL DEFAULT true
 );
 
--- Makes the partitions of a segment. Runs with the rights of whoever migrated, so that the service needs none.
+-- Makes one partition of each partitioned table. Runs with the rights of whoever migrated, so that the service needs none.
 CREATE FUNCTION "public"."oncebox_make_partition"(partition_id bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
@@ -372,20 +372,20 @@ BEGIN
     INSERT INTO "public"."oncebox_partition" (id) VALUES (partition_id);
 END $body$;
 
--- Drops the messages of a segment in constant time. Those in `kept` stay.
+-- Drops the messages of a partition in constant time. Those in `kept` stay.
 CREATE FUNCTION "public"."oncebox_drop_payload"(partition_id bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     -- Another process may have been here since it was listed.
     IF NOT EXISTS (SELECT 1 FROM "public"."oncebox_partition" WHERE id = partition_id AND payload) THEN RETURN; END IF;
-    EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', segment);
-    EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
+    EXECUTE format('ALTER TABLE "public"."oncebox_message" DETACH PARTITION "public"."oncebox_message_%s"', partition_id);
+    EXECUTE format('INSERT INTO "public"."oncebox_message" SELECT * FROM "public"."oncebox_message_%s" WHERE seq = ANY ($1) AND lane = seq & 63', partition_id)
         USING kept;
-    EXECUTE format('DROP TABLE "public"."oncebox_message_%s"', segment);
+    EXECUTE format('DROP TABLE "public"."oncebox_message_%s"', partition_id);
     UPDATE "public"."oncebox_partition" SET payload = false WHERE id = partition_id;
 END $body$;
 
--- Drops what is left of a segment. What is in `kept` stays.
+-- Drops what is left of a partition. What is in `kept` stays.
 CREATE FUNCTION "public"."oncebox_drop_partition"(partition_id bigint, kept bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
@@ -394,11 +394,11 @@ BEGIN
     DELETE FROM "public"."oncebox_duplicate"
     WHERE lane = ANY (ARRAY(SELECT generate_series(0, 63)::smallint))
       AND seq BETWEEN partition_id << 36 AND ((partition_id + 1) << 36) - 1 AND seq NOT IN (SELECT unnest(kept));
-    PERFORM "public"."oncebox_drop_payload"(segment, kept);
-    EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', segment);
-    EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', segment)
+    PERFORM "public"."oncebox_drop_payload"(partition_id, kept);
+    EXECUTE format('ALTER TABLE "public"."oncebox_outcome" DETACH PARTITION "public"."oncebox_outcome_%s"', partition_id);
+    EXECUTE format('INSERT INTO "public"."oncebox_outcome" SELECT * FROM "public"."oncebox_outcome_%s" WHERE seq = ANY ($1) AND lane = seq & 63', partition_id)
         USING kept;
-    EXECUTE format('DROP TABLE "public"."oncebox_outcome_%s"', segment);
+    EXECUTE format('DROP TABLE "public"."oncebox_outcome_%s"', partition_id);
     DELETE FROM "public"."oncebox_partition" WHERE id = partition_id;
 END $body$;
 
@@ -901,4 +901,4 @@ REVOKE ALL ON FUNCTION "public"."oncebox_make_partition"(bigint), "public"."once
 INSERT INTO "public"."oncebox_meta" (lanes, partition_id, counted, timeline) VALUES (4, 1, 0, "public"."oncebox_here"());
 SELECT "public"."oncebox_make_partition"(1), "public"."oncebox_make_partition"(2);
 
-INSERT INTO "public"."oncebox_schema" (version, name) VALUES (1, 'inbox');
+INSERT INTO "public"."oncebox_schema" (version, name) VALUES (2, 'inbox');

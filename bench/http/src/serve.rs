@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use oncebox::{Config, Context, Inbox, Message, Store, handler};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Server, Verify, listen};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Server, ServerLimits, Verify, listen};
 use oncebox_postgres::Postgres;
 use oncebox_sqlite::Sqlite;
 use tokio::io::AsyncReadExt as _;
@@ -47,7 +47,7 @@ async fn serve<S: Store>(inbox: Inbox<S>) -> Result<()> {
         .endpoint(Endpoint::plain("plain").verify(tokens()?), &inbox)
         .endpoint(Endpoint::cloud_events("events").verify(tokens()?), &inbox)
         .into_router()?;
-    let mut limits = Limits::default();
+    let mut limits = ServerLimits::default();
     // All clients have one address here.
     limits.connections_per_address = limits.connections;
     limits.head = Duration::from_secs(5);

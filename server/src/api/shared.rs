@@ -19,8 +19,8 @@ use crate::config::InboxPlan;
 const NAMED: usize = 20;
 
 /// What came of an action.
-pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) -> wire::Acted {
-    let mut told = wire::Acted {
+pub(crate) fn acted(id: OperationId, acted: &store::Acted, privacy: &Privacy) -> wire::ActionResponse {
+    let mut told = wire::ActionResponse {
         operation: wire::OperationUuid(id),
         repeated: acted.repeated,
         entry: None,
@@ -69,16 +69,16 @@ pub(crate) async fn quarantined(
     inbox: &InboxName,
     query: &wire::QuarantineQuery,
     limit: usize,
-) -> Result<wire::QuarantinePage> {
+) -> Result<wire::QuarantineList> {
     let mut filter = QuarantineFilter::new(inbox.clone());
     filter.reason = query.reason.map(|reason| match reason {
-        wire::QuarantineReason::Conflict => QuarantineReason::Conflict,
-        wire::QuarantineReason::Stale => QuarantineReason::Stale,
+        wire::QuarantineReasonWord::Conflict => QuarantineReason::Conflict,
+        wire::QuarantineReasonWord::Stale => QuarantineReason::Stale,
     });
     filter.tenant = query.tenant.as_deref().map(Into::into);
     (filter.after, filter.limit) = (query.after.map(QuarantineId), limit);
     let page = store.quarantined(&filter).await?;
-    Ok(wire::QuarantinePage {
+    Ok(wire::QuarantineList {
         quarantined: page.quarantined.iter().map(show::quarantined_item).collect(),
         next: page.next.map(|next| next.0),
     })
@@ -91,7 +91,7 @@ pub(crate) async fn counts(
     inbox: &InboxName,
     tenant: Option<&str>,
     now: Timestamp,
-) -> Result<wire::Counts> {
+) -> Result<wire::InboxCounts> {
     let Some(tenant) = tenant else {
         let mut counts = show::counts(&store.count(inbox).await?);
         let backlog = store.backlog(&BacklogParams::new(inbox.clone())).await?;
@@ -120,11 +120,11 @@ pub(crate) async fn blocked(
     inbox: &InboxName,
     query: &wire::BlockedQuery,
     limit: usize,
-) -> Result<wire::Blocked> {
+) -> Result<wire::BlockedKeyList> {
     let mut params = BlockedParams::new(inbox.clone());
     (params.tenant, params.limit) = (query.tenant.as_deref().map(Into::into), limit);
     let blocked = store.blocked(&params).await?;
-    Ok(wire::Blocked { blocked: blocked.iter().map(show::blocked).collect() })
+    Ok(wire::BlockedKeyList { blocked: blocked.iter().map(show::blocked).collect() })
 }
 
 /// How many messages a purge would remove, as far as its limit goes.
@@ -175,14 +175,14 @@ pub(crate) fn hold_of(handler: HandlerKey, line: Option<&OrderQueue>, pause: boo
 }
 
 /// A handler that is to be paused or resumed.
-pub(crate) struct Held<'a> {
+pub(crate) struct PauseOperation<'a> {
     pub(crate) store: &'a dyn Admin,
     pub(crate) action: &'a Action,
     /// What a configuration says of the inbox.
     pub(crate) plan: Option<&'a InboxPlan>,
 }
 
-impl Held<'_> {
+impl PauseOperation<'_> {
     /// The keys that the handler had before, as far as the plan knows. One that neither the plan nor the store has ever heard of is
     /// an error, unless that is meant, which is said with `word`: a slip would be answered as if it had stopped something.
     pub(crate) async fn legacy(

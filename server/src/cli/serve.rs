@@ -3,15 +3,19 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 
 use oncebox_telemetry::{OtlpSettings, Telemetry, metrics_router};
 
 use super::log::LogArgs;
-use super::{Exit, Failed};
+use super::{CommandError, Exit};
 use crate::config;
 use crate::sidecar::{self, Origin, ZeroConfig};
+
+/// Maximum time for tasks that outlive the shutdown to drop their clones of a store.
+const LAST_CLONES: Duration = Duration::from_secs(6);
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +50,7 @@ pub(crate) struct Args {
     log: LogArgs,
 }
 
-pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
+pub(super) fn run(args: Args) -> Result<ExitCode, CommandError> {
     let from = match config::find(args.config.as_deref()) {
         Some(path) if args.to.is_some() || args.store.is_some() || args.lease.is_some() => {
             let what = anyhow!(
@@ -71,13 +75,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failed> {
         telemetry.shutdown().await;
         served
     });
-    // What still runs was given its time.
-    runtime.shutdown_background();
+    // Tasks had their time. The last clone of a store may be in one of them, and ends its file when it is dropped.
+    runtime.shutdown_timeout(LAST_CLONES);
     served.map(|()| ExitCode::SUCCESS)
 }
 
 /// Sets up what is logged, measured and traced.
-fn telemetry(log: &LogArgs) -> Result<Telemetry, Failed> {
+fn telemetry(log: &LogArgs) -> Result<Telemetry, CommandError> {
     let settings = OtlpSettings::from_env("oncebox").map_err(|error| Exit::Usage.with(error))?;
     let telemetry = Telemetry::new(&settings).map_err(|error| Exit::Start.with(error))?;
     log.start(&telemetry)?;

@@ -6,7 +6,7 @@ use oncebox::{BoxError, Context, Inbox, Message, Reject, handler};
 use oncebox_postgres::Postgres;
 use oncebox_servers::{Cluster, PostgresVersion};
 
-use crate::world::{ADA, code, lines, oncebox, said, text};
+use crate::fixture::{ADA, code, lines, oncebox, said, text};
 
 async fn ship(message: Message, _: &mut Context<Postgres>) -> Result<(), BoxError> {
     match message.payload().first() {
@@ -37,7 +37,7 @@ async fn an_operator_works_on_tables_in_a_schema_of_their_own() {
     let grants = text(&run(&["migrate", "grants", "--role", "wor\"ker"], &[]));
     assert!(grants.contains("GRANT USAGE ON SCHEMA \"shop\" TO \"wor\"\"ker\";"), "{grants}");
     assert!(text(&run(&["migrate", "print"], &[])).contains("\"shop\".\"inbox_entry\""));
-    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: steps applied: 1 (inbox)\n");
+    assert_eq!(text(&run(&["migrate", "apply"], &[])), "main: steps applied: 2 (inbox)\n");
     assert_eq!(code(&run(&["migrate", "check"], &[])), 0);
     let store = Postgres::options(&url)
         .expect("a URL")

@@ -107,7 +107,7 @@ fn machines_can_read_along() {
     let line = sidecar.wait_words(&["\"event\":\"delivered\""]);
     let json: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
-        (&json["inbox"], &json["kind"], &json["id"]),
+        (&json["inbox"], &json["message_type"], &json["id"]),
         (&"messages".into(), &"order.placed".into(), &"evt_1".into())
     );
     for line in sidecar.stop().iter().filter(|line| *line != "<end>") {

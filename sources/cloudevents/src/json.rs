@@ -170,7 +170,7 @@ fn not_json(what: &str, error: &serde_json::Error) -> Malformed {
 pub(super) fn render(event: &Event) -> Vec<u8> {
     let mut out = serde_json::Map::new();
     let required =
-        [("specversion", "1.0"), ("id", &event.id), ("source", &event.source), ("type", &event.event_type)];
+        [("specversion", "1.0"), ("id", &event.id), ("source", &event.source), ("type", &event.type_name)];
     for (name, value) in required.into_iter().chain(event.attributes()) {
         out.insert(name.to_owned(), value.into());
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use oncebox::config::{OnConflict, Unrouted};
 use oncebox::store::{Admin as _, InboxCounts};
 use oncebox::{Config, Context, Dedupe, ErrorKind, Inbox, KeyStrategy, Memory, Message, Retry, handler};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use parking_lot::Mutex;
 use support::{Answer, Client, Running, in_time};
@@ -33,10 +33,10 @@ fn events(name: &str) -> Endpoint {
 }
 
 async fn world(endpoints: Vec<Endpoint>) -> World {
-    world_of(Config::default(), Limits::default(), endpoints).await
+    world_of(Config::default(), ServerLimits::default(), endpoints).await
 }
 
-async fn world_of(config: Config, limits: Limits, endpoints: Vec<Endpoint>) -> World {
+async fn world_of(config: Config, limits: ServerLimits, endpoints: Vec<Endpoint>) -> World {
     let clock = TestClock::new();
     let store = FaultyStore::new(Memory::with_clock(clock.shared()));
     let (seen, gate) = (Arc::<Mutex<Vec<Message>>>::default(), watch::Sender::new(false));
@@ -130,7 +130,7 @@ async fn another_content_under_an_id_is_quarantined() {
     let counts = world.counts().await;
     assert_eq!((counts.messages, counts.conflicts), (1, 1));
     let config = Config { on_conflict: Some(OnConflict::FirstWins), ..Config::default() };
-    let lenient = world_of(config, Limits::default(), vec![plain("shop")]).await;
+    let lenient = world_of(config, ServerLimits::default(), vec![plain("shop")]).await;
     lenient.send("1", "one").await;
     assert_eq!(lenient.send("1", "other").await.status, 200);
 }
@@ -298,7 +298,7 @@ async fn a_type_that_nothing_handles_is_kept_or_refused() {
     assert_eq!(keeps.send_to("/in/shop", "1", "unheard-of", "{}").await.status, 202);
     assert_eq!(keeps.counts().await.unrouted, 1);
     let config = Config { unrouted: Unrouted::Refuse, ..Config::default() };
-    let refuses = world_of(config, Limits::default(), vec![plain("shop")]).await;
+    let refuses = world_of(config, ServerLimits::default(), vec![plain("shop")]).await;
     let answer = refuses.send_to("/in/shop", "1", "unheard-of", "{}").await;
     assert_eq!((answer.status, &*answer.problem()), (422, "unrouted"));
     assert_eq!(refuses.counts().await.messages, 0);
@@ -308,7 +308,7 @@ async fn a_type_that_nothing_handles_is_kept_or_refused() {
 #[tokio::test]
 async fn a_message_that_may_have_been_forgotten_is_quarantined() {
     let config = Config { retention: Some(Duration::from_hours(1)), ..Config::default() };
-    let world = world_of(config, Limits::default(), vec![events("events")]).await;
+    let world = world_of(config, ServerLimits::default(), vec![events("events")]).await;
     let send = async |id: &str| {
         let event = format!(
             r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"t","time":"1970-01-02T00:00:00Z"}}"#
@@ -440,7 +440,7 @@ async fn an_event_is_the_same_message_whichever_way_it_comes() {
 #[tokio::test]
 async fn a_message_is_stored_though_its_sender_is_gone() {
     let limits = {
-        let mut limits = Limits::default();
+        let mut limits = ServerLimits::default();
         limits.connections = 1;
         limits
     };
@@ -476,7 +476,7 @@ async fn the_answer_says_what_happened_for_each_handler() {
         .build()
         .expect("a valid inbox");
     let router = Ingress::new().endpoint(plain("shop"), &inbox).endpoint(events("events"), &inbox);
-    let server = Running::start(router.into_router().expect("endpoints"), Limits::default()).await;
+    let server = Running::start(router.into_router().expect("endpoints"), ServerLimits::default()).await;
     let send = async |id: &str, body: &str| {
         let headers = [TOKEN, ("message-id", id), ("message-type", "t"), ("correlation-id", "c")];
         server.post("/in/shop", &headers, body).await

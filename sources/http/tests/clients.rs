@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use oncebox::{Context, Inbox, Memory, Message, handler};
-use oncebox_http::{Endpoint, Ingress, Limits, Verify};
+use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
 use oncebox_servers::PythonEnv;
 use parking_lot::Mutex;
 use support::Running;
@@ -31,7 +31,8 @@ async fn world(endpoint: Endpoint) -> World {
     let inbox =
         Inbox::builder("in", Memory::new()).on(types, handler("h", note)).build().expect("a valid inbox");
     let ingress = Ingress::new().endpoint(endpoint, &inbox);
-    let server = Running::start(ingress.into_router().expect("a valid endpoint"), Limits::default()).await;
+    let server =
+        Running::start(ingress.into_router().expect("a valid endpoint"), ServerLimits::default()).await;
     World { server, inbox, seen }
 }
 

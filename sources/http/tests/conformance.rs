@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use oncebox::{Inbox, Message};
-use oncebox_http::{Endpoint, Ingress, Limits, Verify};
+use oncebox_http::{Endpoint, Ingress, ServerLimits, Verify};
 use oncebox_testkit::source::{DeliveryLedger, TestStore, Transport};
 use parking_lot::Mutex;
 use support::{Client, Running};
@@ -88,7 +88,7 @@ impl Transport for Sender {
         let tokens = Verify::tokens(["token"]).expect("a token");
         let ingress = Ingress::new().endpoint(Endpoint::plain("suite").verify(tokens), inbox);
         let router = ingress.into_router().expect("a valid endpoint");
-        let server = Running::start(router, Limits::default()).await;
+        let server = Running::start(router, ServerLimits::default()).await;
         self.0.lock().servers.push(server.address);
         self.deliver();
         Instance { server, running: inbox.start() }

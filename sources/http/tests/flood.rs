@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use http::Request;
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Tls, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, ServerLimits, Tls, Verify};
 use ring::hmac;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -258,7 +258,7 @@ async fn senders_get_through(tls: bool, pem: &[u8]) {
     let room = bodies.unverified;
     bodies.max = room;
     let router = router(bodies).route("/control", axum::routing::get(async || "ok"));
-    let plain = Running::start(router.clone(), Limits::default()).await;
+    let plain = Running::start(router.clone(), ServerLimits::default()).await;
     let encrypted = Running::start_tls(router, Tls::from_pem(pem, pem).expect("a certificate")).await;
     // Senders come over the plain port in any case: all ports share what bodies may cost.
     let flooded = if tls { &encrypted } else { &plain };
@@ -315,7 +315,7 @@ async fn verified_senders_get_through_a_flood_on_either_port() {
 async fn a_large_signed_body_finds_room_among_many_small_ones() {
     let mut bodies = BodyLimits::default();
     bodies.unverified = 1 << 20;
-    let server = Running::start(router(bodies), Limits::default()).await;
+    let server = Running::start(router(bodies), ServerLimits::default()).await;
     let mut holding = Vec::new();
     for number in 0..32 {
         let headers = signed("whsec_c3RyYW5nZXI=", &number.to_string(), b"");

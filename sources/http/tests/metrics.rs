@@ -4,7 +4,7 @@ mod support;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oncebox::{Inbox, Memory};
-use oncebox_http::{BodyLimits, Endpoint, Ingress, Limits, Quota, Verify};
+use oncebox_http::{BodyLimits, Endpoint, Ingress, Quota, ServerLimits, Verify};
 use oncebox_testkit::TestClock;
 use support::Running;
 
@@ -34,7 +34,8 @@ async fn every_answer_is_counted() {
         .bodies(bodies)
         .endpoint(endpoint("shop"), &inbox)
         .endpoint(endpoint("slow").quota(Quota::per_second(1)), &inbox);
-    let server = Running::start(ingress.into_router().expect("valid endpoints"), Limits::default()).await;
+    let server =
+        Running::start(ingress.into_router().expect("valid endpoints"), ServerLimits::default()).await;
     let large = "x".repeat(1_001);
     for (path, headers, body, expected) in [
         ("/in/shop", vec![TOKEN, KIND, ("message-id", "1")], "", 202),

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use oncebox::store::Admin as _;
 use oncebox::time::Clock as _;
 use oncebox::{Context, Inbox, Memory, Message, handler};
-use oncebox_http::{Encoding, Endpoint, Ingress, Limits, ShopifyId, Verify};
+use oncebox_http::{Encoding, Endpoint, Ingress, ServerLimits, ShopifyId, Verify};
 use oncebox_testkit::TestClock;
 use parking_lot::Mutex;
 use ring::hmac;
@@ -39,7 +39,8 @@ async fn world(endpoint: Endpoint) -> World {
         Inbox::builder("in", Memory::with_clock(clock.shared())).on(types, handler("h", note)).build();
     let inbox = inbox.expect("a valid inbox");
     let ingress = Ingress::new().clock(clock.shared()).endpoint(endpoint, &inbox);
-    let server = Running::start(ingress.into_router().expect("a valid endpoint"), Limits::default()).await;
+    let server =
+        Running::start(ingress.into_router().expect("a valid endpoint"), ServerLimits::default()).await;
     World { server, inbox, clock, seen }
 }
 

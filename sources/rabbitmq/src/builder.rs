@@ -67,7 +67,7 @@ pub(crate) struct Settings {
 /// A source that is not there yet; see [`RabbitMq::builder`].
 #[derive(Clone)]
 #[must_use = "nothing happens before `build`"]
-pub struct Builder {
+pub struct RabbitMqBuilder {
     url: String,
     name: Option<String>,
     queue: Option<Queue>,
@@ -89,10 +89,10 @@ pub struct Builder {
     clock: SharedClock,
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for RabbitMqBuilder {
     /// Without the URL and the key of the client, which are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("RabbitMqBuilder")
             .field("name", &self.name)
             .field("queue", &self.queue)
             .field("fields", &self.fields)
@@ -101,7 +101,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-impl Builder {
+impl RabbitMqBuilder {
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -380,13 +380,13 @@ fn rejected(queue: &Queue, to: Option<(String, String)>, discard: bool) -> Resul
 mod tests {
     use super::*;
 
-    fn builder() -> Builder {
+    fn builder() -> RabbitMqBuilder {
         RabbitMq::builder("amqp://user:secret@localhost")
     }
 
     #[test]
     fn what_could_lose_messages_is_refused() {
-        let refused = |builder: Builder| builder.build().unwrap_err().to_string();
+        let refused = |builder: RabbitMqBuilder| builder.build().unwrap_err().to_string();
         let nowhere = Queue::classic("q").dead_letter_exchange("");
         assert!(refused(builder().queue(nowhere.clone())).contains("the default exchange"));
         assert!(builder().queue(nowhere.dead_letter_routing_key("q.dead")).build().is_ok());

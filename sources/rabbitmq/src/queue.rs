@@ -91,7 +91,7 @@ impl From<String> for Queue {
 impl Queue {
     /// A queue that exists: nothing is declared, and that it is missing is an error. AMQP does not tell what a queue does
     /// with what is rejected, so say it here, with [`dead_letter_exchange`](Self::dead_letter_exchange), or say what the
-    /// source is to do ([`rejected_to`](crate::Builder::rejected_to), [`discard_rejected`](crate::Builder::discard_rejected)).
+    /// source is to do ([`rejected_to`](crate::RabbitMqBuilder::rejected_to), [`discard_rejected`](crate::RabbitMqBuilder::discard_rejected)).
     pub fn existing(name: impl Into<String>) -> Self {
         Self::new(name.into(), Kind::Existing)
     }

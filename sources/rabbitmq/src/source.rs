@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use oncebox::Result;
 use oncebox::source::{BrokerLink, Delivery, Redelivery, Source};
 
-use crate::builder::{Builder, Settings};
+use crate::builder::{RabbitMqBuilder, Settings};
 use crate::held::Held;
 use crate::message::{self, Raw};
 use crate::names;
@@ -17,7 +17,7 @@ use crate::parcel::{InHand, Parcel, Settling};
 use crate::publisher::Publisher;
 use crate::session::{Next, Session};
 use crate::settle::Tag;
-use crate::state::{Connection, Monitor};
+use crate::state::{ConnectionState, Monitor};
 use crate::trouble::Trouble;
 
 /// How many deliveries are taken one by one after a message that the client could not take apart.
@@ -72,8 +72,8 @@ impl fmt::Debug for RabbitMq {
 impl RabbitMq {
     /// A source at this address, such as `amqp://user:password@host/vhost`, or `amqps://` with TLS. The rest is said step
     /// by step; [`build`](Builder::build) checks all of it.
-    pub fn builder(url: &str) -> Builder {
-        Builder::new(url)
+    pub fn builder(url: &str) -> RabbitMqBuilder {
+        RabbitMqBuilder::new(url)
     }
 
     pub(crate) fn new(settings: Settings) -> Self {
@@ -123,7 +123,7 @@ impl RabbitMq {
                 Ok(session) => {
                     self.lost = false;
                     tracing::info!(source = %settings.name, queue = settings.queue.name, "consuming");
-                    shared.connected(&Connection::Connected);
+                    shared.connected(&ConnectionState::Connected);
                     self.session = Some(session);
                     return;
                 }
@@ -270,8 +270,8 @@ impl Shared {
         Arc::clone(&self.settings.name)
     }
 
-    fn connected(&self, state: &Connection) {
-        let connected = *state == Connection::Connected;
+    fn connected(&self, state: &ConnectionState) {
+        let connected = *state == ConnectionState::Connected;
         metrics::gauge!(names::CONNECTED, "source" => self.label()).set(if connected { 1.0 } else { 0.0 });
         if connected {
             self.link.up();
@@ -284,6 +284,6 @@ impl Shared {
         tracing::warn!(source = %self.settings.name, error, "not connected; trying again");
         metrics::counter!(names::DISCONNECTED, "source" => self.label()).increment(1);
         self.link.down(trouble.reason.as_str());
-        self.connected(&Connection::Away { error: error.to_owned() });
+        self.connected(&ConnectionState::Away { error: error.to_owned() });
     }
 }

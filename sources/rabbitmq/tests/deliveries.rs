@@ -8,7 +8,7 @@ use std::time::Duration;
 use lapin::types::AMQPValue;
 use oncebox::source::Ack;
 use oncebox::{ErrorKind, Memory};
-use oncebox_rabbitmq::{Connection, Field, Queue, RabbitMq};
+use oncebox_rabbitmq::{ConnectionState, Field, Queue, RabbitMq};
 use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::{FaultyStore, StoreFault, StoreVerb, TestClock};
 use support::proxy::Proxy;
@@ -202,12 +202,11 @@ async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
     assert!(error.to_string().contains("NOT_FOUND"), "{error}");
 
     let monitor = source.monitor();
-    assert_eq!(monitor.connection(), Connection::Idle);
+    assert_eq!(monitor.connection(), ConnectionState::Idle);
     let says = |words: &'static str| {
         let monitor = monitor.clone();
         async move {
-            let said =
-                |state: &Connection| matches!(state, Connection::Away { error } if error.contains(words));
+            let said = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains(words));
             in_time(monitor.wait_for(said)).await;
         }
     };
@@ -218,7 +217,7 @@ async fn what_is_wrong_with_the_queue_is_said_and_it_goes_on() {
     client.source(client.quorum()).build().unwrap().check().await.unwrap();
     client.publish("1", "t", "x").await;
     let delivery = next(&mut source).await;
-    assert_eq!(monitor.connection(), Connection::Connected);
+    assert_eq!(monitor.connection(), ConnectionState::Connected);
     client.delete_queue().await;
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),

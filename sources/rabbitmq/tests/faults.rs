@@ -13,7 +13,7 @@ use oncebox::source::Ack;
 use oncebox::{BoxError, Config, Context, Inbox, Memory, Message, Store, handler};
 use oncebox_postgres::Postgres;
 use oncebox_postgres::sqlx::{self, Connection as _};
-use oncebox_rabbitmq::{Connection, Queue, RabbitMq};
+use oncebox_rabbitmq::{ConnectionState, Queue, RabbitMq};
 use oncebox_servers::{Cluster, PostgresVersion, RabbitMqServer as Broker};
 use oncebox_sqlite::{Sqlite, rusqlite};
 use oncebox_testkit::FaultyStore;
@@ -206,8 +206,7 @@ async fn a_broker_that_hangs_is_noticed_and_found_again() {
     let first = next(&mut source).await;
     let monitor = source.monitor();
     blocking(|| broker.suspend()).await;
-    let away =
-        |state: &Connection| matches!(state, Connection::Away { error } if error.contains("heartbeat"));
+    let away = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains("heartbeat"));
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
         () = in_time(monitor.wait_for(away)) => {}
@@ -264,7 +263,7 @@ async fn a_delivery_that_is_held_for_too_long_comes_again_and_the_broker_says_wh
     client.publish("1", "t", "x").await;
     let first = next(&mut source).await;
     let monitor = source.monitor();
-    let said = |state: &Connection| matches!(state, Connection::Away { error } if error.contains("consumer timeout"));
+    let said = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains("consumer timeout"));
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
         () = in_time(monitor.wait_for(said)) => {}
@@ -288,8 +287,7 @@ async fn a_broker_that_is_down_at_the_start_is_waited_for() {
     blocking(|| broker.stop()).await;
     let mut source = builder.build().unwrap();
     let monitor = source.monitor();
-    let away =
-        |state: &Connection| matches!(state, Connection::Away { error } if error.contains("cannot connect"));
+    let away = |state: &ConnectionState| matches!(state, ConnectionState::Away { error } if error.contains("cannot connect"));
     tokio::select! {
         delivery = support::receive(&mut source) => panic!("{delivery:?}"),
         () = in_time(monitor.wait_for(away)) => {}

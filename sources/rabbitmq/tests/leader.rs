@@ -11,7 +11,7 @@ use oncebox::health::{Check, HealthStatus, Subject};
 use oncebox::source::Ack;
 use oncebox::time::{Clock, Sleep, SystemClock, Timestamp};
 use oncebox::{Memory, Running};
-use oncebox_rabbitmq::{Connection, RabbitMq};
+use oncebox_rabbitmq::{ConnectionState, RabbitMq};
 use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::FaultyStore;
 use support::proxy::Proxy;
@@ -58,7 +58,7 @@ async fn a_queue_without_a_leader_is_named_and_consumed_when_it_has_one() {
     running.receive(at_proxy).unwrap();
     names_the_queue(&running, &queue).await;
     assert!(running.health().ready, "other sources can take messages");
-    let Connection::Away { error } = monitor.connection() else { panic!("{:?}", monitor.connection()) };
+    let ConnectionState::Away { error } = monitor.connection() else { panic!("{:?}", monitor.connection()) };
     assert!(error.contains("quorum_status") && error.contains("INTERNAL_ERROR"), "{error}");
     act(Broker::start_queue).await;
     effects.wait_for(10).await;

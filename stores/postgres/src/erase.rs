@@ -6,9 +6,9 @@ use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Result};
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, Lines, Released};
+use crate::db::{Db, Released, TouchedQueues};
 use crate::row::get;
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
 /// An erasure, with the names that it needs: found before a connection is taken.
 pub(crate) struct Erasing<'a> {
@@ -58,7 +58,7 @@ impl<'a> Erasing<'a> {
     /// Does it; nothing if an entry changed meanwhile.
     pub(crate) async fn attempt(
         &self,
-        session: &mut Session,
+        session: &mut PgSession,
         released: &mut Released,
     ) -> Result<Option<ErasureCounts>> {
         let Self { db, key, inbox, .. } = *self;
@@ -66,7 +66,7 @@ impl<'a> Erasing<'a> {
         let (digest, mut discarded) = (key.as_bytes().to_vec(), 0);
         if let Some(found) = &found {
             // As everybody does: first lines, all of them at once, then the key.
-            let mut lines = Lines::default();
+            let mut lines = TouchedQueues::default();
             for one in &self.unfinished {
                 if let Some((lane, handler, order)) = one.line(session, found.seq).await? {
                     lines.add(lane, handler, order);

@@ -57,7 +57,7 @@ mod tokio_pg;
 #[doc = include_str!("../../../docs/postgres.md")]
 struct Guide;
 
-pub use options::Options;
+pub use options::PostgresOptions;
 pub use transaction::PostgresTx;
 
 /// The driver this store is built on, for handlers that use its transaction.
@@ -81,11 +81,11 @@ use oncebox::{Error, ErrorKind, Fingerprint, HandlerKey, InboxName, Key, Mark, R
 use sqlx::PgConnection;
 
 use db::SharedDb;
-use mark::{MarkQuery, Place, QuarantineValues};
+use mark::{MarkQuery, MarkRef, QuarantineValues};
 use partition::PartitionLimits;
 use session::Sessions;
 use wake::{Tasks, Waker};
-use writer::Writer;
+use writer::BatchWriter;
 
 /// A PostgreSQL database as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -96,11 +96,11 @@ pub struct Postgres {
 struct Inner {
     db: SharedDb,
     handlers: Sessions,
-    writer: Writer,
+    writer: BatchWriter,
     waker: Waker,
     tasks: Tasks,
     partitions: PartitionLimits,
-    options: Options,
+    options: PostgresOptions,
 }
 
 impl Postgres {
@@ -110,8 +110,8 @@ impl Postgres {
     }
 
     /// Connects with other settings.
-    pub fn options(url: &str) -> Result<Options> {
-        Options::new(url)
+    pub fn options(url: &str) -> Result<PostgresOptions> {
+        PostgresOptions::new(url)
     }
 }
 
@@ -136,7 +136,7 @@ impl Store for Postgres {
 
     async fn claim(&self, params: &ClaimParams) -> Result<Vec<Claimed>> {
         let params = params.clone();
-        // Whoever claims passes what is left of what is gone.
+        // A claim scans over the remains of deleted rows.
         vacuum::if_due(&self.inner.db);
         self.claimed(async move |db| claim::claim(&db, &params).await).await
     }
@@ -195,7 +195,7 @@ impl Store for Postgres {
 }
 
 impl Postgres {
-    /// Makes a claim in a task of its own. What was claimed for somebody who has gone away meanwhile is given back at once.
+    /// Runs a claim in its own task. If the caller stopped waiting, the task releases the entries at once.
     async fn claimed<F>(&self, claim: impl FnOnce(SharedDb) -> F + Send + 'static) -> Result<Vec<Claimed>>
     where
         F: Future<Output = Result<Vec<Claimed>>> + Send + 'static,
@@ -319,7 +319,7 @@ impl MarkIn<PgConnection> for Postgres {
         handler: &HandlerKey,
         result: &[u8],
     ) -> Result<()> {
-        let place = Place::new(&self.inner.db, key, handler);
+        let place = MarkRef::new(&self.inner.db, key, handler);
         mark::record(place, result, !self.inner.options.pooled, tx).await
     }
 
@@ -330,7 +330,7 @@ impl MarkIn<PgConnection> for Postgres {
         key: &Key,
         handler: &HandlerKey,
     ) -> Result<Option<Bytes>> {
-        mark::recall(Place::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
+        mark::recall(MarkRef::new(&self.inner.db, key, handler), !self.inner.options.pooled, tx).await
     }
 }
 

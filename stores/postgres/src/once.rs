@@ -5,7 +5,7 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, KeyStrategy, Mark, M
 use sqlx::PgConnection;
 
 use crate::Postgres;
-use crate::mark::{self, MarkQuery, Place};
+use crate::mark::{self, MarkQuery, MarkRef};
 
 impl Postgres {
     /// Marks the message with this id as handled inside the caller's own transaction, on the caller's own connection to
@@ -54,7 +54,7 @@ impl Postgres {
         result: impl AsRef<[u8]>,
     ) -> Result<()> {
         let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        let place = MarkRef::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
         mark::record(place, result.as_ref(), !self.inner.options.pooled, tx).await
     }
 
@@ -68,13 +68,13 @@ impl Postgres {
         handler: &str,
     ) -> Result<Option<Bytes>> {
         let (_, key) = once_key(inbox, id.as_ref())?;
-        let place = Place::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
+        let place = MarkRef::new(&self.inner.db, &key, &HandlerKey::new(handler)?);
         mark::recall(place, !self.inner.options.pooled, tx).await
     }
 }
 
-/// Whoever calls `once` asks whether to do the work, and acknowledges if not. While another transaction has the key, neither
-/// is right: that is an error, so that nobody can take it for a duplicate.
+/// Returns an error while another transaction has the key. The caller of `once` does the work if the mark is first, and
+/// acknowledges if not: until that transaction ends, both would be wrong.
 pub(crate) fn not_busy(mark: Mark) -> Result<Mark> {
     if mark == Mark::Busy {
         let what = "another transaction that has not ended handles the same message";

@@ -1,4 +1,4 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
     Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, OrderQueue,
@@ -10,12 +10,12 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::admin::{self, Operating};
-use crate::db::{Db, Lines, Released, millis};
+use crate::db::{Db, Released, TouchedQueues, millis};
 use crate::erase::{self, Erasing};
 use crate::row::{self, get};
-use crate::session::{Session, query};
+use crate::session::{PgSession, query};
 
-/// How often an operation is tried on an entry that is claimed or settled at the same moment.
+/// Maximum tries of an operation on an entry that a worker claims or settles at the same moment.
 const RACES: usize = 20;
 
 pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
@@ -29,10 +29,10 @@ pub(crate) async fn act(db: &Db, action: &Action) -> Result<Acted> {
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// Does it; nothing if somebody took the entry meanwhile.
+/// Applies the action. Returns `None` if a worker or operator took the entry first.
 async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
     let control = db.control.knowing(db.timeline.changes());
-    // Before a connection is taken: whoever holds one must not wait for another.
+    // Runs before it takes a connection: a caller that holds one must not wait for another.
     let names = match &action.kind {
         ActionKind::Erase { key, .. } => erase::unfinished(db, &action.inbox, key).await?,
         _ => Vec::new(),
@@ -118,14 +118,14 @@ async fn attempt(db: &Db, action: &Action) -> Result<Option<Acted>> {
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 async fn pause_key(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     (inbox, handler): (&InboxName, i16),
     (line, paused): (&OrderQueue, bool),
     released: &mut Released,
 ) -> Result<bool> {
     let Some(order) = line.order(inbox) else { return Ok(false) };
     let (lane, bytes) = (db.home_of(&Key::from_bytes([0; 32]), Some(&order)), order.as_bytes().to_vec());
-    let mut lines = Lines::default();
+    let mut lines = TouchedQueues::default();
     lines.add(lane, handler, bytes.clone());
     lines.lock(db, session).await?;
     if paused {
@@ -139,8 +139,8 @@ async fn pause_key(
     Ok(gone > 0)
 }
 
-/// Takes the identity of an action; says whether nobody had it.
-async fn begin(db: &Db, session: &mut Session, inbox: i16, action: &Action) -> Result<bool> {
+/// Reserves the id of an action. Returns true if the id is new.
+async fn begin(db: &Db, session: &mut PgSession, inbox: i16, action: &Action) -> Result<bool> {
     let record = OperationView::of(action, &ActionResult::Begun, 0, Timestamp::ZERO);
     let add = query(&db.sql.operation_add)
         .bind(db.now())
@@ -230,7 +230,7 @@ fn read(row: &PgRow) -> Result<OperationView> {
 /// Forgets records past their window, a bounded number at a time; returns how many.
 pub(crate) async fn forget(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     inbox: i16,
     params: &SweepParams,
 ) -> Result<usize> {

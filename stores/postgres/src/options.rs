@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Settings of a PostgreSQL store. Tests: `tests/migrate.rs`, `tests/connections.rs`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use sqlx::postgres::PgConnectOptions;
 use crate::connect::Pool;
 use crate::error::at_start;
 use crate::login::Login;
-use crate::migrate::{self, Plan};
+use crate::migrate::{self, SchemaPlan};
 use crate::partition::{self, PartitionLimits};
 use crate::session::Sessions;
-use crate::sql::{Place, Statements, strip};
+use crate::sql::{Namespace, Statements, strip};
 use crate::timeline::Timeline;
 use crate::url;
 
@@ -30,10 +30,10 @@ pub(crate) const STATEMENTS: usize = 256;
 ///
 /// Nothing here ever shows the password.
 #[derive(Clone)]
-pub struct Options {
+pub struct PostgresOptions {
     /// By host, of which one is the primary.
     pub(crate) login: Login,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SchemaPlan,
     pub(crate) migrate: bool,
     pub(crate) pooled: bool,
     pub(crate) clock: Option<SharedClock>,
@@ -43,10 +43,10 @@ pub struct Options {
     pub(crate) partitions: PartitionLimits,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connect = self.login.current();
-        f.debug_struct("Options")
+        f.debug_struct("PostgresOptions")
             .field("hosts", &crate::connect::hosts(&connect))
             .field("database", &connect.first().and_then(PgConnectOptions::get_database))
             .field("tables", &self.plan.place.to_string())
@@ -55,12 +55,12 @@ impl fmt::Debug for Options {
     }
 }
 
-impl Options {
+impl PostgresOptions {
     pub(crate) fn new(url: &str) -> Result<Self> {
         Ok(Self {
             // Our own statements are few; what handlers prepare comes on top.
             login: Login::new(url::read_all(url)?),
-            plan: Plan { place: Place::default(), lanes: 4, checks: false },
+            plan: SchemaPlan { place: Namespace::default(), lanes: 4, checks: false },
             migrate: true,
             pooled: false,
             clock: None,
@@ -77,7 +77,7 @@ impl Options {
         self
     }
 
-    /// What the names of the tables start with. Default: `oncebox_`.
+    /// Prefix of all table names. Default: `oncebox_`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.plan.place.prefix = prefix.into();
         self
@@ -90,15 +90,15 @@ impl Options {
         self
     }
 
-    /// Whether the tables that every message goes through are made with CHECK constraints, so that the server itself refuses a
-    /// row that no version of this library may write; the other tables always have theirs. They cost a single accept about a
-    /// quarter of its speed. Default: no; nearly all tests of this library have them.
+    /// Creates the tables that every message uses with CHECK constraints. The server then refuses rows that no version of
+    /// this library may write. The other tables always have theirs. They cost a single accept about a quarter of its
+    /// speed. Default: no. Nearly all tests of this library use them.
     pub fn checks(mut self, checks: bool) -> Self {
         self.plan.checks = checks;
         self
     }
 
-    /// Whether missing schema steps are applied when the database is opened. Default: yes.
+    /// Applies missing schema steps when the store opens the database. Default: yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
         self
@@ -111,20 +111,20 @@ impl Options {
         self
     }
 
-    /// How long the store waits for a connection, a lock or an answer: at most ten minutes. Default 30 seconds.
+    /// Maximum time to wait for a connection, a lock or an answer, up to ten minutes. Default: 30 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// How long a handler's transaction may sit idle before the server ends it. Default 5 minutes.
+    /// Maximum idle time of a handler's transaction; then the server ends it. Default: 5 minutes.
     pub fn idle_handlers(mut self, patience: Duration) -> Self {
         self.handler_patience = patience;
         self
     }
 
-    /// How many handlers may have a transaction open at the same time. They have connections of their own, so that they
-    /// cannot keep the store from renewing leases. Default 16.
+    /// Maximum handlers with an open transaction at the same time. They use their own connections, so that the store can
+    /// always renew leases. Default: 16.
     pub fn handler_connections(mut self, connections: usize) -> Self {
         self.handlers = connections;
         self
@@ -138,7 +138,7 @@ impl Options {
         self
     }
 
-    /// How long payloads of finished messages are kept, if not as long as their keys are remembered.
+    /// Retention of the payloads of finished messages. Default: as long as their keys.
     pub fn payload_retention(mut self, retention: Duration) -> Self {
         self.partitions.payload = Some(retention);
         self
@@ -154,7 +154,7 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         self.plan.place.check()?;
         let refuse = |what: String| Err(Error::new(ErrorKind::InvalidConfig, what));
-        let Self { plan: Plan { lanes, .. }, handlers, patience, partitions, .. } = self;
+        let Self { plan: SchemaPlan { lanes, .. }, handlers, patience, partitions, .. } = self;
         let (life, size, max) = (partitions.life, partitions.size, partition::MAX_SIZE);
         if !(1..=64).contains(lanes) {
             return refuse(format!("`lanes` is {lanes}: the tables cannot be laid out so; use 1 to 64"));
@@ -185,7 +185,7 @@ impl Options {
         Ok(())
     }
 
-    /// What a session of the store is told, or every transaction of it behind a pooler.
+    /// Returns the settings of a store session, or of each of its transactions behind a pooler.
     fn session(&self, files: &[&str]) -> String {
         let millis = |span: Duration| span.as_millis().min(i32::MAX.unsigned_abs().into()).to_string();
         let mut sql = String::new();
@@ -255,7 +255,7 @@ impl Options {
         )
     }
 
-    /// What operators look at: plans over everything are the server's business.
+    /// Sessions for operators' queries. The server chooses their plans.
     pub(crate) fn reads(&self) -> Sessions {
         let files = [include_str!("../sql/session/reads.sql")];
         self.sessions("reads", &files, 2, include_str!("../sql/transaction/begin_read.sql"))
@@ -278,7 +278,7 @@ impl Options {
         migrate::check(&sessions, sql, &self.plan).await
     }
 
-    /// The SQL of the whole schema with these settings, for whoever applies it by hand: all of it, in one transaction.
+    /// Returns the SQL of the whole schema with these settings. Apply all of it by hand in one transaction.
     pub fn schema_sql(&self) -> Result<String> {
         self.check()?;
         Ok(migrate::whole(&self.plan))
@@ -303,7 +303,7 @@ const READ_COMMITTED: &str = include_str!("../sql/transaction/begin_store.sql");
 /// On the options, not on the open store: a database whose schema is missing or outdated can be looked at and migrated, but
 /// not opened.
 #[async_trait]
-impl Migrate for Options {
+impl Migrate for PostgresOptions {
     async fn current(&self) -> Result<u32> {
         self.check()?;
         migrate::current(&self.migrations(), &Statements::new(&self.plan.place)).await.map_err(at_start)
@@ -323,7 +323,7 @@ impl Migrate for Options {
 }
 
 /// The lock that tells our transactions' locks from those of another inbox.
-pub(crate) fn lock_class(place: &Place) -> i32 {
+pub(crate) fn lock_class(place: &Namespace) -> i32 {
     let number = crate::db::lock_number(&[b"order", place.schema.as_bytes(), place.prefix.as_bytes()]);
     let [a, b, c, d, ..] = number.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])

@@ -8,10 +8,10 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::claim::uuid;
-use crate::db::{Db, Lines, Released, lane, millis};
+use crate::db::{Db, Released, TouchedQueues, lane, millis};
 use crate::error::unread;
 use crate::row::get;
-use crate::session::{Query, Session, query};
+use crate::session::{PgSession, Query, query};
 use crate::sql::strip;
 
 /// Claims as the columns that find their rows and fence them, in the order in which everybody locks them.
@@ -26,7 +26,7 @@ struct Fences {
 }
 
 impl Fences {
-    /// Claims whose handlers nobody knows are left out: they cannot hold.
+    /// Skips claims with unknown handlers: they cannot hold.
     async fn new<'a>(db: &Db, claims: impl Iterator<Item = &'a Claim>) -> Result<Self> {
         let mut found = Vec::new();
         let mut last: Option<(&Claim, Option<i16>)> = None;
@@ -86,8 +86,8 @@ impl Fences {
     }
 
     /// The lines that the claims stand in.
-    fn lines<'a>(&self, claim: impl Fn(usize) -> &'a Claim) -> Lines {
-        let mut lines = Lines::default();
+    fn lines<'a>(&self, claim: impl Fn(usize) -> &'a Claim) -> TouchedQueues {
+        let mut lines = TouchedQueues::default();
         for (at, order) in self.column(|at| claim(at).order).into_iter().enumerate() {
             if let Some(order) = order {
                 lines.add(self.lanes[at], self.handlers[at], order.as_bytes().to_vec());
@@ -164,7 +164,7 @@ fn statement(db: &Db, fences: &Fences, batch: &[Settlement]) -> Query<'static> {
 }
 
 /// Completes claims of which some have an ordering key.
-fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Query<'static> {
+fn completion(db: &Db, fences: &Fences, lines: TouchedQueues, own: bool) -> Query<'static> {
     let completion = fences
         .bind(query(&db.sql.settle).bind(db.now()))
         .bind(None::<Vec<String>>)
@@ -178,7 +178,7 @@ fn completion(db: &Db, fences: &Fences, lines: Lines, own: bool) -> Query<'stati
 }
 
 /// The locks of the lines that settlements touch, and whether they must be in a handler's own transaction.
-fn in_lines(db: &Db, settlements: Query<'static>, mut lines: Lines, own: bool) -> Query<'static> {
+fn in_lines(db: &Db, settlements: Query<'static>, mut lines: TouchedQueues, own: bool) -> Query<'static> {
     settlements.bind(own).bind(db.lock_class).bind(lines.locks())
 }
 
@@ -231,7 +231,7 @@ pub(crate) async fn renew(db: &Db, params: &RenewParams) -> Result<Vec<Renewed>>
 /// own, which must not come in twice. What it lets go is there when the transaction commits.
 pub(crate) async fn complete(
     db: &Db,
-    session: &mut Session,
+    session: &mut PgSession,
     claims: &[Claim],
 ) -> Result<(Vec<Settled>, Released)> {
     let fences = Fences::new(db, claims.iter()).await?;
@@ -250,7 +250,8 @@ pub(crate) async fn complete(
     Ok((settled, released))
 }
 
-/// What completes a claim without an ordering key, as text; nothing if its handler is not known, so that it cannot hold.
+/// Returns the SQL text that completes a claim without an ordering key. `None` if its handler is unknown: such a claim
+/// cannot hold.
 pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<String>> {
     let fences = Fences::new(db, std::iter::once(claim)).await?;
     if fences.is_empty() {
@@ -268,7 +269,7 @@ pub(crate) async fn completion_text(db: &Db, claim: &Claim) -> Result<Option<Str
 }
 
 /// Locks claims in a transaction that several runs share.
-pub(crate) async fn hold(db: &Db, session: &mut Session, claims: &[Claim]) -> Result<Vec<Settled>> {
+pub(crate) async fn hold(db: &Db, session: &mut PgSession, claims: &[Claim]) -> Result<Vec<Settled>> {
     let fences = Fences::new(db, claims.iter()).await?;
     let rows = session.rows(fences.bind(query(&db.sql.settle_hold))).await?;
     held(claims.len(), &rows)

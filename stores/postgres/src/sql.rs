@@ -10,24 +10,24 @@ const MAX_PREFIX: usize = 32;
 
 /// Where the tables are: a schema, and what their names start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Namespace {
     pub(crate) schema: String,
     pub(crate) prefix: String,
 }
 
-impl Default for Place {
+impl Default for Namespace {
     fn default() -> Self {
         Self { schema: "public".into(), prefix: "oncebox_".into() }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.schema, self.prefix)
     }
 }
 
-impl Place {
+impl Namespace {
     /// Refuses what is not a plain identifier: names go into statements, quoted, but never escaped.
     pub(crate) fn check(&self) -> Result<()> {
         let plain = |name: &str| {
@@ -88,7 +88,7 @@ macro_rules! statements {
         }
 
         impl Statements {
-            pub(crate) fn new(place: &Place) -> Self {
+            pub(crate) fn new(place: &Namespace) -> Self {
                 Self {
                     accept_plain: doubted(include_str!("../sql/accept/plain.sql"), "$19").map(|sql| place.render(&sql)),
                     accept_one: doubted(include_str!("../sql/accept/one.sql"), "$16").map(|sql| place.render(&sql)),

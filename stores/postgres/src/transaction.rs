@@ -9,27 +9,27 @@ use oncebox::{Fingerprint, HandlerKey, InboxName, Key, Mark, Result};
 use sqlx::PgConnection;
 
 use crate::db::{Db, Released};
-use crate::mark::{MarkQuery, Place, QuarantineValues, mark, quarantine, recall, record};
-use crate::session::{Session, Sessions};
+use crate::mark::{MarkQuery, MarkRef, QuarantineValues, mark, quarantine, recall, record};
+use crate::session::{PgSession, Sessions};
 use crate::settle;
 
 /// An open transaction of a handler. It is a [`PgConnection`] to every query; a transaction begun on it is a savepoint.
 /// Dropping it rolls it back; only the library commits it.
 pub struct PostgresTx {
-    session: Session,
-    /// Whether the last to use it was the store, without an error: then it is known not to be aborted.
+    session: PgSession,
+    /// True if the store used it last, without an error: then the transaction is not aborted.
     sound: bool,
     savepoint: bool,
-    /// What completions have let go, for when it is committed.
+    /// Entries that completions released; workers hear of them after the commit.
     released: Released,
-    /// Whether it has completed one with an ordering key: then others may be let go.
+    /// True if the transaction completed an entry with an ordering key: then later entries may be released.
     ordered: bool,
-    /// What it has marked, to be remembered when it is committed.
+    /// Keys that it marked, remembered after the commit.
     marked: Vec<(i16, Key, HandlerKey)>,
 }
 
 impl PostgresTx {
-    /// Opens a transaction. Whoever stops waiting for it leaves a connection that is rolled back before it is lent again.
+    /// Opens a transaction. If the caller stops waiting, the pool rolls the connection back before it lends it again.
     pub(crate) async fn begin(sessions: &Sessions) -> Result<Self> {
         Ok(Self {
             session: sessions.handlers_transaction().await?,
@@ -89,12 +89,12 @@ impl PostgresTx {
         result: &[u8],
     ) -> Result<()> {
         let persistent = self.session.is_persistent();
-        record(Place::new(db, key, handler), result, persistent, &mut self.session).await
+        record(MarkRef::new(db, key, handler), result, persistent, &mut self.session).await
     }
 
     pub(crate) async fn recall(&mut self, db: &Db, key: &Key, handler: &HandlerKey) -> Result<Option<Bytes>> {
         let persistent = self.session.is_persistent();
-        recall(Place::new(db, key, handler), persistent, &mut self.session).await
+        recall(MarkRef::new(db, key, handler), persistent, &mut self.session).await
     }
 
     pub(crate) async fn complete(&mut self, db: &Db, claims: &[Claim]) -> Result<Vec<Settled>> {

@@ -1,4 +1,4 @@
-//! What a claim reads and hands out: the messages of its own entries, each to its entry, and nothing that it does not hold.
+//! Contents of a claim: the messages of its own entries, each with its entry, and nothing that it does not hold.
 
 mod fixture;
 mod support;
@@ -201,7 +201,7 @@ async fn one_of_a_few_that_cannot_be_read_keeps_no_other_waiting() {
 async fn what_was_found_but_could_not_be_leased_is_not_handed_out() {
     let (schema, store) = store().await;
     accept_new(&store, (0..100).map(|number| number.to_string())).await;
-    // As if somebody had changed these rows between finding and leasing them.
+    // As if another transaction had changed these rows between find and lease.
     schema
         .run(
             "CREATE FUNCTION @refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \

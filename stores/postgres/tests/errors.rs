@@ -7,7 +7,7 @@ use std::time::Duration;
 use oncebox::store::{Mark, Migrate as _, SettleIn as _, Settled, Store as _, Transactional as _};
 use oncebox::{Error, ErrorKind};
 use oncebox_postgres::sqlx::Connection as _;
-use oncebox_postgres::{Options, Postgres};
+use oncebox_postgres::{Postgres, PostgresOptions};
 use oncebox_servers::{Cluster, PostgresVersion};
 use support::{
     Schema, accept, claim, claim_one, claim_params, first, handler, in_time, inbox, key, offer, pid, run,
@@ -134,7 +134,7 @@ async fn a_server_that_is_not_there_is_named_as_such() {
     let error = store.mark(&mut tx).await.expect_err("the session was ended");
     assert_error(&error, ErrorKind::Unavailable, "connection to PostgreSQL was lost", "");
     drop(tx);
-    // The first call may find its idle connection dead; the next one finds nobody there.
+    // The first call may find its idle connection dead; the next one finds no server.
     let _ = accept(&store, "1").await.expect_err("stopped");
     let error = accept(&store, "1").await.expect_err("stopped");
     assert_error(&error, ErrorKind::Unavailable, "not reachable", "refused");
@@ -253,7 +253,7 @@ fn guarded() -> (Cluster, Schema) {
     (cluster, schema)
 }
 
-fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) -> Options {
+fn as_app(cluster: &Cluster, schema: &Schema, password: &str, database: &str) -> PostgresOptions {
     let url = format!("postgres://app:{password}@127.0.0.1:{}/{database}", cluster.port());
     Postgres::options(&url).expect("a good URL").schema(&schema.name)
 }
@@ -276,7 +276,7 @@ async fn a_login_that_is_refused_says_why_and_keeps_the_password() {
         texts.push(format!("{error} {error:?}"));
     }
 
-    // The tables are made by somebody else; what the service needs is granted bit by bit.
+    // Another role creates the tables; the test grants what the service needs bit by bit.
     let owner = schema.shop().await;
     first(&owner, "1").await;
     let n = &schema.name;

@@ -13,8 +13,8 @@ use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, in_time};
 use tokio::sync::{Notify, Semaphore};
 
-/// What the handler shares with the test.
-struct Play {
+/// State that the handler shares with the test.
+struct LoginFixture {
     runs: AtomicUsize,
     begun: Notify,
     go: Semaphore,
@@ -22,7 +22,7 @@ struct Play {
 
 /// Answers when it is told to, as an HTTP handler does that answers 200.
 async fn answer(_: Message, cx: &mut Context<Postgres>) -> Result<(), BoxError> {
-    let play = Arc::clone(cx.data::<Arc<Play>>()?);
+    let play = Arc::clone(cx.data::<Arc<LoginFixture>>()?);
     play.runs.fetch_add(1, Ordering::Relaxed);
     play.begun.notify_one();
     play.go.acquire().await?.forget();
@@ -66,7 +66,8 @@ async fn a_refused_login_or_privilege_loses_no_settlement() {
         ("alter role app connection limit 0", true, "alter role app connection limit -1"),
         (&*revoke, false, &*grants),
     ] {
-        let play = Arc::new(Play { runs: AtomicUsize::new(0), begun: Notify::new(), go: Semaphore::new(0) });
+        let play =
+            Arc::new(LoginFixture { runs: AtomicUsize::new(0), begun: Notify::new(), go: Semaphore::new(0) });
         let store = options.clone().open().await.expect("the store opens");
         let inbox = Inbox::builder("orders", store).data(Arc::clone(&play));
         let inbox = inbox.on("t", handler("answer", answer)).build().expect("an inbox");

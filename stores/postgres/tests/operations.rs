@@ -1,4 +1,4 @@
-//! What operators do is recorded in the transaction that does it, and what the server knows of its own health.
+//! Operator actions are audited in their own transaction; `examine` reports the health of the server.
 
 mod fixture;
 mod support;

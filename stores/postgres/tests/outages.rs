@@ -11,7 +11,7 @@ use oncebox_postgres::sqlx::{self, AssertSqlSafe};
 use oncebox_servers::{Cluster, PostgresVersion};
 use support::{Schema, accept, claim, first, in_time, message};
 
-/// What the handler writes, with the table's name in it.
+/// Statement of the handler, with the table's name in it.
 struct Ship(String);
 
 async fn ship(
@@ -25,7 +25,7 @@ async fn ship(
     Ok(())
 }
 
-/// Leases are longer than any test: whoever needs one to run out is found out by the clock.
+/// Leases last longer than any test: a test that needs one to expire fails by the clock.
 fn inbox(schema: &Schema, store: Postgres) -> Inbox<Postgres> {
     let config = Config {
         poll: Duration::from_millis(100),
@@ -119,7 +119,7 @@ async fn a_server_that_is_restarted_or_killed_goes_on_where_it_was() {
     in_time(running.shutdown()).await;
 }
 
-/// Of many connections that died while nobody used them, each call finds at most one.
+/// Of many connections that died while idle, each call finds at most one.
 // FAULTS E5
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_died_idle_are_no_storm_of_errors() {

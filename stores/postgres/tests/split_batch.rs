@@ -101,7 +101,7 @@ async fn what_one_part_could_not_store_is_told_of_its_messages_alone() {
     assert!(again.iter().all(Result::is_ok), "{again:?}");
 }
 
-/// One that says that nothing was stored, and one that does not know: nobody is told that nothing was.
+/// One part reports that nothing was stored, and one does not know: no caller hears that nothing was stored.
 #[tokio::test]
 async fn parts_that_fail_in_different_ways_are_told_of_apart() {
     let schema = Schema::shared();
@@ -117,7 +117,7 @@ async fn parts_that_fail_in_different_ways_are_told_of_apart() {
     assert_eq!(schema.count("@message").await, i64::try_from(unknown).expect("a few"), "it was stored");
 }
 
-/// What the store refuses in one message is not the fault of the others, in one part or in two.
+/// The store refuses one bad message and stores the others, in one part or in two.
 #[tokio::test]
 async fn one_bad_message_is_refused_alone() {
     for many in [20, MANY] {

@@ -1,4 +1,4 @@
-//! What an operator sees, opened with the keys of this process.
+//! Operator views, opened with the keys of this process.
 
 use async_trait::async_trait;
 use oncebox::store::{

@@ -1,5 +1,5 @@
-//! What was sealed in version 1 stays readable, until a store is told to refuse it. The fixtures are values of version 1 that were made
-//! outside of this crate, from its description: HKDF-SHA256, AES-256-GCM, the place as additional data.
+//! Values sealed in version 1 stay readable until a store requires version 2. The fixtures were made outside this crate,
+//! from the description of version 1: HKDF-SHA256, AES-256-GCM, the place as additional data.
 #![allow(clippy::unwrap_used, reason = "the helpers of tests panic like tests do")]
 
 use std::sync::Arc;

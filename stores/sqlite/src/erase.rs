@@ -7,10 +7,10 @@ use rusqlite::{Connection, params};
 
 use crate::admin;
 use crate::error::store_error;
-use crate::writer::Work;
+use crate::writer::WriteTx;
 
 pub(crate) fn erase(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     key: &Key,
     discard_unfinished: bool,
@@ -71,7 +71,7 @@ impl<'a> Overwriting<'a> {
 impl Drop for Overwriting<'_> {
     fn drop(&mut self) {
         if let Err(error) = switch(self.0, "fast") {
-            tracing::warn!(%error, "cannot stop overwriting freed pages; writes are slower");
+            tracing::warn!(%error, effect = "slower writes", "cannot reset secure_delete");
         }
     }
 }

@@ -45,7 +45,7 @@ mod transaction;
 mod writer;
 
 pub use connect::Synchronous;
-pub use options::Options;
+pub use options::SqliteOptions;
 pub use transaction::SqliteTx;
 
 use std::future::Future;
@@ -68,11 +68,11 @@ use oncebox::{Error, ErrorKind, HandlerKey, InboxName, Key, Mark, Result};
 use tokio::sync::watch;
 
 use checkpoint::WriterEnd;
-use connect::Opener;
-use names::Names;
+use connect::FileOpener;
+use names::NameMap;
 use proof::Pace;
 use transaction::WriteTurn;
-use writer::{Abandoned, Work, Writer};
+use writer::{Abandoned, WriteTx, WriterHandle};
 
 /// A SQLite file as a store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
@@ -81,9 +81,9 @@ pub struct Sqlite {
 }
 
 struct Inner {
-    opener: Opener,
+    opener: FileOpener,
     clock: SharedClock,
-    writer: Writer,
+    writer: WriterHandle,
     write_turn: WriteTurn,
     wake: watch::Sender<u64>,
     watching: AtomicBool,
@@ -105,9 +105,9 @@ impl Sqlite {
     }
 
     /// Opens a file with other settings.
-    pub fn options(path: impl Into<PathBuf>) -> Options {
-        Options {
-            opener: Opener {
+    pub fn options(path: impl Into<PathBuf>) -> SqliteOptions {
+        SqliteOptions {
+            opener: FileOpener {
                 path: path.into(),
                 synchronous: Synchronous::Full,
                 busy_timeout: Duration::from_secs(5),
@@ -157,7 +157,7 @@ impl Sqlite {
 
     async fn call<T, F>(&self, work: F) -> Result<T>
     where
-        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.inner.writer.call(Abandoned::Done, work).await
@@ -166,7 +166,7 @@ impl Sqlite {
     /// Looks at what only the writer knows. What becomes of the transaction is no matter to a look, which changes nothing.
     async fn look<T, F>(&self, work: F) -> Result<T>
     where
-        F: FnMut(&mut Work<'_>) -> Result<T> + Send + 'static,
+        F: FnMut(&mut WriteTx<'_>) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
         self.call(work).await.map_err(|error| match error.kind() {
@@ -178,17 +178,17 @@ impl Sqlite {
     /// Looks at many rows on a connection of its own, so that the writer does not wait.
     async fn read<T, F>(&self, look: F) -> Result<T>
     where
-        F: FnOnce(&rusqlite::Connection, &Names) -> Result<T> + Send + 'static,
+        F: FnOnce(&rusqlite::Connection, &NameMap) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let opener = Opener { read_only: true, ..self.inner.opener.clone() };
+        let opener = FileOpener { read_only: true, ..self.inner.opener.clone() };
         let looked = tokio::task::spawn_blocking(move || {
             let connection = opener.open()?;
             // One snapshot for all statements.
             connection
                 .execute_batch(include_str!("../sql/transaction/begin_read.sql"))
                 .map_err(error::store_error)?;
-            look(&connection, &Names::load(&connection)?)
+            look(&connection, &NameMap::load(&connection)?)
         });
         looked.await.map_err(|panic| error::stopped().caused_by(panic))?
     }
@@ -370,7 +370,7 @@ impl Admin for Sqlite {
     }
 }
 
-/// Whether an error is what an operator is told, and not a fault of the store.
+/// Returns true if the error is an answer to the operator, and not a fault of the store.
 fn is_answer(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Refused | ErrorKind::OperationReused)
 }

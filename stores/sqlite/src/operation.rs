@@ -1,4 +1,4 @@
-//! What operators do, and the record of it.
+//! Operator actions and their audit record. Tests: `tests/operations.rs`.
 
 use oncebox::store::{
     Acted, Action, ActionKind, ActionResult, AuditFilter, AuditPage, OperationId, OperationView, SweepParams,
@@ -8,12 +8,12 @@ use oncebox::{HandlerKey, InboxName, Key, Result, store};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::error::store_error;
-use crate::names::Names;
-use crate::order::Line;
-use crate::writer::Work;
+use crate::names::NameMap;
+use crate::order::OrderedEntries;
+use crate::writer::WriteTx;
 use crate::{admin, erase};
 
-pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
+pub(crate) fn act(work: &mut WriteTx<'_>, action: &Action) -> Result<Acted> {
     let known: Option<(String, String, String)> = work
         .statement(include_str!("../sql/operation/known.sql"))?
         .query_row([&action.id.as_bytes()[..]], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -51,7 +51,7 @@ pub(crate) fn act(work: &mut Work<'_>, action: &Action) -> Result<Acted> {
 
 /// Holds one ordering key of a handler back, or lets it go on; says whether that changed anything.
 fn pause_key(
-    work: &mut Work<'_>,
+    work: &mut WriteTx<'_>,
     inbox: &InboxName,
     handler: &HandlerKey,
     line: &store::OrderQueue,
@@ -60,7 +60,7 @@ fn pause_key(
     let Some(order) = line.order(inbox) else { return Ok(false) };
     let inbox = work.names.inbox(work.connection, inbox)?;
     let handler = work.names.handler(work.connection, inbox.id, handler)?;
-    let held = Line { connection: work.connection, handler, order };
+    let held = OrderedEntries { connection: work.connection, handler, order };
     if paused {
         return held.stop(work.now, &line.encode());
     }
@@ -68,7 +68,7 @@ fn pause_key(
     held.go(work.now)
 }
 
-fn record(work: &mut Work<'_>, action: &Action, answer: &ActionResult) -> Result<()> {
+fn record(work: &mut WriteTx<'_>, action: &Action, answer: &ActionResult) -> Result<()> {
     let inbox = work.names.inbox(work.connection, &action.inbox)?.id;
     let record = OperationView::of(action, answer, 0, work.now);
     work.statement(include_str!("../sql/operation/add.sql"))?
@@ -90,7 +90,7 @@ fn record(work: &mut Work<'_>, action: &Action, answer: &ActionResult) -> Result
     Ok(())
 }
 
-pub(crate) fn note(work: &Work<'_>, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
+pub(crate) fn note(work: &WriteTx<'_>, id: OperationId, noted: u32, progress: &str) -> Result<bool> {
     let noted = work
         .statement(include_str!("../sql/operation/note.sql"))?
         .execute(params![&id.as_bytes()[..], noted, progress])
@@ -98,7 +98,7 @@ pub(crate) fn note(work: &Work<'_>, id: OperationId, noted: u32, progress: &str)
     Ok(noted == 1)
 }
 
-pub(crate) fn audit(connection: &Connection, names: &Names, filter: &AuditFilter) -> Result<AuditPage> {
+pub(crate) fn audit(connection: &Connection, names: &NameMap, filter: &AuditFilter) -> Result<AuditPage> {
     let mut page = AuditPage::default();
     let Some(inbox) = names.known_inbox(&filter.inbox) else { return Ok(page) };
     let sql = match (&filter.id, &filter.key, &filter.parent) {
@@ -150,7 +150,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<OperationView> {
 }
 
 /// Forgets records past their window, a bounded number at a time; returns how many.
-pub(crate) fn forget(work: &Work<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
+pub(crate) fn forget(work: &WriteTx<'_>, inbox: i64, params: &SweepParams) -> Result<usize> {
     let limit = i64::try_from(params.limit).unwrap_or(i64::MAX);
     work.statement(include_str!("../sql/operation/forget.sql"))?
         .execute(params![inbox, work.now.before(params.audit).as_millis(), limit])

@@ -15,7 +15,7 @@ use rusqlite::ffi::ErrorCode;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::connect::Opener;
+use crate::connect::FileOpener;
 use crate::error::{commit_error, stopped, store_error};
 use crate::lock;
 
@@ -24,9 +24,9 @@ use crate::lock;
 #[derive(Clone)]
 pub(crate) struct WriteTurn {
     connection: Arc<Mutex<Option<Connection>>>,
-    /// How many turns there have been.
+    /// Number of turns so far.
     turns: Arc<AtomicU64>,
-    /// How long one turn is waited for.
+    /// Maximum time to wait for a turn.
     patience: Duration,
 }
 
@@ -71,7 +71,7 @@ impl WriteTurn {
         lock
     }
 
-    /// How many turns there have been.
+    /// Returns the number of turns so far.
     pub(crate) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -117,13 +117,13 @@ pub struct SqliteTx {
     connection: Option<Connection>,
     /// Set when SQLite rolls back by itself, as it does after some errors.
     rolled_back: Arc<AtomicBool>,
-    /// Whether a run that shares the transaction has begun its part.
+    /// True if a run that shares the transaction has begun its part.
     pub(crate) in_part: bool,
     turn: WriteTurnGuard,
 }
 
 impl SqliteTx {
-    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &Opener) -> Result<Self> {
+    pub(crate) async fn begin(write_turn: &WriteTurn, opener: &FileOpener) -> Result<Self> {
         let turn = write_turn.enter().await?;
         let opener = opener.clone();
         // The turn goes along: if the caller goes away, it is over when this is.
@@ -131,7 +131,7 @@ impl SqliteTx {
         begun.await.map_err(|panic| stopped().caused_by(panic))?
     }
 
-    fn open(mut turn: WriteTurnGuard, opener: &Opener) -> Result<Self> {
+    fn open(mut turn: WriteTurnGuard, opener: &FileOpener) -> Result<Self> {
         let connection = match turn.take() {
             Some(connection) => connection,
             None => opener.open()?,

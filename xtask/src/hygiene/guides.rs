@@ -4,22 +4,28 @@ use super::{File, Tree, is, resolve};
 use crate::literals::literals;
 
 const GUIDES: &str = "docs/guides/";
-const INDEX: &str = "docs/guides/README.md";
+const INDEX: &str = "docs/README.md";
+const DOCS: &str = "docs/";
+const DECISIONS: &str = "docs/adr/";
+const DECISIONS_INDEX: &str = "docs/adr/README.md";
+const GLOSSARY: &str = "docs/glossary.md";
 
-/// Whether a file is a guide, or their index.
-pub(super) fn is_page(path: &str) -> bool {
-    path.strip_prefix(GUIDES).is_some_and(|name| is(name, "md"))
-}
+/// The first words of a guide.
+const NEED: &str = "**You need this if** ";
+/// The lines of the first example of a guide, at most.
+const EXAMPLE: usize = 14;
+/// The words of our own, at most.
+const WORDS: usize = 25;
 
-/// The guides, without their index.
-fn guides<'a>(tree: &'a Tree<'_>) -> impl Iterator<Item = &'a File> {
-    tree.files.iter().filter(|file| is_page(&file.path) && file.path != INDEX)
+/// The pages below a directory.
+fn pages<'a>(tree: &'a Tree<'_>, dir: &'a str) -> impl Iterator<Item = &'a File> {
+    tree.files.iter().filter(move |file| file.path.starts_with(dir) && is(&file.path, "md"))
 }
 
 /// A program that nobody compiles is wrong after the next change, and nobody notices.
 pub(super) fn programs_are_compiled(tree: &Tree<'_>) -> Vec<String> {
-    let pages = tree.files.iter().filter(|file| is_page(&file.path) && shows_rust(&file.text));
-    pages
+    pages(tree, GUIDES)
+        .filter(|page| shows_rust(&page.text))
         .filter(|page| !tree.rust().any(|rust| compiles(rust, page)))
         .map(|page| {
             format!(
@@ -30,12 +36,44 @@ pub(super) fn programs_are_compiled(tree: &Tree<'_>) -> Vec<String> {
         .collect()
 }
 
+/// The front page links every page, but the decisions, which have an index of their own.
 pub(super) fn pages_are_listed(tree: &Tree<'_>) -> Vec<String> {
     let index = tree.files.iter().find(|file| file.path == INDEX).map_or("", |index| &index.text);
-    guides(tree)
-        .filter(|page| !index.contains(&format!("]({})", &page.path[GUIDES.len()..])))
+    let decision = |path: &str| path.starts_with(DECISIONS) && path != DECISIONS_INDEX;
+    pages(tree, DOCS)
+        .filter(|page| page.path != INDEX && !decision(&page.path))
+        .filter(|page| !index.contains(&format!("]({})", &page.path[DOCS.len()..])))
         .map(|page| format!("{}: is not linked from {INDEX}", page.path))
         .collect()
+}
+
+/// A guide says first who needs it, and then shows a short example.
+pub(super) fn pages_begin_with_an_example(tree: &Tree<'_>) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for page in pages(tree, GUIDES) {
+        let mut lines = page.text.lines().skip(1).skip_while(|line| line.is_empty());
+        if !lines.next().is_some_and(|line| line.starts_with(NEED)) {
+            breaches.push(format!("{}: does not begin with \"{NEED}\"", page.path));
+        }
+        let before =
+            lines.take_while(|line| !line.starts_with("## ")).skip_while(|line| !line.starts_with("```"));
+        let example = before.skip(1).take_while(|line| !line.starts_with("```")).count();
+        if !(1..=EXAMPLE).contains(&example) {
+            breaches.push(format!(
+                "{}: has an example of {example} lines before its first section, where 1 to {EXAMPLE} are asked for",
+                page.path
+            ));
+        }
+    }
+    breaches
+}
+
+/// The glossary has few words.
+pub(super) fn the_glossary_is_short(tree: &Tree<'_>) -> Vec<String> {
+    let glossary = tree.files.iter().find(|file| file.path == GLOSSARY).map_or("", |page| &page.text);
+    let words = glossary.lines().filter(|line| line.starts_with("### ")).count();
+    let breach = format!("{GLOSSARY}: has {words} words, the limit is {WORDS}: use a word of the field");
+    if words > WORDS { vec![breach] } else { Vec::new() }
 }
 
 /// Whether the documentation of an item in `rust`, which is part of a library, is the page.
@@ -94,7 +132,7 @@ mod tests {
     #[test]
     fn a_program_must_be_compiled_by_a_crate() {
         let page = |including: (&str, &str)| {
-            broken(&[("docs/guides/a.md", RUST), ("docs/guides/README.md", "[a](a.md)"), including])
+            broken(&[("docs/guides/a.md", RUST), ("docs/README.md", "[a](guides/a.md)"), including])
         };
         let include = "#[cfg(doctest)]\n#[doc = include_str!(\"../../../docs/guides/a.md\")]\nstruct A;";
         assert!(page(("crates/a/src/lib.rs", include)).is_empty());
@@ -118,10 +156,32 @@ mod tests {
     #[test]
     fn a_page_must_be_linked_from_the_index() {
         let page = ("docs/guides/a.md", "# A\n");
-        let breaches = ["docs/guides/a.md: is not linked from docs/guides/README.md"];
+        let breaches = ["docs/guides/a.md: is not linked from docs/README.md"];
         assert_eq!(broken(&[page]), breaches);
-        assert_eq!(broken(&[page, ("docs/guides/README.md", "see a.md and [b](b.md)")]), breaches);
-        assert!(broken(&[page, ("docs/guides/README.md", "| [a](a.md) | b |")]).is_empty());
+        assert_eq!(broken(&[page, ("docs/README.md", "see guides/a.md and [b](guides/b.md)")]), breaches);
+        assert!(broken(&[page, ("docs/README.md", "| [a](guides/a.md) | b |")]).is_empty());
+    }
+
+    #[test]
+    fn a_guide_begins_with_its_readers_and_a_short_example() {
+        let broken = |text: &str| {
+            let files = [File { path: "docs/guides/a.md".into(), text: text.into() }];
+            pages_begin_with_an_example(&Tree { files: &files, members: &[] }).len()
+        };
+        let need = "# A\n\n**You need this if** you do.\n";
+        assert_eq!(broken(&format!("{need}\n```rust\nfn main() {{}}\n```\n\n## B\n")), 0);
+        assert_eq!(broken("# A\n\nText.\n\n```rust\nfn main() {}\n```\n"), 1);
+        assert_eq!(broken(&format!("{need}\n## B\n\n```rust\nfn main() {{}}\n```\n")), 1, "an example below");
+        assert_eq!(broken(&format!("{need}\n```rust\n{}```\n", "a();\n".repeat(EXAMPLE + 1))), 1);
+    }
+
+    #[test]
+    fn a_glossary_that_grows_is_named() {
+        let broken = |words| {
+            let files = [File { path: GLOSSARY.into(), text: "### word\n\nText.\n".repeat(words) }];
+            the_glossary_is_short(&Tree { files: &files, members: &[] }).len()
+        };
+        assert_eq!([broken(WORDS), broken(WORDS + 1)], [0, 1]);
     }
 
     #[test]

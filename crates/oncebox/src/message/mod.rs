@@ -28,7 +28,7 @@ pub struct Message {
     tenant: Option<Box<str>>,
     source: Box<str>,
     id: Bytes,
-    message_type: Box<str>,
+    type_name: Box<str>,
     payload: Bytes,
     headers: Headers,
     ordering_key: Option<Bytes>,
@@ -43,7 +43,7 @@ impl Message {
             tenant: None,
             source: "".into(),
             id: id.into(),
-            message_type: message_type.into(),
+            type_name: message_type.into(),
             payload: payload.into(),
             headers: Headers::default(),
             ordering_key: None,
@@ -113,7 +113,7 @@ impl Message {
 
     /// Its type, by which handlers are chosen.
     pub fn message_type(&self) -> &str {
-        &self.message_type
+        &self.type_name
     }
 
     /// The payload, byte for byte as received.
@@ -152,7 +152,7 @@ impl Message {
         field("message id", self.id.len(), limits.id, ErrorKind::InvalidMessage)?;
         field("tenant", self.tenant().map_or(0, str::len), limits.text, ErrorKind::InvalidMessage)?;
         field("message source", self.source.len(), limits.text, ErrorKind::InvalidMessage)?;
-        field("message type", self.message_type.len(), limits.text, ErrorKind::InvalidMessage)?;
+        field("message type", self.type_name.len(), limits.text, ErrorKind::InvalidMessage)?;
         field("set of headers", self.headers.size(), limits.headers, ErrorKind::InvalidMessage)?;
         field(
             "ordering key",
@@ -161,7 +161,7 @@ impl Message {
             ErrorKind::InvalidMessage,
         )?;
         field("payload", self.payload.len(), limits.payload, ErrorKind::TooLarge)?;
-        if self.message_type.is_empty() {
+        if self.type_name.is_empty() {
             return Err(Error::new(ErrorKind::InvalidMessage, "the message type is empty"));
         }
         if self.tenant().is_some_and(|tenant| tenant.trim().is_empty()) {

@@ -157,6 +157,10 @@ pub fn decide(policy: &Policy, claim: &Claim, outcome: Outcome) -> Settlement {
         error: None,
         in_line: None,
     };
+    if matches!(outcome, Outcome::Retry { .. } | Outcome::Snooze { .. } | Outcome::Undecodable { .. }) {
+        // Its worker lives: it need not run alone for all of its attempts.
+        settlement.suspicion = claim.suspicion.after_survival();
+    }
     let retry_now = NextState::Pending { delay: Duration::ZERO };
     (settlement.event, settlement.next, settlement.error) = match outcome {
         Outcome::Done => (EntryEvent::Done, NextState::Completed, None),

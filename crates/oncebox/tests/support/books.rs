@@ -4,7 +4,7 @@
 
 use oncebox::{BoxError, Context, Message};
 use oncebox_sqlite::rusqlite::Connection;
-use oncebox_sqlite::{Options, Sqlite, Synchronous};
+use oncebox_sqlite::{Sqlite, SqliteOptions, Synchronous};
 use oncebox_testkit::FaultyStore;
 
 /// A store whose handlers can write to the business table in the transaction of their completion.
@@ -24,7 +24,7 @@ impl Books {
     }
 
     /// How a store on the file is opened. What is tested here does not depend on the power staying on.
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> SqliteOptions {
         Sqlite::options(self.dir.path().join("books.db")).synchronous(Synchronous::Normal)
     }
 

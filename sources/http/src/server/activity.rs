@@ -10,7 +10,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Limits;
+use super::ServerLimits;
+
+/// For so long a connection without a request may be about to make one.
+const NEW: Duration = Duration::from_secs(1);
 
 /// The state of one connection, written by whoever reads, answers and watches.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(super) struct Activity {
     /// Requests so far.
     begun: AtomicUsize,
     pub(super) too_many_resets: Notify,
+    /// Tells the connection to close: another one needs its place.
+    pub(super) evicted: Notify,
 }
 
 impl Activity {
@@ -53,7 +58,44 @@ impl Activity {
             unsent: Mutex::default(),
             begun: AtomicUsize::new(0),
             too_many_resets: Notify::new(),
+            evicted: Notify::new(),
         })
+    }
+
+    /// Whether a sender on it has proven who it is.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// Whether no request is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0
+    }
+
+    /// How soon it gives way while it is unproven: the greater, the sooner. First one that has been silent for long, then one with
+    /// several open requests, the more the sooner, then one that has just come. One that waits for its first answer is last.
+    pub(super) fn nuisance(&self) -> (u8, usize) {
+        let requests = self.requests.load(Ordering::Relaxed);
+        match requests {
+            0 if self.idle_since().elapsed() > NEW => (3, 0),
+            0 => (1, 0),
+            1 => (0, 0),
+            _ => (2, requests),
+        }
+    }
+
+    /// When the last request ended, or the connection began.
+    pub(super) fn idle_since(&self) -> Instant {
+        self.at(self.idle_since.load(Ordering::Relaxed))
+    }
+
+    /// Makes the connection close.
+    pub(super) fn evict(&self) {
+        self.evicted.notify_one();
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.start + Duration::from_millis(millis.saturating_sub(1))
     }
 
     fn now(&self) -> u64 {
@@ -70,9 +112,8 @@ impl Activity {
     }
 
     /// When the connection is over unless something happens; `None` while a request is open and not answered.
-    pub(super) fn deadline(&self, limits: &Limits) -> Option<Instant> {
-        let at =
-            |millis: u64, wait: Duration| self.start + Duration::from_millis(millis.saturating_sub(1)) + wait;
+    pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
+        let at = |millis: u64, wait: Duration| self.at(millis) + wait;
         if self.requests.load(Ordering::Relaxed) > 0 {
             return self.unsent.lock().values().min().map(|since| at(*since, limits.write));
         }
@@ -119,7 +160,7 @@ impl Open {
     /// Notes that a request had success.
     pub(super) fn proven(&self) {
         // Most connections know it already; only reading leaves the others their copy of it.
-        if !self.activity.proven.load(Ordering::Relaxed) {
+        if !self.activity.is_proven() {
             self.activity.proven.store(true, Ordering::Relaxed);
         }
     }
@@ -131,7 +172,7 @@ impl Open {
         let waiting = WaitingAnswer(activity);
         let before = activity.waiting.fetch_add(1, Ordering::Relaxed);
         let half = usize::try_from(streams / 2).unwrap_or(usize::MAX).max(1);
-        (!activity.proven.load(Ordering::Relaxed) || before < half).then_some(waiting)
+        (!activity.is_proven() || before < half).then_some(waiting)
     }
 
     /// Notes whether it is the client that has to make room for more of the answer, from now on. In HTTP/1 it is the
@@ -168,5 +209,16 @@ impl Drop for Open {
         if !self.answered && activity.resets.fetch_add(1, Ordering::Relaxed) >= activity.max_resets {
             activity.too_many_resets.notify_one();
         }
+    }
+}
+
+#[cfg(test)]
+impl Activity {
+    pub(super) fn prove(&self) {
+        self.proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn open(self: &Arc<Self>) -> Open {
+        Open::new(self, Version::HTTP_11)
     }
 }

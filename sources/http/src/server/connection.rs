@@ -22,10 +22,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use super::Limits;
+use super::ServerLimits;
 use super::activity::{Activity, Open};
 use super::io::Watched;
-use super::refusals::{Refusals, Unproven};
+use super::refusals::{Anonymous, Refusals, Unproven};
 
 /// How long a connection has to say goodbye.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -37,14 +37,15 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) peer: SocketAddr,
+    pub(super) activity: Arc<Activity>,
     pub(super) router: Router,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ServerLimits>,
     pub(super) builder: Arc<Builder<TokioExecutor>>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) stopped: watch::Receiver<bool>,
 }
 
-pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+pub(super) fn builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -70,15 +71,19 @@ pub(super) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 
 impl Connection {
     pub(super) async fn run(self) {
-        let Self { stream, tls, peer, router, limits, builder, refusals, stopped } = self;
+        let Self { stream, tls, peer, activity, router, limits, builder, refusals, stopped } = self;
         // Answers are small; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let activity = Activity::new(limits.resets);
         let socket = Watched::new(stream, Arc::clone(&activity), limits.write);
         let spoken = Spoken { peer, router, limits, builder, refusals, stopped, activity };
         let Some(tls) = tls else { return spoken.run(socket).await };
         // A handshake is the head of a head, and may take as long.
-        match tokio::time::timeout(spoken.limits.head, tls.accept(socket)).await {
+        let handshake = tokio::time::timeout(spoken.limits.head, tls.accept(socket));
+        let handshake = tokio::select! {
+            handshake = handshake => handshake,
+            () = spoken.activity.evicted.notified() => return,
+        };
+        match handshake {
             Ok(Ok(socket)) => spoken.run(socket).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "closed a connection: its TLS handshake took too long"),
@@ -90,7 +95,7 @@ impl Connection {
 struct Spoken {
     peer: SocketAddr,
     router: Router,
-    limits: Arc<Limits>,
+    limits: Arc<ServerLimits>,
     builder: Arc<Builder<TokioExecutor>>,
     refusals: Arc<Refusals>,
     stopped: watch::Receiver<bool>,
@@ -137,6 +142,10 @@ impl Spoken {
                     };
                     timer.as_mut().reset(next);
                 }
+                () = activity.evicted.notified() => {
+                    tracing::debug!(%peer, "closed a connection: a new one needs its place");
+                    return;
+                }
                 () = activity.too_many_resets.notified() => {
                     tracing::debug!(%peer, "closed a connection: it takes back its requests");
                     return;
@@ -164,7 +173,7 @@ async fn answer(
     let response = router.oneshot(request).await?;
     if response.status() == StatusCode::UNAUTHORIZED || response.extensions().get::<Unproven>().is_some() {
         slow_down(&refusals, peer, &open, streams).await;
-    } else if response.status().is_success() {
+    } else if response.status().is_success() && response.extensions().get::<Anonymous>().is_none() {
         open.proven();
     }
     open.answered();

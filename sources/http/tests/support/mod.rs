@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use oncebox_http::{Limits, Server, Tls};
+use oncebox_http::{Server, ServerLimits, Tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub async fn start(router: Router, limits: Limits) -> Self {
+    pub async fn start(router: Router, limits: ServerLimits) -> Self {
         Self::serve(router, |server| server.limits(limits)).await
     }
 

@@ -17,7 +17,7 @@ use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties};
 use oncebox::source::{Delivery, Source as _};
 use oncebox::{BoxError, Context, Headers, Inbox, Memory, Message, handler};
-use oncebox_rabbitmq::{Builder, Queue, RabbitMq};
+use oncebox_rabbitmq::{Queue, RabbitMq, RabbitMqBuilder};
 use oncebox_servers::RabbitMqServer as Broker;
 use oncebox_testkit::FaultyStore;
 use parking_lot::Mutex;
@@ -100,12 +100,12 @@ impl Client {
     }
 
     /// A source of this queue, with short pauses.
-    pub(crate) fn source(&self, queue: Queue) -> Builder {
+    pub(crate) fn source(&self, queue: Queue) -> RabbitMqBuilder {
         quick(&self.url, queue)
     }
 
     /// The same by way of a proxy.
-    pub(crate) fn through(&self, proxy: &proxy::Proxy, queue: Queue) -> Builder {
+    pub(crate) fn through(&self, proxy: &proxy::Proxy, queue: Queue) -> RabbitMqBuilder {
         quick(&proxy.url(&self.url), queue)
     }
 
@@ -207,7 +207,7 @@ impl Client {
 }
 
 /// A source with short pauses.
-fn quick(url: &str, queue: Queue) -> Builder {
+fn quick(url: &str, queue: Queue) -> RabbitMqBuilder {
     let first = Duration::from_millis(10);
     RabbitMq::builder(url).queue(queue).backoff(first, Duration::from_millis(200)).reconnect_delay(first)
 }

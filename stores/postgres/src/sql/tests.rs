@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn names_are_put_in_quoted() {
-    let place = Place { schema: "app".into(), prefix: "box_".into() };
+    let place = Namespace { schema: "app".into(), prefix: "box_".into() };
     let sql = place.render("a @proof, '@counter' & 63, #x_y on @%s_%s");
     assert_eq!(
         &*sql,
@@ -14,11 +14,11 @@ fn names_are_put_in_quoted() {
 
 #[test]
 fn only_plain_names_are_taken() {
-    assert!(Place::default().check().is_ok());
+    assert!(Namespace::default().check().is_ok());
     for bad in ["", "a b", "a\"b", "1a", "a;b", "é", &"x".repeat(33)] {
         for place in [
-            Place { schema: bad.into(), ..Place::default() },
-            Place { prefix: bad.into(), ..Place::default() },
+            Namespace { schema: bad.into(), ..Namespace::default() },
+            Namespace { prefix: bad.into(), ..Namespace::default() },
         ] {
             let error = place.check().expect_err(bad);
             assert_eq!(error.kind(), ErrorKind::InvalidConfig);

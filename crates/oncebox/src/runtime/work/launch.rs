@@ -124,8 +124,11 @@ pub(in crate::runtime) fn give_back<S: Store>(
     outcome: Outcome,
 ) {
     if core.in_flight.holds(claim) {
+        // It did not run, so nothing speaks for it.
+        let settlement =
+            Settlement { suspicion: claim.suspicion, ..decide(&Policy::default(), claim, outcome) };
         // Fails only when the runtime is gone; then the lease runs out.
-        let _ = settlements.send(decide(&Policy::default(), claim, outcome));
+        let _ = settlements.send(settlement);
     }
 }
 
