@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         runtime.block_on(age(&cluster.url("postgres")))?;
         (cluster.url("postgres"), Some(cluster))
     };
-    let bench = Bench { url, args };
+    let bench = PostgresBench { url, args };
     if bench.args.beside_peers {
         return runtime.block_on(peers::measure(&bench));
     }
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
 }
 
 /// What is measured, and where.
-pub(crate) struct Bench {
+pub(crate) struct PostgresBench {
     url: String,
     args: Args,
 }

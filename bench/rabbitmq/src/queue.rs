@@ -14,12 +14,12 @@ pub(crate) const NAME: &str = "bench";
 const BATCH: usize = 1_000;
 
 /// A connection with one channel.
-pub(crate) struct Client {
+pub(crate) struct BrokerClient {
     pub(crate) connection: Connection,
     pub(crate) channel: Channel,
 }
 
-impl Client {
+impl BrokerClient {
     pub(crate) async fn connect(amqp: &str) -> Result<Self> {
         let connection = Connection::connect(amqp, ConnectionProperties::default()).await?;
         let channel = connection.create_channel().await?;

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-use super::tables::{Ask, Tables};
-use super::{Rules, Verdict};
-use crate::ledger::{Answer, Fact, Line};
+use super::tables::{RoundTables, TableQuery};
+use super::{RoundRules, RoundVerdict};
+use crate::ledger::{Fact, LedgerLine, SettleAnswer};
 
 /// When which entry was asked to be tried again.
 pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
 
 /// What was asked for, of the ledgers.
-pub(super) fn retries(lines: &[Line]) -> Retries {
+pub(super) fn retries(lines: &[LedgerLine]) -> Retries {
     let mut retries: Retries = BTreeMap::new();
     for line in lines {
         if let Fact::Asked { m: Some(m), h, .. } = &line.fact {
@@ -23,17 +23,22 @@ pub(super) fn retries(lines: &[Line]) -> Retries {
 }
 
 /// I5: what is said to be done is recorded, once, and nothing is recorded that nobody asked for.
-pub(super) fn check(lines: &[Line], tables: &dyn Tables, rules: &Rules, verdict: &mut Verdict) -> Result<()> {
+pub(super) fn check(
+    lines: &[LedgerLine],
+    tables: &dyn RoundTables,
+    rules: &RoundRules,
+    verdict: &mut RoundVerdict,
+) -> Result<()> {
     let (mut asked, mut done) = (BTreeSet::new(), BTreeSet::new());
     for line in lines {
         match &line.fact {
             Fact::Asked { op, .. } => _ = asked.insert(op.replace('-', "")),
-            Fact::Acted { op, r: Answer::Applied } => _ = done.insert(op.replace('-', "")),
+            Fact::Acted { op, r: SettleAnswer::Applied } => _ = done.insert(op.replace('-', "")),
             _ => {}
         }
     }
     let mut recorded = BTreeSet::new();
-    for row in tables.ask(Ask::Operations)? {
+    for row in tables.ask(TableQuery::Operations)? {
         let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
         if !asked.contains(&op) {
             verdict.violations.push(format!("I5: the operation {op} is recorded, and nobody asked for it"));

@@ -13,7 +13,7 @@ pub(super) struct Disk {
 }
 
 /// What takes the room, until it is dropped.
-pub(super) struct Ballast(PathBuf);
+pub(super) struct DiskFill(PathBuf);
 
 impl Disk {
     pub(super) fn mount(bytes: u64) -> Result<Self> {
@@ -30,8 +30,8 @@ impl Disk {
     }
 
     /// Takes all the room there is.
-    pub(super) fn fill(&self) -> Result<Ballast> {
-        let ballast = Ballast(self.path().join("ballast"));
+    pub(super) fn fill(&self) -> Result<DiskFill> {
+        let ballast = DiskFill(self.path().join("ballast"));
         let mut file = File::create(&ballast.0)?;
         for size in [1 << 20, 1 << 12] {
             let block = vec![1; size];
@@ -47,7 +47,7 @@ impl Disk {
     }
 }
 
-impl Drop for Ballast {
+impl Drop for DiskFill {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.0) {
             eprintln!("chaos: the disk stays full: {error}");

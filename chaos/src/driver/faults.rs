@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::StoreKind;
-use super::proxy::Trouble;
-use crate::seam::Odds;
+use super::proxy::LinkFault;
+use crate::seam::FaultOdds;
 
 /// A choice of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub(crate) enum Mix {
 
 /// What the driver does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DriverFault {
     Kill,
     /// Stops a worker for so long.
     Stop(Duration),
@@ -67,12 +67,12 @@ pub(super) enum Fault {
     /// Takes all room on the disk for so long.
     FillDisk(Duration),
     /// Does something to a connection.
-    Disturb(Trouble),
+    Disturb(LinkFault),
     /// Kills the broker and starts it again.
     KillBroker,
 }
 
-impl Fault {
+impl DriverFault {
     /// Whether another server takes over.
     pub(super) const fn fails_over(self) -> bool {
         matches!(self, Self::FailOver | Self::FailOverBehind(_))
@@ -104,14 +104,14 @@ const RARE: u64 = 1_000;
 const SOON: Duration = Duration::from_millis(10);
 
 /// A fault, and the shortest and longest time between two in milliseconds.
-type Kind = (Fault, u64, u64);
+type FaultInterval = (DriverFault, u64, u64);
 
 /// When what comes next.
 pub(super) struct Schedule {
     rng: fastrand::Rng,
     lease: Duration,
     /// With when the next one is.
-    kinds: Vec<(Kind, Instant)>,
+    kinds: Vec<(FaultInterval, Instant)>,
 }
 
 impl Mix {
@@ -145,14 +145,14 @@ impl Mix {
     }
 
     /// How often calls of a worker fail by themselves.
-    pub(super) fn odds(self) -> Odds {
+    pub(super) fn odds(self) -> FaultOdds {
         match self {
-            Self::All => Odds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
-            Self::Kills => Odds { abort: 1_500, ..Odds::default() },
-            Self::Rename => Odds { abort: 300, ..Odds::default() },
-            Self::Unknown => Odds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
-            Self::Volume => Odds { unknown: 300, error: 200, ..Odds::default() },
-            _ => Odds::default(),
+            Self::All => FaultOdds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
+            Self::Kills => FaultOdds { abort: 1_500, ..FaultOdds::default() },
+            Self::Rename => FaultOdds { abort: 300, ..FaultOdds::default() },
+            Self::Unknown => FaultOdds { abort: 0, error: 6_000, unknown: 25_000, delay: 0 },
+            Self::Volume => FaultOdds { unknown: 300, error: 200, ..FaultOdds::default() },
+            _ => FaultOdds::default(),
         }
     }
 
@@ -229,28 +229,30 @@ impl Mix {
         time > self.lease() / 2
     }
 
-    fn kinds(self, store: StoreKind, broker: bool) -> Vec<Kind> {
-        let stop = Fault::Stop(Duration::ZERO);
+    fn kinds(self, store: StoreKind, broker: bool) -> Vec<FaultInterval> {
+        let stop = DriverFault::Stop(Duration::ZERO);
         let mut kinds = match self {
-            Self::All => vec![(Fault::Kill, 60, 500), (stop, 900, 2_500), (Fault::Terminate, 500, 2_000)],
-            Self::Kills => vec![(Fault::Terminate, 1_000, 4_000)],
+            Self::All => {
+                vec![(DriverFault::Kill, 60, 500), (stop, 900, 2_500), (DriverFault::Terminate, 500, 2_000)]
+            }
+            Self::Kills => vec![(DriverFault::Terminate, 1_000, 4_000)],
             Self::Zombies => vec![(stop, 40, 160)],
-            Self::Rename => vec![(Fault::Kill, 100, 500), (Fault::Terminate, 400, 1_200)],
-            Self::Unknown | Self::Full => vec![(Fault::Kill, 800, 2_000)],
-            Self::Denied => vec![(Fault::Kill, 2_000, 5_000)],
+            Self::Rename => vec![(DriverFault::Kill, 100, 500), (DriverFault::Terminate, 400, 1_200)],
+            Self::Unknown | Self::Full => vec![(DriverFault::Kill, 800, 2_000)],
+            Self::Denied => vec![(DriverFault::Kill, 2_000, 5_000)],
             Self::FailoverAsync => Vec::new(),
-            Self::Storm | Self::Network | Self::Failover => vec![(Fault::Kill, 1_000, 3_000)],
-            Self::Volume => vec![(Fault::Kill, 1_500, 4_000), (Fault::Terminate, 3_000, 6_000)],
-            Self::Calm | Self::Migrate => vec![(Fault::Terminate, 800, 2_000)],
+            Self::Storm | Self::Network | Self::Failover => vec![(DriverFault::Kill, 1_000, 3_000)],
+            Self::Volume => vec![(DriverFault::Kill, 1_500, 4_000), (DriverFault::Terminate, 3_000, 6_000)],
+            Self::Calm | Self::Migrate => vec![(DriverFault::Terminate, 800, 2_000)],
         };
         if self == Self::Network && (broker || store == StoreKind::Postgres) {
-            kinds.extend(Trouble::ALL.map(|trouble| (Fault::Disturb(trouble), 120, 700)));
+            kinds.extend(LinkFault::ALL.map(|trouble| (DriverFault::Disturb(trouble), 120, 700)));
         }
         if self == Self::Full {
-            kinds.push((Fault::FillDisk(Duration::ZERO), 700, 2_500));
+            kinds.push((DriverFault::FillDisk(Duration::ZERO), 700, 2_500));
         }
         if self == Self::Storm && broker {
-            kinds.push((Fault::KillBroker, 6_000, 12_000));
+            kinds.push((DriverFault::KillBroker, 6_000, 12_000));
         }
         if store == StoreKind::Postgres {
             kinds.extend(self.of_servers());
@@ -258,25 +260,25 @@ impl Mix {
         kinds
     }
 
-    fn of_servers(self) -> Vec<Kind> {
-        let suspend = Fault::SuspendServer(Duration::ZERO);
+    fn of_servers(self) -> Vec<FaultInterval> {
+        let suspend = DriverFault::SuspendServer(Duration::ZERO);
         match self {
             Self::All => vec![
-                (Fault::EndSessions, 500, 3_000),
-                (Fault::LoseCommits, 3_000, 9_000),
-                (Fault::KillServer, 5_000, 15_000),
+                (DriverFault::EndSessions, 500, 3_000),
+                (DriverFault::LoseCommits, 3_000, 9_000),
+                (DriverFault::KillServer, 5_000, 15_000),
                 (suspend, 6_000, 20_000),
             ],
-            Self::Unknown => vec![(Fault::LoseCommits, 300, 1_200)],
+            Self::Unknown => vec![(DriverFault::LoseCommits, 300, 1_200)],
             Self::Storm => vec![
-                (Fault::EndSessions, 50, 200),
-                (Fault::KillServer, 3_000, 8_000),
+                (DriverFault::EndSessions, 50, 200),
+                (DriverFault::KillServer, 3_000, 8_000),
                 (suspend, 3_000, 9_000),
             ],
-            Self::Failover => vec![(Fault::FailOver, 2_000, 5_000)],
-            Self::FailoverAsync => vec![(Fault::FailOverBehind(Duration::ZERO), 2_000, 5_000)],
+            Self::Failover => vec![(DriverFault::FailOver, 2_000, 5_000)],
+            Self::FailoverAsync => vec![(DriverFault::FailOverBehind(Duration::ZERO), 2_000, 5_000)],
             Self::Denied => {
-                Denial::ALL.map(|denial| (Fault::Deny(denial, Duration::ZERO), 4_000, 8_000)).to_vec()
+                Denial::ALL.map(|denial| (DriverFault::Deny(denial, Duration::ZERO), 4_000, 8_000)).to_vec()
             }
             _ => Vec::new(),
         }
@@ -288,13 +290,13 @@ impl Schedule {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0xfa17);
         let now = Instant::now();
         let kinds = mix.kinds(store, broker);
-        let first = |kind: Kind| (kind, now + Duration::from_millis(rng.u64(kind.1..=kind.2)));
+        let first = |kind: FaultInterval| (kind, now + Duration::from_millis(rng.u64(kind.1..=kind.2)));
         let kinds = kinds.into_iter().map(first).collect();
         Self { rng, lease: mix.lease(), kinds }
     }
 
     /// The next fault whose time has come.
-    pub(super) fn due(&mut self) -> Option<Fault> {
+    pub(super) fn due(&mut self) -> Option<DriverFault> {
         let now = Instant::now();
         let ((fault, least, max), next) = self.kinds.iter_mut().find(|(_, next)| *next <= now)?;
         // From now on, not from when it was due: a driver that was late does not catch up with a salvo.
@@ -302,19 +304,19 @@ impl Schedule {
         let times =
             |low: f64, high: f64, rng: &mut fastrand::Rng| self.lease.mul_f64(low + (high - low) * rng.f64());
         Some(match *fault {
-            Fault::Stop(_) => Fault::Stop(times(1.15, 1.7, &mut self.rng)),
-            Fault::SuspendServer(_) => Fault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
-            Fault::FillDisk(_) => Fault::FillDisk(times(0.1, 0.8, &mut self.rng)),
-            Fault::FailOverBehind(_) => Fault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
-            Fault::Deny(denial, _) => Fault::Deny(denial, times(0.3, 0.9, &mut self.rng)),
+            DriverFault::Stop(_) => DriverFault::Stop(times(1.15, 1.7, &mut self.rng)),
+            DriverFault::SuspendServer(_) => DriverFault::SuspendServer(times(0.2, 1.2, &mut self.rng)),
+            DriverFault::FillDisk(_) => DriverFault::FillDisk(times(0.1, 0.8, &mut self.rng)),
+            DriverFault::FailOverBehind(_) => DriverFault::FailOverBehind(times(0.3, 1.0, &mut self.rng)),
+            DriverFault::Deny(denial, _) => DriverFault::Deny(denial, times(0.3, 0.9, &mut self.rng)),
             fault => fault,
         })
     }
 
     /// A fault that could not be done now is due again soon. One that comes often need not be made up for; a rare one would be
     /// crowded out by those.
-    pub(super) fn postpone(&mut self, fault: Fault) {
-        let same = |kind: &Fault| std::mem::discriminant(kind) == std::mem::discriminant(&fault);
+    pub(super) fn postpone(&mut self, fault: DriverFault) {
+        let same = |kind: &DriverFault| std::mem::discriminant(kind) == std::mem::discriminant(&fault);
         if let Some((_, next)) =
             self.kinds.iter_mut().find(|((kind, least, _), _)| same(kind) && *least >= RARE)
         {
@@ -346,7 +348,7 @@ mod tests {
                 *next = Instant::now();
             }
             while let Some(fault) = schedule.due() {
-                times.extend(if let Fault::Deny(_, time) = fault { Some(time) } else { None });
+                times.extend(if let DriverFault::Deny(_, time) = fault { Some(time) } else { None });
             }
         }
         let lease = Mix::Denied.lease();
@@ -358,18 +360,18 @@ mod tests {
     #[test]
     fn a_rare_fault_is_not_crowded_out_by_those_that_come_often() {
         let mut storm = Schedule::new(Mix::Storm, StoreKind::Postgres, false, 1);
-        let next = |storm: &Schedule, fault: Fault| {
+        let next = |storm: &Schedule, fault: DriverFault| {
             storm.kinds.iter().find(|((kind, ..), _)| *kind == fault).map(|(_, next)| *next).unwrap()
         };
-        let before = [Fault::KillServer, Fault::EndSessions].map(|fault| next(&storm, fault));
+        let before = [DriverFault::KillServer, DriverFault::EndSessions].map(|fault| next(&storm, fault));
         let late = Instant::now() + Duration::from_secs(1);
         assert!(before[0] > late, "it comes seconds later");
-        storm.postpone(Fault::KillServer);
-        storm.postpone(Fault::EndSessions);
-        assert!(next(&storm, Fault::KillServer) < late);
-        assert_eq!(next(&storm, Fault::EndSessions), before[1]);
+        storm.postpone(DriverFault::KillServer);
+        storm.postpone(DriverFault::EndSessions);
+        assert!(next(&storm, DriverFault::KillServer) < late);
+        assert_eq!(next(&storm, DriverFault::EndSessions), before[1]);
         // However long it is to last.
-        storm.postpone(Fault::SuspendServer(Duration::from_secs(9)));
-        assert!(next(&storm, Fault::SuspendServer(Duration::ZERO)) < late);
+        storm.postpone(DriverFault::SuspendServer(Duration::from_secs(9)));
+        assert!(next(&storm, DriverFault::SuspendServer(Duration::ZERO)) < late);
     }
 }

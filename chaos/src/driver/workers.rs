@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::worker::{Job, Told};
+use crate::worker::{WorkerJob, WorkerReport};
 
 /// Something a worker did, with its place.
-pub(super) enum Event {
-    Told(usize, u64, Told),
+pub(super) enum WorkerEvent {
+    Told(usize, u64, WorkerReport),
     Gone(usize, u64),
     /// Whether a broker has confirmed a delivery.
     Published(u64, bool),
 }
 
 /// One worker process.
-pub(super) struct Worker {
+pub(super) struct WorkerProcess {
     child: Child,
     input: Option<ChildStdin>,
     /// Tells what it says from what an earlier process in its place said.
@@ -40,8 +40,8 @@ pub(super) struct Worker {
     pub(super) port: Option<u16>,
 }
 
-impl Worker {
-    pub(super) fn spawn(place: usize, job: &Job, events: &Sender<Event>) -> Result<Self> {
+impl WorkerProcess {
+    pub(super) fn spawn(place: usize, job: &WorkerJob, events: &Sender<WorkerEvent>) -> Result<Self> {
         let log = File::options().create(true).append(true).open(log(&job.dir, place))?;
         let mut child = Command::new(std::env::current_exe()?)
             .arg("worker")
@@ -56,10 +56,10 @@ impl Worker {
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
                 if let Ok(told) = serde_json::from_str(&line) {
-                    let _ = events.send(Event::Told(place, life, told));
+                    let _ = events.send(WorkerEvent::Told(place, life, told));
                 }
             }
-            let _ = events.send(Event::Gone(place, life));
+            let _ = events.send(WorkerEvent::Gone(place, life));
         });
         let now = Instant::now();
         let front = job.front;
@@ -126,7 +126,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// A worker that is a shell with these commands, once it has said that it is ready.
-    fn shell(commands: &str) -> Worker {
+    fn shell(commands: &str) -> WorkerProcess {
         let mut child = Command::new("sh")
             .args(["-c", commands])
             .stdin(Stdio::piped())
@@ -155,7 +155,7 @@ mod tests {
         BufReader::new(output).read_line(&mut said).expect("its first line");
         assert_eq!(said, "ready\n");
         let input = child.stdin.take();
-        Worker {
+        WorkerProcess {
             child,
             input,
             life: 1,

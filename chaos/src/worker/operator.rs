@@ -8,7 +8,7 @@ use oncebox::state::{Operation, PoisonReason, Status};
 use oncebox::store::{Action, EntryView, Filter, What};
 use oncebox::{HandlerKey, InboxName, Result};
 
-use crate::ledger::{Answer, Fact};
+use crate::ledger::{Fact, SettleAnswer};
 use crate::plan::{handler_of, number_of};
 use crate::seam::{Notes, Rigged, pause};
 
@@ -20,7 +20,7 @@ pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Re
     let inbox = InboxName::new("chaos")?;
     let handlers = ["tx", "plain", "ordered", "share", "batch"].map(HandlerKey::new);
     let handlers: Vec<HandlerKey> = handlers.into_iter().collect::<Result<_>>()?;
-    let someone = Someone { store, inbox, notes };
+    let someone = ChaosOperator { store, inbox, notes };
     let mut rng = fastrand::Rng::with_seed(seed);
     while !someone.notes.at_peace() {
         pause(Duration::from_millis(rng.u64(20..200))).await;
@@ -42,13 +42,13 @@ pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Re
     }
 }
 
-struct Someone<S> {
+struct ChaosOperator<S> {
     store: S,
     inbox: InboxName,
     notes: Arc<Notes>,
 }
 
-impl<S: Rigged> Someone<S> {
+impl<S: Rigged> ChaosOperator<S> {
     /// A message that was rejected, to be tried again. It will be rejected again.
     async fn rejected(&self, rng: &mut fastrand::Rng) -> Option<(u32, What)> {
         let page = self.store.list(&Filter::new(self.inbox.clone(), Status::Poisoned)).await.ok()?;
@@ -69,12 +69,12 @@ impl<S: Rigged> Someone<S> {
         for _ in 0..TIMES {
             let acted = self.store.act(&action).await;
             let r = match &acted {
-                Ok(_) => Answer::Applied,
-                Err(error) if error.is_retryable() => Answer::Unknown,
-                Err(_) => Answer::Error,
+                Ok(_) => SettleAnswer::Applied,
+                Err(error) if error.is_retryable() => SettleAnswer::Unknown,
+                Err(_) => SettleAnswer::Error,
             };
             self.notes.ledger.note(Fact::Acted { op: op.clone(), r });
-            if r != Answer::Unknown {
+            if r != SettleAnswer::Unknown {
                 return;
             }
             pause(Duration::from_millis(10)).await;

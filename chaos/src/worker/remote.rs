@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::{Job, LINE_HEADER, Mouth, PEACE, Told, intake};
+use super::{LINE_HEADER, PEACE, ReportWriter, WorkerJob, WorkerReport, intake};
 use crate::driver::dead_letters;
 use crate::seam::Notes;
 
@@ -22,7 +22,7 @@ async fn dismissed(notes: &Notes) {
     let listen = async {
         while let Ok(Some(line)) = lines.next_line().await {
             if line == PEACE {
-                notes.peace();
+                notes.quiesce();
             }
         }
     };
@@ -33,12 +33,17 @@ async fn dismissed(notes: &Notes) {
 }
 
 /// Takes CloudEvents; one that is in front runs nothing.
-pub(super) async fn http<S: Store>(inbox: &Inbox<S>, job: &Job, mouth: &Mouth, notes: &Notes) -> Result<()> {
+pub(super) async fn http<S: Store>(
+    inbox: &Inbox<S>,
+    job: &WorkerJob,
+    mouth: &ReportWriter,
+    notes: &Notes,
+) -> Result<()> {
     let endpoint = Endpoint::cloud_events("chaos").verify(Verify::loopback());
     let router = Ingress::new().endpoint(endpoint, inbox).into_router()?;
     let running = (!job.front).then(|| inbox.start());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    mouth.say(Told::Listens(listener.local_addr()?.port()));
+    mouth.say(WorkerReport::Listens(listener.local_addr()?.port()));
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(Server::new(listener, router).serve(async {
         let _ = stopped.await;

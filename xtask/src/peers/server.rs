@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, bail};
 use crate::run;
 
 /// A server we may create databases on.
-pub(super) struct Server {
+pub(super) struct PeerServer {
     url: String,
     psql: PathBuf,
 }
 
-impl Server {
+impl PeerServer {
     pub(super) fn new(url: &str) -> Result<Self> {
         if with_database(url, "x").is_none() {
             bail!("`{url}` is not of the form postgres://user@host:port/database");

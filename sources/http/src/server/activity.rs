@@ -1,4 +1,4 @@
-//! What a connection is doing, and since when.
+//! State of a connection: its open requests, and the time of its last change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 
 use super::ServerLimits;
 
-/// The state of one connection, written by whoever reads, answers and watches.
+/// State of one connection. Its reader, its responses and its watchdog write it.
 #[derive(Debug)]
 pub(super) struct Activity {
     start: Instant,
     requests: AtomicUsize,
     resets: AtomicUsize,
     max_resets: usize,
-    /// Whether a request was ever begun.
+    /// True after the first request has begun.
     served: AtomicBool,
     http2: AtomicBool,
-    /// Whether a request ever had success.
+    /// True after the first request with success.
     proven: AtomicBool,
     /// Answers that wait because their senders have not proven who they are.
     waiting: AtomicUsize,
@@ -89,14 +89,14 @@ impl Activity {
 
 /// An open request: until its answer is sent or given up.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     activity: Arc<Activity>,
     answered: bool,
     number: usize,
     http2: bool,
 }
 
-impl Open {
+impl OpenRequest {
     pub(super) fn new(activity: &Arc<Activity>, version: Version) -> Self {
         activity.served.store(true, Ordering::Relaxed);
         let http2 = version == Version::HTTP_2;
@@ -111,7 +111,7 @@ impl Open {
         self.waits_for_client(true);
     }
 
-    /// Whether others share the connection.
+    /// Returns true if requests share the connection.
     pub(super) fn is_http2(&self) -> bool {
         self.http2
     }
@@ -158,7 +158,7 @@ impl Drop for WaitingAnswer<'_> {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.waits_for_client(false);
         let activity = &self.activity;

@@ -1,4 +1,4 @@
-//! What connections may cost.
+//! Limits on connections. Tests: tests/limits.rs.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub struct ServerLimits {
     /// Connections at once from one address; of IPv6 from one network of 64 bits. Further ones are closed. Behind a proxy
     /// all come from its address. Default 1,024.
     pub connections_per_address: usize,
-    /// How long the head of a request may take, and the first one from the beginning of the connection. Measured
-    /// loosely: nobody gets more than twice that. Default 10 seconds.
+    /// Maximum time of the head of a request; of the first one from the beginning of the connection. A client gets at
+    /// most twice that. Default: 10 seconds.
     pub head: Duration,
-    /// How long a connection may wait for its next request. Default 60 seconds.
+    /// Maximum wait of a connection for its next request. Default: 60 seconds.
     pub idle: Duration,
-    /// How long a client may refuse to take more of an answer; then its connection is closed. Default 30 seconds.
+    /// Maximum time in which a client takes no more of an answer; then its connection is closed. Default: 30 seconds.
     pub write: Duration,
     /// Bytes of the head of a request, at least 8,192. Default 32 KiB.
     pub head_bytes: usize,
@@ -29,7 +29,7 @@ pub struct ServerLimits {
     /// Requests of one address that may fail to prove who sends them and are answered at once; ten more every second. Further
     /// ones wait for their answer, up to five seconds. Default 100.
     pub refusals: u32,
-    /// How long open requests may go on once the server is to stop. Default 20 seconds.
+    /// Maximum time for open requests after shutdown begins. Default: 20 seconds.
     pub grace: Duration,
 }
 

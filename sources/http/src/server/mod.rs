@@ -21,17 +21,17 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use connection::Connection;
-use places::Places;
+use connection::ClientConnection;
+use places::ConnectionSlots;
 pub(crate) use places::network;
 use refusals::Refusals;
 pub(crate) use refusals::Unproven;
 
-/// How long to wait when the system has no more sockets.
+/// Pause after the system has run out of sockets.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// How many connections may wait to be accepted, unless the system allows less. The usual 128 are too few: a client that finds no
-/// place tries again after a second, and then after three.
+/// Maximum connections that wait to be accepted, unless the system allows less. The usual 128 are too few: a client
+/// that finds no place retries after a second, and then after three.
 const BACKLOG: u32 = 4_096;
 
 /// Listens on an address, with room for many clients that come at the same moment, as they do after a restart. To be called within a
@@ -42,7 +42,7 @@ const BACKLOG: u32 = 4_096;
 /// If the address is taken or not ours.
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Otherwise nobody could listen here for a minute after a restart. On Windows it means something else.
+    // Without this, a restarted server could not listen here for a minute. On Windows the option means something else.
     #[cfg(not(windows))]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -62,12 +62,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with the default limits, on a socket that somebody listens on, as [`listen`] does.
+    /// Creates a server with the default limits on a listening socket, such as that of [`listen`].
     pub fn new(listener: TcpListener, router: Router) -> Self {
         Self { listener, router, limits: ServerLimits::default(), tls: None }
     }
 
-    /// Other limits.
+    /// Sets the limits.
     pub fn limits(mut self, limits: ServerLimits) -> Self {
         self.limits = limits;
         self
@@ -86,7 +86,7 @@ impl Server {
         let limits = Arc::new(limits);
         let (stop, stopped) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionSlots::default());
         let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
         let builder = Arc::new(connection::builder(&limits));
         let refusals = Refusals::new(limits.refusals, limits.connections_per_address / 4);
@@ -101,10 +101,10 @@ impl Server {
             let Some((stream, permit)) = accepted else { continue };
             let Ok(peer) = stream.peer_addr() else { continue };
             let Some(place) = places.take(peer.ip(), limits.connections_per_address) else {
-                tracing::debug!(%peer, "closed a connection: there are too many from its address");
+                tracing::debug!(%peer, "connection closed, address limit reached");
                 continue;
             };
-            let connection = Connection {
+            let connection = ClientConnection {
                 stream,
                 tls: tls.as_ref().map(Tls::acceptor),
                 peer,
@@ -123,10 +123,7 @@ impl Server {
         stop.send_replace(true);
         let all = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(limits.grace, all).await.is_err() {
-            tracing::warn!(
-                open = connections.len(),
-                "closing connections with open requests: the grace is over"
-            );
+            tracing::warn!(open = connections.len(), "grace over, closing open requests");
             connections.shutdown().await;
         }
     }

@@ -1,4 +1,4 @@
-//! How many connections there are, and from where.
+//! Counts connections by client address. Tests: below and tests/limits.rs.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 
 /// Connections by address.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<HashMap<IpAddr, usize>>);
+pub(super) struct ConnectionSlots(Mutex<HashMap<IpAddr, usize>>);
 
-/// The place of one connection; free again when dropped.
+/// The slot of one connection; freed when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
     address: IpAddr,
 }
 
-impl Places {
-    /// A place for one more connection from `address`, if fewer than `max` are there.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<Place> {
+impl ConnectionSlots {
+    /// Takes a slot for one more connection from `address`, if it has fewer than `max`.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr, max: usize) -> Option<ConnectionSlot> {
         let address = network(address);
         let mut places = self.0.lock();
         let count = places.entry(address).or_default();
@@ -29,11 +29,11 @@ impl Places {
         }
         *count += 1;
         drop(places);
-        Some(Place { places: Arc::clone(self), address })
+        Some(ConnectionSlot { places: Arc::clone(self), address })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut places = self.places.0.lock();
         if let Some(count) = places.get_mut(&self.address) {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn places_are_counted_by_address_and_given_back() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(ConnectionSlots::default());
         let take = |address: &str| places.take(address.parse().unwrap(), 2);
         let held = [take("10.0.0.1"), take("::ffff:10.0.0.1"), take("10.0.0.2"), take("2001:db8::1")];
         assert!(held.iter().all(Option::is_some));

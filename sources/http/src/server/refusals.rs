@@ -14,7 +14,7 @@ use super::places::network;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unproven;
 
-/// How long one more refusal takes to be forgiven.
+/// Time until one more refusal is forgiven.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// The longest wait for an answer.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const ADDRESSES: usize = 16_384;
 /// Refused requests, by address.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// What is forgiven at once.
+    /// Refusals without delay, as the time that forgives them.
     burst: Duration,
     /// Answers of HTTP/1 that may wait for one address: each of them keeps a connection.
     waiting: usize,
