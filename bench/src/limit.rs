@@ -1,4 +1,4 @@
-//! What a careful engineer would write by hand: the same rows, one thread, big transactions, nothing else.
+//! Hand-written loops of a careful engineer: the same rows, one thread, big transactions, nothing else.
 
 use std::path::Path;
 use std::time::Instant;

@@ -27,7 +27,7 @@ struct Args {
     /// Concurrent callers of accept.
     #[arg(long, default_value_t = 256)]
     callers: usize,
-    /// How often each row is measured; the median counts.
+    /// Measurements of each row; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Measures these rows only; may be given more than once.
@@ -50,7 +50,7 @@ enum Part {
     Ordered,
     /// A file with many finished messages beside a small one.
     Growth,
-    /// How long the messages of a killed process wait, from the kill to their next delivery.
+    /// Time from the kill of a process to the next delivery of its messages.
     Recovery,
 }
 
@@ -63,7 +63,7 @@ impl Args {
 /// Over how many ordering keys the backlog of the row that shows order is spread.
 const ORDERING_KEYS: usize = 10_000;
 
-/// What one row shows, in messages a second.
+/// One row of the result, in messages per second.
 #[derive(Debug, Serialize)]
 struct SqliteRow {
     #[serde(rename = "row")]

@@ -1,5 +1,5 @@
-//! How long the messages of a killed process wait. A child process takes messages and holds them; it is killed with SIGKILL and started
-//! again, and each message's next delivery is timed from the kill.
+//! Recovery time of the messages of a killed process. A child process takes messages and holds them; it is killed with
+//! SIGKILL and started again, and each message's next delivery is timed from the kill.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -15,7 +15,7 @@ const ROLE: &str = "ONCEBOX_BENCH_RECOVERY";
 const PLACE: &str = "ONCEBOX_BENCH_RECOVERY_STORE";
 const HOLD: &str = "hold";
 const FINISH: &str = "finish";
-/// What precedes the id of a message that the worker was given.
+/// Prefix of the line with the id of a message that the worker got.
 const BEGUN: &str = "begun ";
 
 /// Messages without an ordering key.
@@ -24,7 +24,7 @@ const PLAIN: usize = 50;
 const KEYS: usize = 25;
 const OF_A_KEY: usize = 2;
 
-/// What one row shows, in milliseconds.
+/// One row of the result, in milliseconds.
 #[derive(Serialize)]
 struct RecoveryRow<'a> {
     #[serde(rename = "row")]
@@ -35,7 +35,7 @@ struct RecoveryRow<'a> {
     unit: &'a str,
 }
 
-/// What the worker is told to do, and its store, if this process is one.
+/// Returns the role and the store of this process, if it is a worker.
 pub(crate) fn role() -> Option<(String, String)> {
     Some((std::env::var(ROLE).ok()?, std::env::var(PLACE).ok()?))
 }
@@ -46,7 +46,7 @@ pub(crate) async fn work<S: Store>(store: S, role: &str) -> Result<()> {
     std::future::pending().await
 }
 
-/// Whether the worker holds its messages.
+/// True if the worker holds its messages.
 struct HoldsMessages(bool);
 
 fn inbox<S: Store>(store: S, holds: HoldsMessages) -> Result<Inbox<S>> {

@@ -1,4 +1,4 @@
-//! What was done, written down where it was done: a line a fact, appended with one write, which no `kill -9` takes back.
+//! Ledgers: each process appends its facts, one line and one write each, so that no `kill -9` loses them.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -36,7 +36,7 @@ pub(crate) enum Fact {
     Claimed { m: u32, h: String, tok: i64 },
     /// A handler has begun.
     Start { m: u32, h: String, tok: i64, v: u8 },
-    /// What another system would tell the effect of a run by.
+    /// The idempotency key that a run would send to another system.
     Keyed { m: u32, h: String, k: String },
     /// A handler has ended, and how; `dropped` if it was not let go on.
     End { m: u32, h: String, tok: i64, said: HandlerEnd },
@@ -44,7 +44,7 @@ pub(crate) enum Fact {
     Settled { m: u32, h: String, tok: i64, to: String, event: String, r: SettleAnswer },
     /// An operator asks for something, perhaps of one entry.
     Asked { op: String, m: Option<u32>, h: String },
-    /// What an operator was told.
+    /// The answer to an operator.
     Acted { op: String, r: SettleAnswer },
     /// The driver or a failpoint did something to the process `life`, or to everybody (0).
     Fault { life: u64, what: String },
@@ -56,7 +56,7 @@ pub(crate) enum Fact {
     Unknown { verb: String },
 }
 
-/// How a handler ended.
+/// End of a run of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HandlerEnd {
@@ -70,7 +70,7 @@ pub(crate) enum HandlerEnd {
     Store,
 }
 
-/// What became of a settlement.
+/// Answer of the store to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SettleAnswer {

@@ -34,7 +34,7 @@ enum Command {
     /// One worker; started by the driver
     #[command(hide = true)]
     Worker {
-        /// What it is told, as JSON
+        /// Its job, as JSON
         job: String,
     },
 }

@@ -1,9 +1,9 @@
-//! What each message is, and what becomes of it: chosen by the seed and the message's number, so that every process knows
-//! the same without asking.
+//! Plan of a round: the kind and the outcome of each message, from the seed and its number, so that every process
+//! computes the same.
 
 use serde::{Deserialize, Serialize};
 
-/// How many lines of ordered messages there are, and how many where everything has to be quick: a line does one at a time.
+/// Number of ordering keys, and of those in quick rounds: each key runs one message at a time.
 const LINES: u64 = 8;
 const QUICK_LINES: u64 = 64;
 
@@ -50,12 +50,12 @@ impl PlannedKind {
     }
 }
 
-/// Whether a handler's effect is a row in the business table, written in the handler's own transaction.
+/// Returns true if the effect of a handler is a row of the business table, written in the handler's transaction.
 pub(crate) fn is_transactional(handler: &str) -> bool {
     matches!(handler, "tx" | "ordered" | "inline" | "share")
 }
 
-/// What becomes of a message at a handler.
+/// Outcome of a message at a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlannedOutcome {
     Well,
@@ -69,13 +69,13 @@ pub(crate) enum PlannedOutcome {
     Panics,
     /// Never comes back at the first attempt; there is a timeout.
     Hangs,
-    /// Asks to be asked again, once.
+    /// Snoozes once.
     Snoozes,
-    /// Says that no retry helps.
+    /// Rejects the message.
     Rejects,
-    /// Takes its process down, once.
+    /// Aborts its process once.
     Aborts,
-    /// Takes its process down every time.
+    /// Aborts its process every time.
     Kills,
 }
 
@@ -87,18 +87,18 @@ pub(crate) struct PlannedMessage {
     pub(crate) line: Option<u64>,
 }
 
-/// What a seed has chosen.
+/// Choices of a seed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub(crate) struct RoundPlan {
     pub(crate) seed: u64,
-    /// Whether some messages take their process down every time: each costs several leases.
+    /// True if some messages abort their process every time: each costs several leases.
     pub(crate) killers: bool,
-    /// Whether many handlers take longer than a lease, so that somebody is always at work.
+    /// True if many handlers take longer than a lease, so that a worker is always busy.
     pub(crate) long: bool,
-    /// Whether handlers take no time, for as many messages as possible.
+    /// True if handlers take no time, for as many messages as possible.
     pub(crate) quick: bool,
-    /// Whether no handler takes its process down.
+    /// True if no handler aborts its process.
     pub(crate) steady: bool,
 }
 

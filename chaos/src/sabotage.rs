@@ -15,7 +15,7 @@ use crate::driver::{self, RunOptions, SourceKind};
 /// Rounds in which a bug has to be noticed.
 const ROUNDS: u64 = 10;
 
-/// What is to be looked for.
+/// Bugs to look for.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// The bugs; all of them if none is named
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// What became of a bug.
+/// Result for one bug.
 #[derive(Debug, Serialize)]
 struct BugResult {
     name: &'static str,
@@ -42,11 +42,11 @@ struct BugResult {
     caught: bool,
     rounds: u64,
     seconds: f64,
-    /// What the checker said first.
+    /// The first violation.
     by: Option<String>,
 }
 
-/// What became of all of them.
+/// Results for all bugs.
 #[derive(Debug, Serialize)]
 struct Sabotage {
     caught: usize,
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if caught == report.planted { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// What is said of a bug counts only if nothing is said without one.
+/// Runs the same rounds without a bug: a violation with a bug counts only if there is none without it.
 fn controls(bugs: &[&Planted], args: &Args) -> Result<()> {
     let mut seen = Vec::new();
     for bug in bugs {

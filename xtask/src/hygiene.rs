@@ -32,7 +32,7 @@ impl RepoFile {
     }
 }
 
-/// What the rules look at.
+/// Input of the rules.
 struct RuleInput<'a> {
     files: &'a [RepoFile],
     members: &'a [Manifest],
@@ -184,7 +184,7 @@ fn sql_files_are_used(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// Whether a string in `rust` is the path of `sql`, from the directory of `rust` or from that of the package.
+/// Returns true if a string in `rust` is the path of `sql`, from the directory of `rust` or of the package.
 fn names(rust: &RepoFile, sql: &RepoFile, member: Option<&str>) -> bool {
     let from = |dir: &str, literal: &str| resolve(dir, literal).as_deref() == Some(&*sql.path);
     literals(&rust.text)
@@ -206,7 +206,7 @@ fn resolve(dir: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Whoever runs the database can read all of it in one place.
+/// All SQL is in files, so that operators of the database find it in one place.
 fn sql_stays_in_files(tree: &RuleInput<'_>) -> Vec<String> {
     let is_store_source = |file: &&RepoFile| {
         let mut parts = file.path.split('/');
@@ -222,8 +222,8 @@ fn sql_stays_in_files(tree: &RuleInput<'_>) -> Vec<String> {
     breaches
 }
 
-/// Whether a text starts like a statement. Prose that starts with the same verb lacks the second word; the words of a
-/// transaction are verbs of the store as well, and statements in capitals only.
+/// Returns true if a text starts like a statement. Prose that starts with the same verb lacks the second word. The
+/// words of a transaction are verbs of the store as well, and statements in capitals only.
 fn is_sql(text: &str) -> bool {
     let transaction = ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE"];
     if text.split_whitespace().next().is_some_and(|first| transaction.contains(&first.trim_end_matches(';')))
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_turns_planted_bugs_on() {
+    fn no_crate_turns_planted_bugs_on() {
         let broken = |dir: &str, text: &str| {
             let members =
                 [Manifest { dir: dir.into(), text: format!("{text}\n[lints]\nworkspace = true\n") }];

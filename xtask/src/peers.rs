@@ -65,7 +65,7 @@ pub(crate) struct PeerFigure {
     pub(crate) name: String,
     pub(crate) peer: String,
     pub(crate) version: String,
-    /// How many messages the row was measured with.
+    /// Number of messages of the measurement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) messages: Option<u64>,
     /// A rate; `unit` names what of.
@@ -86,7 +86,7 @@ pub(crate) struct PeerFigure {
     pub(crate) error: Option<String>,
 }
 
-/// How a peer is run.
+/// Runtime of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PeerRuntime {
     /// The name of the program.
@@ -145,7 +145,7 @@ pub(crate) fn bench(options: &PeerOptions) -> Result<()> {
     Ok(())
 }
 
-/// A server with default durability, which has made the files of its log: whoever comes first would pay for them otherwise.
+/// A server with default durability, whose log files exist already: otherwise the first peer would pay for them.
 fn durable() -> Result<Cluster> {
     let cluster = Cluster::builder(Version::Debian)
         .durable(true)
@@ -267,7 +267,7 @@ fn measure(
     Ok(row.unwrap_or_else(|error| failed(format!("{error:#}"))))
 }
 
-/// What a command prints, if it ends in time; it is killed if not.
+/// Returns the output of a command; kills it after `patience`.
 fn output(command: &mut Command, patience: Duration) -> Result<String> {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("it cannot be started")?;
@@ -276,7 +276,7 @@ fn output(command: &mut Command, patience: Duration) -> Result<String> {
     thread::spawn(move || {
         let mut text = String::new();
         let result = stdout.read_to_string(&mut text).map(|_| text);
-        // Nobody listens any more if it took too long.
+        // After the time limit, no receiver is left.
         let _ = send.send(result);
     });
     let Ok(text) = receive.recv_timeout(patience) else {

@@ -54,7 +54,7 @@ pub(crate) fn check_counting(
     Ok(())
 }
 
-/// What a command prints to its standard output.
+/// Returns the standard output of a command.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::inherit()).output().with_context(|| no_start(command))?;
     if !output.status.success() {

@@ -14,7 +14,7 @@ use crate::tally::TestTotals;
 use crate::workspace::Workspace;
 use crate::{deny, hygiene, msrv, room, run, servers, toolchain};
 
-/// What can be asked of `cargo xtask test`.
+/// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct TestOptions {
     /// Also check the dependencies for known vulnerabilities; fetches the advisory database
@@ -22,7 +22,7 @@ pub(crate) struct TestOptions {
     advisories: bool,
 }
 
-/// What the steps share.
+/// State that the steps share.
 struct Checks {
     workspace: Workspace,
     options: TestOptions,

@@ -13,13 +13,13 @@ use crate::Args;
 use crate::client::HttpClient;
 use crate::process::{ServerProcess, own_cpu};
 
-/// How long a good client may have to wait on a loaded machine before that counts as not being served.
+/// Maximum wait of a good client on a loaded machine; longer counts as a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a good client may leave a connection unused; the server allows a little more.
+/// Maximum idle time of a good client's connection; the server allows a little more.
 const OWN_FAULT: Duration = Duration::from_secs(3);
 
-/// What clients do, and how many of a hundred do it.
+/// Roles of clients, and their share of a hundred.
 const ROLES: [(ClientRole, usize); 7] = [
     (ClientRole::Good, 60),
     (ClientRole::SlowHead, 10),

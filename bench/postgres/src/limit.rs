@@ -1,4 +1,4 @@
-//! What a careful engineer would write by hand: the same work on prepared statements, nothing else.
+//! Hand-written loops of a careful engineer: the same work on prepared statements, nothing else.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     runtime.block_on(rows::measure(&bench))
 }
 
-/// What is measured, and where.
+/// The benchmark and its server.
 pub(crate) struct PostgresBench {
     url: String,
     args: Args,

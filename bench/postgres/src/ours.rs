@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::{id, payload, rate};
 
-/// How messages are handled.
+/// Kind of handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A handler that does nothing.

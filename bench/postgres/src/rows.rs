@@ -16,10 +16,11 @@ use crate::recovery;
 const ORDERED: usize = 100_000;
 const ORDERING_KEYS: usize = 10_000;
 
-/// How many messages come in while connections are opened and statements are planned: their times do not count, as with the peers.
+/// Messages that come in while connections open and statements are planned: their times do not count, as with the
+/// peers.
 pub(crate) const WARM_UP: usize = 100;
 
-/// What one row shows.
+/// One row of the result.
 #[derive(Debug, Serialize)]
 struct PostgresRow {
     #[serde(rename = "row")]
@@ -30,7 +31,7 @@ struct PostgresRow {
     unit: &'static str,
 }
 
-/// How much is measured.
+/// Size of a measurement.
 struct Size {
     rounds: usize,
     accepts: usize,
@@ -114,7 +115,7 @@ pub(crate) async fn measure(bench: &PostgresBench) -> Result<()> {
     Ok(())
 }
 
-/// Whether a row is wanted. What the rows before it have left to be written to the disk is not what it measures.
+/// Returns true if a row is wanted, after the writes of the rows before it have reached the disk.
 async fn is_next(bench: &PostgresBench, row: &str) -> Result<bool> {
     if bench.args.only.as_deref().is_some_and(|only| !row.starts_with(only)) {
         return Ok(false);

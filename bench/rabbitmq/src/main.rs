@@ -30,7 +30,7 @@ struct Args {
     prefetch: u16,
 }
 
-/// What one row shows.
+/// One row of the result.
 #[derive(Debug, Serialize)]
 struct RabbitMqRow {
     #[serde(rename = "row")]

@@ -61,7 +61,7 @@ impl BrokerClient {
         Ok(())
     }
 
-    /// How many messages wait in the queue.
+    /// Returns the number of messages that wait in the queue.
     pub(crate) async fn waiting(&self) -> Result<u32> {
         let options = QueueDeclareOptions { passive: true, durable: true, ..QueueDeclareOptions::default() };
         Ok(self.channel.queue_declare(NAME.into(), options, FieldTable::default()).await?.message_count())

@@ -18,7 +18,7 @@ const SLOTS: usize = ENTRIES + 1;
 /// Workers.
 const WORKERS: usize = 2;
 
-/// A rule that is left out.
+/// A rule that the protocol omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flaw {
     /// A delivery is acknowledged before its message is committed.
@@ -78,7 +78,7 @@ enum ModelEntry {
     Completed,
 }
 
-/// What a worker does with an entry.
+/// State of a worker: its entry and its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Hand {
     Idle,
@@ -103,30 +103,30 @@ enum Hand {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProtocolState {
     deliveries: [ModelDelivery; MESSAGES],
-    /// How often a message is stored.
+    /// Number of times each message is stored.
     stored: [u8; MESSAGES],
     entries: [ModelEntry; SLOTS],
     hands: [Hand; WORKERS],
-    /// Whether a worker stands still.
+    /// True if a worker stands still.
     stopped: [bool; WORKERS],
     /// Committed effects of transactional handlers, and runs that were done of plain ones.
     effects: [u8; SLOTS],
     /// Faults that hit an entry while it ran.
     faults: [u8; SLOTS],
-    /// Whether an entry was completed once.
+    /// True if an entry was completed once.
     was_completed: [bool; SLOTS],
-    /// How often an entry was claimed: the token of its next claim. A fence is only ever compared with that of the same
-    /// entry, so that tokens of its own do; a common one would only make more states of the same kind.
+    /// Number of claims of an entry: the token of its next claim. A fence is compared only with one of the same entry,
+    /// so each entry counts its own tokens; a common counter would only add states of the same kind.
     claims: [u8; SLOTS],
     fails: u8,
     crashes: u8,
     zombies: u8,
     unknowns: u8,
-    /// Whether an old process has had a message again that a new one completed.
+    /// True if an old process got a message again that a new one completed.
     redelivered: bool,
 }
 
-/// What can happen.
+/// A step of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProtocolAction {
     /// The broker delivers, and the message is accepted. `Some(made)` if the commit is in doubt.
@@ -340,7 +340,7 @@ impl Model for Protocol {
             Property::always(
                 "everything can still come to its end",
                 |model: &Self, state: &ProtocolState| {
-                    // What is leased is in somebody's hand, or will be taken back.
+                    // A worker holds each leased entry, or a rescue takes it back.
                     let held = |at: usize, token: u8| {
                         let mine = |hand: &Hand| matches!(hand, Hand::Runs { entry, token: held } | Hand::Done { entry, token: held } | Hand::Apart { entry, token: held } if usize::from(*entry) == at && *held == token);
                         state.hands.iter().any(mine)

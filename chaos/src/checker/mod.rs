@@ -23,7 +23,7 @@ use crate::plan::RoundPlan;
 use round_ledger::RoundLedger;
 use tables::{RoundTables, TableQuery};
 
-/// What holds in a round.
+/// Rules that must hold in a round.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the round")]
 pub(crate) struct RoundRules {
     pub(crate) plan: RoundPlan,
@@ -31,19 +31,19 @@ pub(crate) struct RoundRules {
     pub(crate) attempts: u32,
     /// After so many crashes alone a killer is poisoned.
     pub(crate) crashes: u32,
-    /// Whether the inbox may forget what is finished within the round.
+    /// True if the inbox may forget finished messages within the round.
     pub(crate) forgets: bool,
-    /// Whether a worker that is stopped may keep all others from writing.
+    /// True if a stopped worker may keep all others from writing.
     pub(crate) one_writer: bool,
-    /// Whether another server takes over.
+    /// True if another server takes over.
     pub(crate) fails_over: bool,
-    /// Whether that one lacks the latest commits: what is gone has to be named by the store's report.
+    /// True if that one lacks the latest commits: the store's report must name every loss.
     pub(crate) loses: bool,
-    /// What must appear nowhere.
+    /// Text that must appear nowhere.
     pub(crate) canary: &'static str,
 }
 
-/// What came out of a round, or of many.
+/// Result of a round, or of many.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct RoundVerdict {
     /// Processes killed that had been at work.
@@ -58,7 +58,7 @@ pub(crate) struct RoundVerdict {
     pub(crate) messages: u64,
     /// Acknowledged, and neither done nor put where a person finds it.
     pub(crate) lost: u64,
-    /// What the store's report says a failover lost: messages and marks. Some of them are offered again.
+    /// Messages and marks that the store reports as lost in a failover. Some of them are offered again.
     pub(crate) reported_lost: u64,
     /// Acknowledged, gone with a failover that lost history, and in that report.
     pub(crate) gone: u64,
@@ -66,9 +66,9 @@ pub(crate) struct RoundVerdict {
     pub(crate) doubled: u64,
     /// Runs after a run that was done, with no fault to explain them.
     pub(crate) unexplained: u64,
-    /// Writes under a claim that somebody else had taken over, which the store refused.
+    /// Writes that the store refused because another worker had taken over the claim.
     pub(crate) stale_refused: u64,
-    /// Effects of what nobody offered.
+    /// Effects of messages that were never offered.
     pub(crate) phantom: u64,
     /// Runs after another one that a fault explains.
     pub(crate) explained: u64,
@@ -81,7 +81,7 @@ pub(crate) struct RoundVerdict {
     pub(crate) terminations: u64,
     /// Things done to the database server.
     pub(crate) server_faults: u64,
-    /// What operators did, as recorded.
+    /// Operations, as recorded.
     pub(crate) operations: u64,
     /// Calls made to fail.
     pub(crate) errors: u64,
@@ -89,7 +89,7 @@ pub(crate) struct RoundVerdict {
     pub(crate) stalls: u64,
     /// Calls of the store that took longer than a renewal may.
     pub(crate) slow: u64,
-    /// What the driver and the failpoints did, by name.
+    /// Faults of the driver and the failpoints, by name.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) violations: Vec<String>,
     /// The failpoints something happened at.
@@ -209,7 +209,7 @@ fn canary(dir: &Path, canary: &str, verdict: &mut RoundVerdict) -> Result<()> {
     Ok(())
 }
 
-/// Looks on while a round runs: an effect that is there twice must not be seen at any time.
+/// Watches the effects while a round runs: no effect may be there twice at any time.
 pub(crate) struct EffectWatcher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<String>>,

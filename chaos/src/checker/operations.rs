@@ -1,4 +1,4 @@
-//! What was asked for by an operator, and what stands in the records.
+//! Compares the requests of operators with their records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::ledger::{Fact, LedgerLine, SettleAnswer};
 /// When which entry was asked to be tried again.
 pub(super) type Retries = BTreeMap<(u32, String), Vec<u64>>;
 
-/// What was asked for, of the ledgers.
+/// Returns the retries that operators requested, from the ledgers.
 pub(super) fn retries(lines: &[LedgerLine]) -> Retries {
     let mut retries: Retries = BTreeMap::new();
     for line in lines {
@@ -22,7 +22,7 @@ pub(super) fn retries(lines: &[LedgerLine]) -> Retries {
     retries
 }
 
-/// I5: what is said to be done is recorded, once, and nothing is recorded that nobody asked for.
+/// I5: each confirmed operation is recorded once, and each recorded operation was requested.
 pub(super) fn check(
     lines: &[LedgerLine],
     tables: &dyn RoundTables,
@@ -41,7 +41,7 @@ pub(super) fn check(
     for row in tables.ask(TableQuery::Operations)? {
         let op = row.first().map(|op| op.to_lowercase().replace('-', "")).unwrap_or_default();
         if !asked.contains(&op) {
-            verdict.violations.push(format!("I5: the operation {op} is recorded, and nobody asked for it"));
+            verdict.violations.push(format!("I5: the operation {op} is recorded, and was never requested"));
         }
         if !recorded.insert(op.clone()) {
             verdict.violations.push(format!("I5: the operation {op} is recorded twice"));

@@ -1,4 +1,4 @@
-//! What the ledgers and the tables say, side by side.
+//! Compares the ledgers with the tables. Tests: tests/round_ledger.rs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -48,7 +48,7 @@ pub(super) struct RoundLedger {
     unfinished: u64,
     quarantined: BTreeMap<u32, BTreeSet<String>>,
     marks: u64,
-    /// What the store reports as lost: messages, and how many marks.
+    /// Losses that the store reports: messages, and the number of marks.
     reported: BTreeSet<u32>,
     reported_marks: u64,
     /// Runs of a handler that said no, by message and handler.
@@ -171,7 +171,7 @@ impl RoundLedger {
     pub(super) fn phantoms(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         for id in &self.unknown {
             verdict.phantom += 1;
-            verdict.violations.push(format!("I2: a message {id:?} is stored that nobody offered"));
+            verdict.violations.push(format!("I2: a message {id:?} is stored, and was never offered"));
         }
         let mut payloads: BTreeMap<u32, BTreeSet<u8>> = self.seen.clone();
         let (mut kept, mut stored) = (self.kept.clone(), BTreeMap::<u32, BTreeSet<u8>>::new());
@@ -231,7 +231,7 @@ impl RoundLedger {
         }
     }
 
-    /// Whether the store reports what is gone as lost: a message by its name, a mark by their number.
+    /// Returns true if the store reports the loss: a message by its name, a mark by number.
     fn is_reported(&self, m: u32, h: &str, marks: &mut u64) -> bool {
         if h == "inline" {
             let left = marks.checked_sub(1);
@@ -287,12 +287,12 @@ impl RoundLedger {
                 Some("it is completed, and nothing has happened".into())
             }
             [one] if one.word == "completed" => None,
-            [one] => Some(format!("it is {}, which nobody asked for", one.word)),
+            [one] => Some(format!("it is {}, which was never requested", one.word)),
             many => Some(format!("it has {} ends", many.len())),
         }
     }
 
-    /// I5 and I7: nobody replayed anything; attempts are what handlers said, and poison has its reason.
+    /// I5 and I7: no message was replayed; attempts are the failures of handlers, and poison has its reason.
     pub(super) fn attempts(&self, rules: &RoundRules, verdict: &mut RoundVerdict) {
         for ended in &self.ended {
             let EndedEntry { m, h, attempts, crashes, word, .. } = ended;
@@ -300,7 +300,7 @@ impl RoundLedger {
                 verdict.violations.push(format!("{rule}: message {m} at {h}: {what}"));
             };
             if ended.generation != 0 {
-                wrong("I5", "it was replayed, and nobody asked for that".into());
+                wrong("I5", "it was replayed, and that was never requested".into());
             }
             let place = (*m, h.clone());
             let mut said = self.failures.get(&place).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What each run of a handler did, and whether a fault explains that there was another one.
+//! Compares the runs of handlers: a fault must explain each repeat. Tests: tests/runs.rs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,25 +31,26 @@ impl ClaimRun {
             .map(|(at, ..)| *at)
     }
 
-    /// Whether the store refused its completion and was never asked again: a commit in doubt elsewhere is no excuse for that.
+    /// Returns true if the store refused its completion and got no further call: a commit in doubt elsewhere does not
+    /// excuse that.
     fn dropped(&self) -> bool {
         self.said == Some(HandlerEnd::Ok)
             && !self.settled.is_empty()
             && self.settled.iter().all(|(_, done, answer)| *done && *answer == SettleAnswer::Error)
     }
 
-    /// Whether it was given back: a retry, a snooze, a release.
+    /// Returns true if it was given back: a retry, a snooze, a release.
     fn given_back(&self) -> bool {
         self.settled.iter().any(|(_, done, answer)| !done && *answer != SettleAnswer::Lost)
     }
 }
 
-/// When what was done to whom: spans of time.
+/// Spans of time of faults, by process.
 struct FaultSpans {
     by_life: HashMap<u64, Vec<(u64, u64)>>,
     /// When the driver noticed that a process was gone.
     gone: HashMap<u64, u64>,
-    /// To everybody.
+    /// To all processes.
     global: Vec<(u64, u64)>,
     /// From when to when a failover may have lost what was done.
     lossy: Vec<(u64, u64)>,
@@ -61,7 +62,7 @@ struct FaultSpans {
     disabled: HashMap<u64, Vec<(u64, u64)>>,
 }
 
-/// What is on its way to the replica when it is cut off, in microseconds.
+/// Maximum lag of a replica that is cut off, in microseconds.
 const LAG: u64 = 2_000_000;
 
 /// From when to when a failover may have lost what was done.
@@ -125,7 +126,7 @@ impl FaultSpans {
         faults
     }
 
-    /// Whether a handler said no, and its process went down before it could write down that the store knows.
+    /// Returns true if a handler failed, and its process ended before it could write the store's answer to the ledger.
     fn unwritten(&self, run: &ClaimRun) -> bool {
         let said_no = matches!(
             run.said,
@@ -134,12 +135,12 @@ impl FaultSpans {
         said_no && run.settled.is_empty() && self.gone.contains_key(&run.life)
     }
 
-    /// Whether what was done at a time may be lost for those who look later.
+    /// Returns true if a later reader may not see a write at `done`.
     fn undone(&self, done: u64, later: u64) -> bool {
         self.lossy.iter().any(|(from, until)| (*from..=*until + LAG).contains(&done) && *from <= later)
     }
 
-    /// Whether a settlement was dropped because the server refused it: nothing had happened to the process that had it.
+    /// Returns true if a settlement was dropped because the server refused it: no fault hit its process.
     fn refused(&self, run: &ClaimRun, until: u64) -> bool {
         let within = |at: &u64| (run.claimed..=until).contains(at);
         let disabled = self
@@ -150,7 +151,7 @@ impl FaultSpans {
         run.dropped() && self.denied.iter().any(within) && !disabled && !for_long
     }
 
-    /// Whether something happened to a process, or to everybody, between two times.
+    /// Returns true if a fault hit a process, or all, between two times.
     fn between(&self, life: u64, from: u64, to: u64) -> bool {
         let within = |spans: &[(u64, u64)]| spans.iter().any(|(first, last)| *first <= to && *last >= from);
         self.by_life.get(&life).is_some_and(|spans| within(spans)) || within(&self.global)
@@ -263,7 +264,7 @@ fn keys(lines: &[LedgerLine], verdict: &mut RoundVerdict) {
     }
 }
 
-/// Whether an operator had asked for another run by then. Each time counts once.
+/// Returns true if an operator had requested another run by then. Each request counts once.
 fn asked(m: u32, h: &str, by: u64, retries: &mut Retries) -> bool {
     let Some(times) = retries.get_mut(&(m, h.to_owned())) else { return false };
     let first = times.iter().position(|at| *at < by);

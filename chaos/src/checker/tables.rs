@@ -1,4 +1,4 @@
-//! What the checker reads in the stores' tables, with SQL of its own.
+//! Reads the stores' tables for the checker, with SQL of its own.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 /// A row, as text.
 pub(crate) type TableRow = Vec<String>;
 
-/// The questions there are.
+/// Queries of the checker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TableQuery {
     Effects,
@@ -35,13 +35,13 @@ pub(crate) trait RoundTables: Send + Sync {
     /// Asks a question.
     fn ask(&self, ask: TableQuery) -> Result<Vec<TableRow>>;
 
-    /// How many sessions are left when every worker is gone, if any.
+    /// Returns the number of sessions left after the last worker is gone, if any.
     fn sessions(&self) -> Result<Option<u64>>;
 
     /// Removes what is outside the directory of the round.
     fn forget(&self);
 
-    /// How many entries wait or run.
+    /// Returns the number of entries that wait or run.
     fn unfinished(&self) -> Result<u64> {
         self.number(TableQuery::Unfinished)
     }

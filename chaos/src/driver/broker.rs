@@ -10,26 +10,26 @@ use crate::worker::HandedDelivery;
 /// Deliveries a worker may hold unacknowledged.
 const PREFETCH: usize = 48;
 
-/// What still has to be delivered, and what is out.
+/// Deliveries to make, and those without an answer.
 pub(super) struct DriverBroker {
     plan: RoundPlan,
     rng: fastrand::Rng,
-    /// How many messages may be offered ahead of those that were handled.
+    /// Maximum messages offered ahead of handled ones.
     ahead: usize,
     offered: u32,
     /// Deliveries that are to be made again, or once more.
     again: VecDeque<HandedDelivery>,
     /// Unacknowledged deliveries, by worker; the last are those on their way to a real broker.
     out: Vec<HashMap<u64, HandedDelivery>>,
-    /// What a real broker has.
+    /// Deliveries that a real broker has confirmed.
     confirmed: Vec<HandedDelivery>,
     next_delivery: u64,
     ran: HashSet<u32>,
     pub(super) deliveries: u64,
     pub(super) acked: u64,
-    /// Whether new messages are made.
+    /// True while new messages are made.
     pub(super) open: bool,
-    /// How many more are made for the one that runs nothing.
+    /// Messages still to make for the worker without handlers.
     pub(super) late: u32,
     made: u32,
 }
@@ -54,7 +54,7 @@ impl DriverBroker {
         }
     }
 
-    /// How many messages were offered.
+    /// Returns the number of offered messages.
     pub(super) fn count(&self) -> u32 {
         self.made
     }
@@ -145,7 +145,7 @@ impl DriverBroker {
         }
     }
 
-    /// What a real broker was given since this was asked last.
+    /// Takes the deliveries that a real broker has confirmed since the last call.
     pub(super) fn take_confirmed(&mut self) -> Vec<HandedDelivery> {
         std::mem::take(&mut self.confirmed)
     }
@@ -164,7 +164,7 @@ impl DriverBroker {
         }
     }
 
-    /// How many deliveries are not acknowledged, with those that are still to be made.
+    /// Returns the number of unacknowledged deliveries, including those still to be made.
     pub(super) fn outstanding(&self) -> u64 {
         u64::from(self.late) + (self.again.len() + self.out.iter().map(HashMap::len).sum::<usize>()) as u64
     }

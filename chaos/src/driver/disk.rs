@@ -12,7 +12,7 @@ pub(super) struct Disk {
     dir: tempfile::TempDir,
 }
 
-/// What takes the room, until it is dropped.
+/// A file that fills the disk until it is dropped.
 pub(super) struct DiskFill(PathBuf);
 
 impl Disk {
@@ -57,7 +57,7 @@ impl Drop for DiskFill {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Even if somebody still has a file open: the directory has to go.
+        // Even if a process still has a file open: the directory must be removed.
         let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
     }
 }

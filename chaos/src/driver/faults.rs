@@ -22,7 +22,7 @@ pub(crate) enum Mix {
     Unknown,
     /// Sessions are ended, the server is killed and suspended
     Storm,
-    /// What lies between a worker and the server, or the broker, delays, swallows and cuts
+    /// Delays, drops and cuts connections to the server or broker
     Network,
     /// The server is killed, and a replica takes its place
     Failover,
@@ -43,7 +43,7 @@ pub(crate) enum Mix {
     Calm,
 }
 
-/// What the driver does.
+/// A fault by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DriverFault {
     Kill,
@@ -73,13 +73,13 @@ pub(super) enum DriverFault {
 }
 
 impl DriverFault {
-    /// Whether another server takes over.
+    /// Returns true if another server takes over.
     pub(super) const fn fails_over(self) -> bool {
         matches!(self, Self::FailOver | Self::FailOverBehind(_))
     }
 }
 
-/// What the server refuses.
+/// Commands that the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Denial {
     Logins,
@@ -99,14 +99,14 @@ impl Denial {
     }
 }
 
-/// What comes less often than this, in milliseconds, waits for its turn if it cannot be done at once.
+/// Shortest interval in milliseconds of faults that wait for their turn if they cannot be done at once.
 const RARE: u64 = 1_000;
 const SOON: Duration = Duration::from_millis(10);
 
 /// A fault, and the shortest and longest time between two in milliseconds.
 type FaultInterval = (DriverFault, u64, u64);
 
-/// When what comes next.
+/// Times of the next faults.
 pub(super) struct Schedule {
     rng: fastrand::Rng,
     lease: Duration,
@@ -115,7 +115,7 @@ pub(super) struct Schedule {
 }
 
 impl Mix {
-    /// How long a claim holds. Where many have to run out, they are short.
+    /// Returns the lease of a claim: short in mixes in which many must expire.
     pub(super) fn lease(self) -> Duration {
         Duration::from_millis(match self {
             Self::Kills | Self::Zombies | Self::Rename => 700,
@@ -125,7 +125,7 @@ impl Mix {
         })
     }
 
-    /// How many entries a worker has in hand at most. One that is killed leaves them to its lease.
+    /// Returns the maximum entries that a worker holds. A killed worker leaves them to its lease.
     pub(super) fn in_flight(self) -> usize {
         match self {
             Self::Volume => 160,
@@ -134,8 +134,8 @@ impl Mix {
         }
     }
 
-    /// How many messages may be offered ahead of those that were handled: enough to keep everybody busy, few enough that
-    /// everything is under way when something happens.
+    /// Returns the maximum messages offered ahead of handled ones: enough to keep all workers busy, few enough that all
+    /// are under way when a fault comes.
     pub(super) fn ahead(self) -> usize {
         match self {
             Self::Volume => 2_000,
@@ -144,7 +144,7 @@ impl Mix {
         }
     }
 
-    /// How often calls of a worker fail by themselves.
+    /// Returns the odds of faults in the calls of a worker.
     pub(super) fn odds(self) -> FaultOdds {
         match self {
             Self::All => FaultOdds { abort: 300, error: 2_000, unknown: 6_000, delay: 3_000 },
@@ -156,12 +156,12 @@ impl Mix {
         }
     }
 
-    /// How long after it was first heard of at its work each worker is killed, in milliseconds.
+    /// Returns the milliseconds from the first sign of work of each worker until it is killed.
     pub(super) fn doom(self) -> Option<(u64, u64)> {
         (self == Self::Kills).then_some((20, 300))
     }
 
-    /// How many workers are killed while they make the tables.
+    /// Returns the number of workers to kill while they create the tables.
     pub(super) fn births(self) -> usize {
         match self {
             Self::Migrate => 24,
@@ -170,12 +170,12 @@ impl Mix {
         }
     }
 
-    /// How many workers may stand still at once.
+    /// Returns the maximum workers to stop at once.
     pub(super) fn max_stopped(self, workers: usize) -> usize {
         if self == Self::Zombies { workers.saturating_sub(2).max(1) } else { 1 }
     }
 
-    /// Whether somebody holds handlers back and has messages tried again meanwhile.
+    /// Returns true if an operator pauses handlers and retries messages meanwhile.
     pub(super) fn is_operated(self) -> bool {
         matches!(
             self,
@@ -183,48 +183,48 @@ impl Mix {
         )
     }
 
-    /// Whether handlers have other keys in some processes.
+    /// Returns true if handlers have other keys in some processes.
     pub(super) fn renames(self) -> bool {
         self == Self::Rename
     }
 
-    /// Whether some messages take their process down every time they run.
+    /// Returns true if some messages abort their process every time.
     pub(super) fn has_killers(self) -> bool {
         matches!(self, Self::All | Self::Calm)
     }
 
-    /// Whether many handlers take longer than a lease.
+    /// Returns true if many handlers take longer than a lease.
     pub(super) fn is_long(self) -> bool {
         self == Self::Zombies
     }
 
-    /// Whether handlers take no time.
+    /// Returns true if handlers take no time.
     pub(super) fn is_quick(self) -> bool {
         self == Self::Volume
     }
 
-    /// Whether something stands between the workers and the server.
+    /// Returns true if a proxy stands between the workers and the server.
     pub(super) fn has_proxy(self) -> bool {
         matches!(self, Self::Network | Self::Failover | Self::FailoverAsync)
     }
 
-    /// Whether the server has a replica that takes over.
+    /// Returns true if the server has a replica that takes over.
     pub(super) fn fails_over(self) -> bool {
         matches!(self, Self::Failover | Self::FailoverAsync)
     }
 
-    /// Whether a failover loses history: processes have to live then, to report what they remember.
+    /// Returns true if a failover loses history: then processes must live, to report what they remember.
     pub(super) fn loses(self) -> bool {
         self == Self::FailoverAsync
     }
 
-    /// Whether the workers log in as a role that can be refused something.
+    /// Returns true if the workers log in as a role whose commands the server can refuse.
     pub(super) fn denies(self) -> bool {
         self == Self::Denied
     }
 
-    /// Whether leases may run out while the server refuses something for so long. They are renewed at a third, so two thirds are
-    /// left at least; a process needs some of that to come back.
+    /// Returns true if leases may expire while the server refuses commands for so long. Workers renew at a third, so
+    /// two thirds are left at least; a process needs some of that to recover.
     pub(super) fn outlasts_leases(self, time: Duration) -> bool {
         time > self.lease() / 2
     }

@@ -1,4 +1,4 @@
-//! What the driver does to the workers while a round runs.
+//! Inflicts the faults of a round on the workers.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Runs rounds: each has a fresh store and a seed of its own, some seconds of faults, some of peace, and a check.
+//! Runs rounds: each has a fresh store, a seed, some seconds of faults, a quiet end, and a check.
 
 mod broker;
 mod disk;
@@ -29,63 +29,63 @@ use server::DatabaseServer;
 use transports::Transports;
 pub(crate) use transports::dead_letters;
 
-/// What is to be run.
+/// Options of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RunOptions {
     /// The store under test
     #[arg(long, value_enum, default_value_t = StoreKind::Sqlite)]
     pub(crate) store: StoreKind,
-    /// How messages come in
+    /// The transport of messages
     #[arg(long, value_enum, default_value_t = SourceKind::Direct)]
     pub(crate) source: SourceKind,
-    /// Go on for so long
+    /// Stop after so many minutes
     #[arg(long)]
     pub(crate) minutes: Option<f64>,
-    /// Go on until so many workers were killed
+    /// Stop after so many workers were killed
     #[arg(long)]
     pub(crate) kills: Option<u64>,
-    /// Go on until so many workers were stopped for longer than their lease, with claims in hand
+    /// Stop after so many workers stood still past their lease with claims
     #[arg(long)]
     pub(crate) zombies: Option<u64>,
-    /// Go on until so many commits were in doubt
+    /// Stop after so many commits were in doubt
     #[arg(long)]
     pub(crate) unknown: Option<u64>,
-    /// Go on until so many messages were offered
+    /// Stop after so many messages were offered
     #[arg(long)]
     pub(crate) messages: Option<u64>,
-    /// Go on for so many rounds
+    /// Stop after so many rounds
     #[arg(long)]
     pub(crate) rounds: Option<u64>,
-    /// Chooses everything that is chosen; by default another one each time
+    /// Seed of all random choices; default: a new one each time
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Which faults there are
+    /// The mix of faults
     #[arg(long, value_enum, default_value_t = Mix::All)]
     pub(crate) mix: Mix,
     /// Seconds of faults in a round
     #[arg(long, default_value_t = 12.0)]
     pub(crate) round: f64,
-    /// How many worker processes there are
+    /// Number of worker processes
     #[arg(long, default_value_t = 4)]
     pub(crate) workers: usize,
-    /// Print one JSON object at the end, and nothing else
+    /// Print one JSON object at the end, nothing else
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also write that object to a file of its own in this directory
+    /// Also write that object to a new file in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
-    /// Seconds in which everything has to come to its end after the last fault
+    /// Seconds without progress after the last fault that fail the round
     #[arg(long, default_value_t = 90)]
     pub(crate) peace: u64,
     /// Stop at the first round with a violation
     #[arg(long)]
     pub(crate) fail_fast: bool,
-    /// Turn a planted bug on; only in a build that has them
+    /// Turn on a planted bug; only in a build that has them
     #[arg(long)]
     pub(crate) sabotage: Option<String>,
 }
 
-/// The stores there are.
+/// The stores under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoreKind {
@@ -93,7 +93,7 @@ pub(crate) enum StoreKind {
     Postgres,
 }
 
-/// The ways in.
+/// Transports of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SourceKind {
@@ -105,7 +105,7 @@ pub(crate) enum SourceKind {
     Rabbitmq,
 }
 
-/// What came out, over all rounds.
+/// Result of all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunReport {
     store: StoreKind,
@@ -173,20 +173,20 @@ mod erased {
     }
 }
 
-/// Runs rounds until it is enough, and says what came out.
+/// Runs rounds until a limit is reached, and prints the result.
 pub(crate) fn run(options: &RunOptions) -> Result<ExitCode> {
     let report = rounds(options)?;
     let _ = writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?);
     Ok(if report.verdict.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Runs rounds until it is enough.
+/// Runs rounds until a limit is reached.
 pub(crate) fn rounds(options: &RunOptions) -> Result<RunReport> {
     if options.sabotage.is_some() && !cfg!(feature = "sabotage") {
         bail!("this build has no planted bugs: `cargo xtask chaos sabotage` builds one that has");
     }
     if options.workers < 2 {
-        bail!("at least two workers are needed: somebody has to go on when one is killed");
+        bail!("use at least two workers: one must continue when another is killed");
     }
     let (start, commit) = (Instant::now(), Commit::of_the_rig());
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 48));

@@ -1,4 +1,4 @@
-//! What lies between a worker and a server: passes bytes on, until it delays, swallows or cuts.
+//! A proxy between a worker and a server: passes bytes on, and delays, drops or cuts them on request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::sync::Notify;
 
 use crate::seam::pause;
 
-/// What can be done to a connection.
+/// A fault of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkFault {
-    /// Everything takes longer from now on.
+    /// All bytes are delayed from now on.
     Delay,
     /// Nothing arrives for a while.
     BlackHole,
@@ -56,9 +56,9 @@ enum ByteDirection {
 struct Link {
     /// Milliseconds that everything takes longer.
     delay: AtomicU64,
-    /// How long the next bytes are kept, in milliseconds.
+    /// Delay of the next bytes, in milliseconds.
     hold: AtomicU64,
-    /// How many bytes may still go each way, plus one; 0 if there is no end to them.
+    /// Bytes that may still pass each way, plus one; 0 without a limit.
     room: [AtomicU64; 2],
     reset: Notify,
     closed: [Notify; 2],

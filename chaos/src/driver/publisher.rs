@@ -23,7 +23,7 @@ struct Outgoing {
     body: Vec<u8>,
 }
 
-/// The queue of a round, and who fills it.
+/// The queue of a round and its publisher.
 pub(super) struct QueuePublisher {
     theirs: String,
     queue: String,
@@ -73,8 +73,8 @@ impl QueuePublisher {
     }
 }
 
-/// A connection and a channel that confirms, with the queues in place. Durable and classic: a quorum queue counts how often
-/// a message came back, and these come back as often as somebody is killed.
+/// A connection and a channel that confirms, with the queues in place. Durable and classic: a quorum queue counts
+/// redeliveries, and each kill of a consumer redelivers.
 async fn open(url: &str, queue: &str) -> lapin::Result<(Connection, Channel)> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channel = connection.create_channel().await?;

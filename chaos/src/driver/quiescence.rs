@@ -1,4 +1,4 @@
-//! After the last fault: everything comes to its end, and the workers go.
+//! Quiescence after the last fault: every entry must finish, then the workers end. Tests: below.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use crate::checker::tables::RoundTables;
 use crate::ledger::Fact;
 use crate::worker::{self, StoreLocation};
 
-/// Messages that come in at the end, through the one that runs nothing.
+/// Messages that come in at the end, through the worker without handlers.
 const LATE: u32 = 8;
 /// More than there ever are entries: deliveries that are not taken yet count above them.
 const UNTAKEN: u64 = 1 << 40;
-/// What a worker may need when everything is done.
+/// Maximum open files of an idle worker.
 const MAX_FILES: usize = 96;
 const MAX_MEMORY: u64 = 400 << 20;
 
-/// Whether it still goes on. How long everything takes is the machine's business; that nothing comes to its end any more for so
-/// long is not, nor is it that it takes ten times as long.
+/// Progress towards an empty backlog. A slow machine may take long. No finished entry for `patience`, or ten times that
+/// in all, is a violation.
 struct QuiescenceProgress {
     start: Instant,
     patience: Duration,
@@ -33,7 +33,7 @@ impl QuiescenceProgress {
         Self { start, patience, least: u64::MAX, last: start }
     }
 
-    /// Whether nothing moves any more, with so much left now.
+    /// Returns true if progress has stopped, with `left` entries unfinished.
     fn is_over(&mut self, left: u64, now: Instant) -> bool {
         if left < self.least {
             (self.least, self.last) = (left, now);
@@ -53,7 +53,7 @@ fn too_much(life: u64, files: usize, memory: u64) -> Option<String> {
 }
 
 impl Round<'_> {
-    /// No more faults: everything has to come to its end.
+    /// Stops the faults and waits until every entry has finished.
     pub(super) fn quiesce(
         &mut self,
         place: &StoreLocation,
@@ -96,8 +96,8 @@ impl Round<'_> {
         }
     }
 
-    /// How many deliveries are not taken yet: those that are to be made, those that are out, and those that a broker has. What a
-    /// broker has given away for good was acknowledged; what it dead-lettered was refused.
+    /// Returns the number of unacknowledged deliveries: those to be made, those without an answer, and those that a
+    /// broker has. A message that left the broker was acknowledged, or refused if it is a dead letter.
     fn untaken(&mut self, transports: &Transports) -> Result<u64> {
         let outstanding = self.broker.outstanding();
         let RoundTransport::Rabbit(publisher) = &self.entrance else { return Ok(outstanding) };
@@ -117,7 +117,7 @@ impl Round<'_> {
         Ok(outstanding + left as u64)
     }
 
-    /// What the workers still need.
+    /// Checks the open files and the memory of the workers.
     pub(super) fn measure(&mut self) {
         for worker in &self.workers {
             let proc = Path::new("/proc").join(worker.pid().to_string());
@@ -193,7 +193,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(90);
 
-    /// What came of so much left at these seconds after the last fault.
+    /// Returns the second at which progress counts as stopped, from pairs of a second and the entries left.
     fn over(left: impl IntoIterator<Item = (u64, u64)>) -> Option<u64> {
         let start = Instant::now();
         let mut progress = QuiescenceProgress::new(PATIENCE, start);
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(over((0..=2_000).map(|second| (second, 5_000 - second))), Some(900));
     }
 
-    /// What is said of a round in which this is left, and nobody is there to do it.
+    /// Returns the violations of a round with these leftovers and no worker.
     fn said(left: &LeftOver) -> Vec<String> {
         let options = options("0");
         let mut round = Round::new(&options, 1).unwrap();

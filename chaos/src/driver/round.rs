@@ -1,4 +1,4 @@
-//! One round: seconds of faults, then peace, then the check.
+//! One round: seconds of faults, then quiescence, then the check.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -31,7 +31,7 @@ pub(super) struct Round<'a> {
     events: (Sender<WorkerEvent>, Receiver<WorkerEvent>),
     pub(super) entrance: RoundTransport,
     lives: u64,
-    /// Whether the tables are there.
+    /// True once the tables exist.
     born: bool,
     pub(super) at_peace: bool,
     retention: Duration,
@@ -41,10 +41,10 @@ pub(super) struct Round<'a> {
     pub(super) seen: RoundVerdict,
 }
 
-/// How long a round waits at most for its failover after its end.
+/// Maximum wait of a round for its failover after its end.
 const OVERTIME: Duration = Duration::from_mins(2);
 
-/// What a round does now.
+/// Phase of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Faults,
@@ -251,7 +251,7 @@ impl<'a> Round<'a> {
                 self.hear(number, told)
             }
             WorkerEvent::Gone(number, life) if self.workers[number].life == life => {
-                // An end that nobody saw coming was the worker's own: a failpoint, or a handler that aborts.
+                // The driver did not cause this end: a failpoint or a handler aborted the worker.
                 self.ledger.note(Fact::Fault { life, what: "gone".into() });
                 self.workers[number].wait()?;
                 self.broker.lost_worker(number);

@@ -23,16 +23,16 @@ pub(crate) const CANARY: &str = "canary-Zq7vX2";
 /// The role of the workers where they are refused something.
 const ROLE: &str = "chaos_app";
 
-/// How much room there is on a disk that gets full.
+/// Bytes on a disk that becomes full.
 const ROOM: u64 = 96 << 20;
 
-/// What all rounds share.
+/// The database server of all rounds.
 pub(super) struct DatabaseServer {
     mix: Mix,
     postgres: Option<Arc<RunningPostgres>>,
     /// For a file, where the disk gets full.
     disk: Option<Arc<Disk>>,
-    /// Whether something is being done to the server.
+    /// True while a fault acts on the server.
     busy: Arc<AtomicBool>,
     rounds: u64,
 }
@@ -43,7 +43,7 @@ struct RunningPostgres {
     proxy: Option<FaultProxy>,
     /// Takes over when the primary is gone.
     replica: Mutex<Option<Cluster>>,
-    /// Whether commits wait for it.
+    /// True if commits wait for it.
     synchronous: bool,
     failovers: AtomicU64,
 }
@@ -115,7 +115,7 @@ impl DatabaseServer {
         true
     }
 
-    /// How often a replica has taken over.
+    /// Returns the number of failovers.
     pub(super) fn failovers(&self) -> u64 {
         self.postgres.as_ref().map_or(0, |server| server.failovers.load(Ordering::Acquire))
     }
@@ -219,7 +219,7 @@ impl RunningPostgres {
                     cluster.sql("postgres", &hanging)?;
                 }
                 cluster.configure("synchronous_standby_names", "")?;
-                // Whoever hangs now is let go by the change of the setting.
+                // The new setting releases sessions that hang now.
                 note("server: commits are answered again");
             }
             DriverFault::KillServer => {
@@ -289,7 +289,7 @@ fn deny(cluster: &Cluster, database: &str, what: (Denial, Duration), note: &dyn 
     Ok(())
 }
 
-/// How often a server has said that it found no room.
+/// Returns the number of times the server reported a full disk.
 fn without_room(cluster: &Cluster) -> usize {
     cluster.log_text().map_or(0, |text| text.matches("No space left on device").count())
 }

@@ -1,4 +1,4 @@
-//! The ways in: a pipe to each worker, HTTP to each worker, or a broker that all of them consume from.
+//! Transports to the workers: a pipe to each, HTTP to each, or a broker that all consume from.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::plan::{RoundPlan, id_of};
 use crate::seam::pause;
 use crate::worker::{HandedDelivery, WorkerReport, WorkerTransport};
 
-/// What all rounds share.
+/// The transports of all rounds.
 pub(super) struct Transports {
     source: SourceKind,
     rabbit: Option<Arc<SharedBroker>>,
@@ -32,11 +32,11 @@ struct SharedBroker {
     broker: RabbitMq,
     /// Stands between the workers and the broker.
     proxy: FaultProxy,
-    /// Whether something is being done to the broker.
+    /// True while a fault acts on the broker.
     busy: AtomicBool,
 }
 
-/// The way in of a round.
+/// The transport of a round.
 pub(super) enum RoundTransport {
     Pipe,
     Http(HttpSender),
@@ -44,7 +44,7 @@ pub(super) enum RoundTransport {
 }
 
 impl RoundTransport {
-    /// What the workers are told of it.
+    /// Returns the transport as the workers' jobs name it.
     pub(super) fn way(&self) -> WorkerTransport {
         match self {
             Self::Pipe => WorkerTransport::Pipe,
@@ -69,7 +69,7 @@ impl Transports {
         Ok(Self { source: options.source, rabbit, rounds: 0 })
     }
 
-    /// The way in of a new round.
+    /// Opens the transport of a new round.
     pub(super) fn open(&mut self, events: &Sender<WorkerEvent>) -> Result<RoundTransport> {
         self.rounds += 1;
         Ok(match (&self.rabbit, self.source) {
@@ -88,13 +88,13 @@ impl Transports {
         })
     }
 
-    /// How many messages a queue of the broker has, and how many were refused.
+    /// Returns the number of messages in a queue of the broker, and of refused ones.
     pub(super) fn left(&self, queue: &str) -> Result<(usize, usize)> {
         let Some(rabbit) = &self.rabbit else { return Ok((0, 0)) };
         Ok((rabbit.broker.total(queue)?, rabbit.broker.total(&dead_letters(queue))?))
     }
 
-    /// Does something to a connection to the broker. Says whether there was one.
+    /// Inflicts a fault on a connection to the broker. Returns true if there was one.
     pub(super) fn disturb(&self, trouble: LinkFault, rng: &mut fastrand::Rng) -> bool {
         self.rabbit.as_ref().is_some_and(|rabbit| rabbit.proxy.disturb(trouble, rng))
     }
@@ -117,7 +117,7 @@ impl Transports {
         });
     }
 
-    /// Waits until nothing is being done to the broker any more.
+    /// Waits until the last fault of the broker is over.
     pub(super) fn settle(&self) {
         while self.rabbit.as_ref().is_some_and(|rabbit| rabbit.busy.load(Ordering::Acquire)) {
             std::thread::park_timeout(Duration::from_millis(10));
@@ -142,8 +142,8 @@ impl HttpSender {
         Ok(Self { runtime, events })
     }
 
-    /// Posts a delivery to a worker: its place, its life and its port. Some senders hang up before they have heard the answer,
-    /// and send again; not in times of peace.
+    /// Posts a delivery to a worker: its place, its life and its port. Some senders hang up before they have heard the
+    /// answer, and send again; not after the last fault.
     pub(super) fn post(
         &self,
         (place, life, port): (usize, u64, u16),
@@ -169,7 +169,7 @@ impl HttpSender {
     }
 }
 
-/// What an answer means to a sender.
+/// Returns the meaning of an answer for a sender.
 fn told(delivery: u64, status: u16, text: &str) -> WorkerReport {
     match status {
         200..300 => WorkerReport::Acked(delivery),

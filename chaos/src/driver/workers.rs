@@ -16,7 +16,7 @@ use crate::worker::{WorkerJob, WorkerReport};
 pub(super) enum WorkerEvent {
     Told(usize, u64, WorkerReport),
     Gone(usize, u64),
-    /// Whether a broker has confirmed a delivery.
+    /// True if a broker has confirmed a delivery.
     Published(u64, bool),
 }
 
@@ -32,7 +32,7 @@ pub(super) struct WorkerProcess {
     /// Not to be killed before: a zombie that was woken is to show what it does.
     pub(super) spared: Instant,
     pub(super) leaving: bool,
-    /// Whether it was heard of at its work.
+    /// True after its first sign of work.
     pub(super) worked: bool,
     /// When it is killed.
     pub(super) doom: Option<Instant>,
@@ -133,7 +133,7 @@ impl Drop for WorkerProcess {
     }
 }
 
-/// What the workers in a place wrote to their standard error.
+/// Returns the path of the standard error of the workers in a place.
 pub(super) fn log(dir: &Path, place: usize) -> std::path::PathBuf {
     dir.join(format!("worker-{place}.log"))
 }

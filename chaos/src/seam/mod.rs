@@ -49,11 +49,11 @@ pub(crate) trait Rigged:
     /// Does what an operator asks for.
     fn act(&self, action: &Action) -> impl Future<Output = Result<Acted>> + Send;
 
-    /// What an operator sees.
+    /// Lists entries for an operator.
     fn list(&self, filter: &Filter) -> impl Future<Output = Result<Page>> + Send;
 }
 
-/// What the wrapper and the handlers of one process share.
+/// State shared by the wrapper and the handlers of one process.
 #[derive(Debug)]
 pub(crate) struct Notes {
     pub(crate) ledger: ProcessLedger,
@@ -88,7 +88,7 @@ impl Notes {
         self.points.quiesce();
     }
 
-    /// Whether nothing fails by itself any more.
+    /// Returns true after the last failpoint may fail.
     pub(crate) fn at_peace(&self) -> bool {
         self.points.at_peace()
     }
@@ -166,7 +166,8 @@ impl<S> Chaos<S> {
         let answer = if let Ok(answer) = tokio::time::timeout(patience, &mut made).await {
             answer
         } else {
-            // Now, and when it is over: whoever waits for a lock may be given up, or go down, before there is an answer.
+            // Note it now and again at the end: a call that waits for a lock may be abandoned, or its process may end,
+            // before an answer.
             slow(self.notes.slow_ms);
             let answer = made.await;
             slow(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));

@@ -47,7 +47,7 @@ pub(crate) const POINTS: [&str; 28] = {
     ]
 };
 
-/// How often, in a million calls of a verb.
+/// Odds of faults, in a million calls of a verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FaultOdds {
     /// The process ends at once.
@@ -60,7 +60,7 @@ pub(crate) struct FaultOdds {
     pub(crate) delay: u32,
 }
 
-/// What happens at a point.
+/// A fault at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PointFault {
     AbortBefore,
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(points, POINTS);
     }
 
-    /// What happens at a verb, of many times.
+    /// Draws the faults of many calls of a verb.
     fn drawn(verb: &'static str, odds: FaultOdds) -> Vec<PointFault> {
         let points = Points::new(1, odds);
         (0..1_000).filter_map(|_| points.draw(verb)).collect()

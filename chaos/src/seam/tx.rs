@@ -44,7 +44,7 @@ impl<S: Rigged> Chaos<S> {
     }
 }
 
-/// What a failed commit says of what it was to commit.
+/// Returns the answer for the contents of a failed commit.
 fn doubt(error: &Error) -> SettleAnswer {
     if error.kind() == ErrorKind::CommitUnknown { SettleAnswer::Unknown } else { SettleAnswer::Error }
 }

@@ -12,7 +12,7 @@ use crate::ledger::{Fact, HandlerEnd};
 use crate::plan::{PlannedOutcome, RoundPlan, number_of};
 use crate::seam::{NewEffect, Notes, Rigged, pause};
 
-/// What handlers work with.
+/// The business of the handlers.
 pub(super) struct Business {
     pub(super) plan: RoundPlan,
     pub(super) dir: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Business {
     pub(super) long: Duration,
     pub(super) notes: Arc<Notes>,
     pub(super) mouth: ReportWriter,
-    /// Whether idempotency keys are written down.
+    /// True if idempotency keys go to the ledger.
     pub(super) keyed: bool,
 }
 
@@ -34,7 +34,7 @@ impl Business {
     }
 }
 
-/// What a message says.
+/// Payload of a message.
 #[derive(Deserialize)]
 struct PayloadBody {
     variant: u8,
@@ -42,7 +42,7 @@ struct PayloadBody {
 
 type Handled = Result<(), BoxError>;
 
-/// One run of a handler. If nobody says how it ended, it was dropped, or panicked.
+/// One run of a handler. Without a recorded end, it was dropped, or panicked.
 struct HandlerRun<'a> {
     business: &'a Business,
     message: u32,
@@ -73,13 +73,13 @@ impl<'a> HandlerRun<'a> {
         NewEffect { message: self.message, variant: self.variant, handler: self.handler, life }
     }
 
-    /// Whether this happens the first time; remembered in a file, because the process cannot.
+    /// Returns true the first time; a file remembers it, because the process may die.
     fn first_time(&self) -> bool {
         let file = self.business.dir.join(format!("once-{}-{}", self.message, self.handler));
         std::fs::OpenOptions::new().write(true).create_new(true).open(file).is_ok()
     }
 
-    /// What the plan has in store for this run, before it says that it is done.
+    /// Does what the plan says for this run, before it ends.
     async fn meet(&mut self, attempt: u32) -> Handled {
         match self.business.plan.fate(self.message, self.handler) {
             PlannedOutcome::Slow(millis) => pause(Duration::from_millis(millis)).await,
@@ -100,7 +100,7 @@ impl<'a> HandlerRun<'a> {
             PlannedOutcome::Rejects => {
                 self.said = Some(HandlerEnd::Reject);
                 self.business.mouth.say(WorkerReport::Ran(self.message));
-                return Err(Reject("nobody will ever want this".into()).into());
+                return Err(Reject("no retry can help".into()).into());
             }
             PlannedOutcome::Aborts if self.first_time() => self.abort(),
             PlannedOutcome::Kills => self.abort(),
@@ -109,7 +109,8 @@ impl<'a> HandlerRun<'a> {
         Ok(())
     }
 
-    /// Whether this attempt is one of the first `times`. An inline handler has no attempts: there the first time counts.
+    /// Returns true if this attempt is one of the first `times`. An inline handler has no attempts: there the first
+    /// time counts.
     fn counts(&self, attempt: u32, times: u32) -> bool {
         if self.handler == "inline" { self.first_time() } else { attempt <= times }
     }

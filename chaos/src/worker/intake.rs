@@ -1,4 +1,4 @@
-//! The transport of the rig: deliveries come in lines, and what becomes of them goes out in lines.
+//! The transport of the rig: deliveries come in lines, and their results go out in lines.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) struct Pipe {
     over: Option<oneshot::Sender<()>>,
 }
 
-/// The source, and what resolves when the driver has hung up.
+/// Returns the source, and a receiver that resolves after the driver has hung up.
 pub(super) fn source(
     job: &WorkerJob,
     mouth: ReportWriter,
@@ -91,7 +91,7 @@ impl Settle for PipeSettle {
     }
 }
 
-/// Takes messages in and runs nothing: those who run have to find out.
+/// Accepts messages and runs no handlers: the other workers must find them.
 pub(super) async fn front<S: Store>(
     inbox: &Inbox<S>,
     job: &WorkerJob,
@@ -100,7 +100,7 @@ pub(super) async fn front<S: Store>(
 ) -> anyhow::Result<()> {
     let plan = job.plan;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    // Once for all lines: a signal that comes while nobody listens is lost.
+    // Once for all lines: without a listener, a signal is lost.
     let mut stop = std::pin::pin!(stopped());
     loop {
         let line = tokio::select! {
@@ -127,7 +127,7 @@ pub(super) async fn front<S: Store>(
     }
 }
 
-/// Resolves when somebody asks this process to end.
+/// Resolves on SIGTERM.
 pub(super) async fn stopped() {
     use tokio::signal::unix::{SignalKind, signal};
     match signal(SignalKind::terminate()) {

@@ -1,5 +1,5 @@
-//! A worker: a real process with the product in it. Takes deliveries on its standard input, says on its standard output what
-//! became of them, and dies as often as somebody likes.
+//! A worker: a real process with the product in it. Takes deliveries on its standard input, reports their results on
+//! its standard output, and may be killed at any time.
 
 mod handlers;
 mod intake;
@@ -26,7 +26,7 @@ use crate::seam::{FaultOdds, Notes, Rigged};
 use handlers::Business;
 pub(crate) use stores::{make_tables, set_keys_apart};
 
-/// What a worker is told, as JSON in its one argument.
+/// Job of a worker, as JSON in its one argument.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WorkerJob {
     pub(crate) dir: PathBuf,
@@ -36,21 +36,21 @@ pub(crate) struct WorkerJob {
     pub(crate) odds: FaultOdds,
     /// Takes messages in and runs no handlers.
     pub(crate) front: bool,
-    /// How messages come in.
+    /// Transport of the messages.
     pub(crate) way: WorkerTransport,
     pub(crate) lease_ms: u64,
     /// Entries in hand at most.
     pub(crate) in_flight: usize,
-    /// Whether somebody looks after the inbox.
+    /// True if the worker acts as an operator, too.
     pub(crate) operated: bool,
-    /// How wrong this process believes the time to be.
+    /// Error of this process's clock.
     pub(crate) skew_ms: i64,
     pub(crate) retention_ms: u64,
-    /// Whether it makes the tables if they are missing; one that does not waits for somebody who does.
+    /// True if it creates missing tables; otherwise it waits until another worker has.
     pub(crate) migrates: bool,
     /// Connections for handlers.
     pub(crate) connections: usize,
-    /// Where handlers are renamed: whether this process is from after the rename.
+    /// Where handlers are renamed: true if this process uses the new keys.
     pub(crate) renamed: Option<bool>,
     /// A planted bug; only in a build that has them.
     pub(crate) sabotage: Option<String>,
@@ -64,7 +64,7 @@ pub(crate) enum StoreLocation {
     Postgres(String),
 }
 
-/// How messages come in.
+/// Transport of the messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerTransport {
@@ -77,7 +77,7 @@ pub(crate) enum WorkerTransport {
 }
 
 impl WorkerTransport {
-    /// Whether one can take messages in and run nothing.
+    /// Returns true if a worker without handlers can accept messages.
     pub(crate) fn has_front(&self) -> bool {
         !matches!(self, Self::Rabbit { .. })
     }
@@ -86,7 +86,7 @@ impl WorkerTransport {
 /// The header of an AMQP message that the line stands in.
 pub(crate) const LINE_HEADER: &str = "line";
 
-/// What the driver hands a worker.
+/// A delivery from the driver to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HandedDelivery {
     pub(crate) d: u64,
@@ -96,7 +96,7 @@ pub(crate) struct HandedDelivery {
     pub(crate) at: i64,
 }
 
-/// What a worker says.
+/// A report of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerReport {
@@ -118,13 +118,13 @@ pub(crate) const PEACE: &str = "peace";
 pub(crate) const ATTEMPTS: u32 = 8;
 /// After so many crashes a killer is poisoned.
 pub(crate) const CRASHES: u32 = 3;
-/// How long a handler may take before it has failed.
+/// Maximum time of a handler.
 const TIMEOUT: Duration = Duration::from_secs(12);
 
 /// The name of the inbox.
 const INBOX: &str = "chaos";
 
-/// How long marks are kept: they know nothing of stale messages, so no message may come later than that.
+/// Retention of marks: they do not detect stale messages, so no message may come later.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// A clock that is wrong about the time of day, and right about how long things take.
@@ -152,7 +152,7 @@ impl WorkerJob {
         Arc::new(Skewed { clock: SystemClock::default(), millis: self.skew_ms })
     }
 
-    /// Whether a planted bug is one of those that are a matter of settings.
+    /// Returns true if the job turns on this bug, which is a matter of settings.
     fn has(&self, bug: Bug) -> bool {
         cfg!(feature = "sabotage") && self.sabotage.as_deref().and_then(Bug::named) == Some(bug)
     }
@@ -184,7 +184,7 @@ impl WorkerJob {
     fn policy() -> Policy {
         let mut policy = Policy::default();
         policy.retry = Retry::new(ATTEMPTS, Duration::from_millis(20), Duration::from_millis(400));
-        // The rig kills whoever it likes: what happens to run then is not to blame.
+        // The rig kills any worker: the entries that run then are not to blame.
         policy.crashes = 100_000;
         policy.crash_delay = Duration::ZERO;
         policy
@@ -216,7 +216,7 @@ pub(crate) fn work(job: &str) -> Result<()> {
     runtime.block_on(stores::open_and_serve(job, notes))
 }
 
-/// Notes when the machine did not let this process run: then leases run out, and nobody is to blame.
+/// Notes when the machine did not let this process run: then leases expire without a fault of the product.
 fn watch_the_machine(notes: &Arc<Notes>, lease_ms: u64) {
     const TICK: Duration = Duration::from_millis(20);
     let notes = Arc::clone(notes);

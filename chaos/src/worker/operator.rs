@@ -1,5 +1,4 @@
-//! Somebody who looks after the inbox: holds handlers back, lets them go on, and has rejected messages tried again, while
-//! everything falls down.
+//! An operator of the inbox: pauses and resumes handlers, and retries rejected messages, under faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +11,10 @@ use crate::ledger::{Fact, SettleAnswer};
 use crate::plan::{handler_of, number_of};
 use crate::seam::{Notes, Rigged, pause};
 
-/// How often something is asked for that gets no answer.
+/// Attempts of an operation without an answer.
 const TIMES: u32 = 6;
 
-/// Acts until there is peace, and then lets everything go on.
+/// Acts until the last fault, and then resumes all handlers.
 pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Result<()> {
     let inbox = InboxName::new("chaos")?;
     let handlers = ["tx", "plain", "ordered", "share", "batch"].map(HandlerKey::new);
@@ -33,7 +32,7 @@ pub(super) async fn act<S: Rigged>(store: S, notes: Arc<Notes>, seed: u64) -> Re
             someone.ask(what, Some(m)).await;
         }
     }
-    // Whoever was killed has perhaps held something back; what it asked for may still be on its way.
+    // A killed operator may have paused a handler, and its request may still be on its way.
     loop {
         for handler in &handlers {
             someone.ask(What::Resume { handler: handler.clone() }, None).await;

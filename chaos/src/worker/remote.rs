@@ -1,4 +1,4 @@
-//! The ways in that are a real source: requests, and a queue.
+//! The transports with a real source: HTTP and RabbitMQ.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{LINE_HEADER, PEACE, ReportWriter, WorkerJob, WorkerReport, intake};
 use crate::driver::dead_letters;
 use crate::seam::Notes;
 
-/// Resolves when the driver has hung up or asks this process to end. Until then it may only say that there is peace.
+/// Resolves when the driver has hung up or asks this process to end. Until then it may only announce quiescence.
 async fn dismissed(notes: &Notes) {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let listen = async {

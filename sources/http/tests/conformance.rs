@@ -78,7 +78,7 @@ async fn post(server: SocketAddr, message: &Message) -> Option<u16> {
 
 #[async_trait]
 impl Transport for Sender {
-    type RunningServer = Instance;
+    type Running = Instance;
 
     fn holds(&self) -> bool {
         false

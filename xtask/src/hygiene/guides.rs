@@ -22,7 +22,7 @@ fn pages<'a>(tree: &'a RuleInput<'_>, dir: &'a str) -> impl Iterator<Item = &'a 
     tree.files.iter().filter(move |file| file.path.starts_with(dir) && is(&file.path, "md"))
 }
 
-/// A program that nobody compiles is wrong after the next change, and nobody notices.
+/// A program that is not compiled breaks unnoticed with the next change.
 pub(super) fn programs_are_compiled(tree: &RuleInput<'_>) -> Vec<String> {
     pages(tree, GUIDES)
         .filter(|page| shows_rust(&page.text))
@@ -76,7 +76,7 @@ pub(super) fn the_glossary_is_short(tree: &RuleInput<'_>) -> Vec<String> {
     if words > WORDS { vec![breach] } else { Vec::new() }
 }
 
-/// Whether the documentation of an item in `rust`, which is part of a library, is the page.
+/// Returns true if the page is the documentation of an item in `rust`, a file of a library.
 fn compiles(rust: &RepoFile, page: &RepoFile) -> bool {
     let includes = |literal: &str| rust.text.contains(&format!("#[doc = include_str!(\"{literal}\")]"));
     rust.path.split('/').any(|part| part == "src")
@@ -86,7 +86,7 @@ fn compiles(rust: &RepoFile, page: &RepoFile) -> bool {
             .any(|literal| resolve(rust.dir(), literal).as_deref() == Some(&*page.path))
 }
 
-/// Whether a page has a block that rustdoc takes for Rust: one that says so, or that says nothing.
+/// Returns true if a page has a block that rustdoc takes for Rust: marked as Rust, or unmarked.
 fn shows_rust(text: &str) -> bool {
     let mut open: Option<&str> = None;
     for line in text.lines().map(str::trim) {

@@ -11,7 +11,7 @@ use super::PeerRuntime;
 use crate::run;
 use crate::workspace::Workspace;
 
-/// What could be installed, and why the rest could not.
+/// Installed peers, and the errors of the others.
 pub(super) struct Installed {
     sources: PathBuf,
     target: PathBuf,

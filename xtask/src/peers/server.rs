@@ -22,7 +22,8 @@ impl PeerServer {
         Ok(Self { url: url.into(), psql: find_psql() })
     }
 
-    /// What kind of server it is. Refuses one that does not write durably: its figures would be compared with ours.
+    /// Returns the version and settings of the server. Refuses a server without durable writes, whose figures would not
+    /// compare with ours.
     pub(super) fn describe(&self) -> Result<String> {
         let settings = "select format('PostgreSQL %s, fsync %s, synchronous_commit %s, shared_buffers %s', \
             current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), \

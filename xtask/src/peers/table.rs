@@ -15,7 +15,7 @@ const COLUMNS: [(&str, &str, ColumnText); 5] = [
     ("latency-200", "p99 ms", |row| row.p99_ms.map(|ms| format!("{ms:.1}"))),
 ];
 
-/// What most are drained of; less is said.
+/// Backlog of most peers; the table names a smaller one.
 const BACKLOG: u64 = 50_000;
 
 /// One line for each peer in the order they come, then the remarks.

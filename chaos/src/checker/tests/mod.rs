@@ -15,15 +15,15 @@ use crate::ledger::{Fact, HandlerEnd, LedgerLine, SettleAnswer};
 use crate::plan::{PlannedKind, PlannedOutcome, RoundPlan, id_of};
 
 const CANARY: &str = "canary-of-a-test";
-/// A token of a claim that nobody had.
+/// A token of a claim that never was.
 const NEVER: i64 = 99;
 
-/// A round as somebody has written it down: ledgers, tables, and what holds.
+/// A round written by hand: ledgers, tables and rules.
 struct Case {
     lines: Vec<LedgerLine>,
     rows: HashMap<&'static str, Vec<TableRow>>,
     rules: RoundRules,
-    /// What stands in the log of a worker.
+    /// Text in the log of a worker.
     log: String,
 }
 
@@ -123,7 +123,7 @@ impl Case {
         self.note(t, life, Fact::Start { m, h: own(), tok, v: 0 })
     }
 
-    /// What the store answers to a settlement.
+    /// Adds the store's answer to a settlement.
     fn settled(
         &mut self,
         (m, h): (u32, &str),
@@ -174,7 +174,7 @@ impl Case {
         self.settled((m, h), (1, 1), t + 11, "completed", SettleAnswer::Applied)
     }
 
-    /// What the checker says.
+    /// Returns the violations.
     fn said(&mut self) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let ledger: Vec<String> =

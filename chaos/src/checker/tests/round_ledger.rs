@@ -1,4 +1,4 @@
-//! What was offered and acknowledged beside what is stored: I1, I2, I3, I5, I7, I8 and I11.
+//! Offered and acknowledged messages beside stored ones: I1, I2, I3, I5, I7, I8 and I11.
 
 use super::{Case, Fact, HandlerEnd, PlannedKind, PlannedOutcome, SettleAnswer};
 
@@ -20,7 +20,7 @@ fn i1_what_was_acknowledged_and_is_not_there_is_noticed() {
     let mut case = Case::new();
     let m = case.well(PlannedKind::Plain);
     case.note(1, 0, Fact::Offered { m, v: 0 });
-    // Nobody was told that it is safe.
+    // It was never acknowledged.
     case.is_clean();
     case.note(2, 0, Fact::Acked { m, v: 0 });
     case.cries([&format!("I1: message {m} at plain: it was acknowledged, and is not there"), "I11: 1 ackn"]);
@@ -76,20 +76,20 @@ fn i1_what_is_poisoned_has_no_effect() {
 }
 
 #[test]
-fn i1_an_entry_comes_to_one_end_that_somebody_asked_for() {
+fn i1_an_entry_comes_to_one_requested_end() {
     let mut case = Case::new();
     let m = case.well(PlannedKind::Plain);
     case.good(m).ended((m, "plain"), 1, 0);
     case.cries([&format!("I1: message {m} at plain: it has 2 ends")]);
     case.rows.remove("outcomes");
     case.row("outcomes", [&text(m), "plain", "0", "cancelled", "1", "0", "0"]);
-    case.cries([&format!("I1: message {m} at plain: it is cancelled, which nobody asked for")]);
+    case.cries([&format!("I1: message {m} at plain: it is cancelled, which was never requested")]);
 }
 
 #[test]
 fn i2_an_unknown_message_is_noticed() {
     let mut case = Case::new();
-    case.row("messages", ["1", "x-1"]).cries(["I2: a message \"x-1\" is stored that nobody offered"]);
+    case.row("messages", ["1", "x-1"]).cries(["I2: a message \"x-1\" is stored, and was never offered"]);
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn i3_an_effect_that_is_there_twice_is_noticed() {
 }
 
 #[test]
-fn i5_a_replay_that_nobody_asked_for_is_noticed() {
+fn i5_a_replay_without_a_request_is_noticed() {
     let mut case = Case::new();
     let m = case.well(PlannedKind::Plain);
     case.good_from(m, 100).row("outcomes", [&text(m), "plain", "1", "completed", "1", "0", "0"]);
-    case.cries([&format!("I5: message {m} at plain: it was replayed, and nobody asked for that")]);
+    case.cries([&format!("I5: message {m} at plain: it was replayed, and that was never requested")]);
 }
 
 const OPERATION: &str = "0192f0c1-1111-7222-8333-444455556666";
@@ -165,10 +165,10 @@ fn i5_what_an_operator_was_told_is_recorded_once() {
 }
 
 #[test]
-fn i5_an_operation_that_nobody_asked_for_is_noticed() {
+fn i5_an_operation_without_a_request_is_noticed() {
     let mut case = Case::new();
     case.row("operations", [OPERATION]);
-    case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and nobody asked for it"]);
+    case.cries(["I5: the operation 0192f0c1111172228333444455556666 is recorded, and was never requested"]);
 }
 
 /// A message whose handler says no so often, and then is done; so many attempts are counted.

@@ -24,7 +24,7 @@ fn i4_a_run_after_one_that_gave_its_entry_back_is_no_repeat() {
         let (m, mut case) = failed_then_done(HandlerEnd::Fail);
         case.settled((m, H), (1, 1), 115, "retrying", answer).is_clean();
     }
-    // It was told that somebody else has the entry: whatever made that so has to be in the ledgers.
+    // The store answered that another worker has the entry: the ledgers must hold the reason.
     let (m, mut case) = failed_then_done(HandlerEnd::Fail);
     case.settled((m, H), (1, 1), 115, "retrying", SettleAnswer::Lost).cries([&unexplained(m)]);
 }
@@ -32,7 +32,7 @@ fn i4_a_run_after_one_that_gave_its_entry_back_is_no_repeat() {
 // The first process goes down after its retry was committed, and before it wrote down what the store answered. Another one had
 // taken the entry by then, so that nothing had happened to the first one when the second run began.
 #[test]
-fn i4_a_retry_whose_answer_nobody_could_write_down_is_no_repeat() {
+fn i4_a_retry_whose_answer_is_in_no_ledger_is_no_repeat() {
     for said in [HandlerEnd::Fail, HandlerEnd::Panic, HandlerEnd::Snooze, HandlerEnd::Store] {
         let (_, mut case) = failed_then_done(said);
         case.fault(300, 1, "kill").fault(310, 1, "gone").is_clean();
@@ -101,7 +101,7 @@ fn i4_a_fault_that_hit_the_run_before_explains_the_next() {
         case.lines.pop();
         case.note(5_000, life, fact).cries([&unexplained(m)]);
     }
-    // To somebody else.
+    // To another process.
     let (m, mut case) = taken_over();
     case.fault(150, 2, "kill").cries([&unexplained(m)]);
     // The end of all faults is none.
@@ -109,7 +109,7 @@ fn i4_a_fault_that_hit_the_run_before_explains_the_next() {
 }
 
 #[test]
-fn i4_whoever_stands_still_keeps_the_others_from_a_file_and_not_from_a_server() {
+fn i4_a_stopped_process_keeps_the_others_from_a_file_and_not_from_a_server() {
     let (m, mut case) = taken_over();
     case.fault(150, 3, "stop").cries([&unexplained(m)]);
     case.rules.one_writer = true;

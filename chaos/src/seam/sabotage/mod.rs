@@ -230,7 +230,7 @@ impl<S: Rigged + Clone> Store for Sabotaged<S> {
 }
 
 impl<S> Sabotaged<S> {
-    /// What the bug makes of settlements.
+    /// Changes settlements as the bug does.
     fn changed(&self, batch: &[Settlement]) -> Vec<Settlement> {
         let mut batch = batch.to_vec();
         let failed = batch.iter().any(|one| one.event == Event::Fail);

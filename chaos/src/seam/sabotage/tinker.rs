@@ -10,7 +10,7 @@ use crate::worker::StoreLocation;
 /// A mark that is still to be written.
 type Owed = (InboxName, Key, HandlerKey);
 
-/// A hand in the tables.
+/// Changes the tables behind the store's back.
 pub(super) struct TableTamperer {
     place: StoreLocation,
     owed: Mutex<Vec<Owed>>,
@@ -68,7 +68,7 @@ impl TableTamperer {
         .await;
     }
 
-    /// Ends the lease of whoever has the entry now.
+    /// Ends the current lease of the entry.
     pub(super) async fn expire(&self, claim: &Claim) {
         let (seq, handler) = (claim.seq.0, claim.handler.as_str());
         let whose = format!(
@@ -116,7 +116,7 @@ impl TableTamperer {
         .await;
     }
 
-    /// What does not work the first time is left.
+    /// Runs a statement once; a failure is ignored.
     async fn run(&self, sqlite: &str, postgres: &str) {
         match &self.place {
             StoreLocation::Sqlite(file) => {
